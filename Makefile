@@ -1,0 +1,39 @@
+# Two commands are all a new machine needs: `make demo` and `make test`.
+# Both make their own environment in .venv from the tested versions in constraints.txt.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= auto
+
+.PHONY: demo test test-all lint bench docs clean
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "== making the environment $(VENV) (a minute the first time)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "feedmill needs Python 3.11 or newer, this is " + sys.version)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## the main job end to end, on data that every machine has
+	@$(BIN)/feedmill demo --out demo-out
+
+test: $(STAMP)  ## every fast test, in parallel
+	@echo "== running the tests"
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+
+test-all: $(STAMP)  ## the slow ones too
+	@$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(STAMP)
+	@echo "== ruff and mypy"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(STAMP)  ## beside the peers; see benchmarks/README.md
+	@$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,108 @@
+"""Errors for the person who reads them: which file, which record, what was expected and found, what to do.
+
+Every error that Feedmill raises on purpose is a `FeedmillError`. The command line prints it as one message without a
+traceback; `check` collects the same objects as findings. `kind` is a short stable word that programs can match on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FeedmillError(Exception):
+    """Something a person has to know or mend.
+
+    Args:
+        what: what is wrong, with what was expected and what was found.
+        file: path or URL of the file concerned.
+        offset: byte offset in that file.
+        record: key, member or line concerned.
+        fix: what to do about it, as a sentence.
+        kind: a short stable word for programs, e.g. ``"truncated-member"``.
+    """
+
+    default_kind = "error"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | None = None,
+        offset: int | None = None,
+        record: str | None = None,
+        fix: str | None = None,
+        kind: str | None = None,
+    ) -> None:
+        self.what = what
+        self.file = file
+        self.offset = offset
+        self.record = record
+        self.fix = fix
+        self.kind = kind or self.default_kind
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        where = [self.file] if self.file else []
+        if self.record is not None:
+            where.append(f"{self.record!r}")
+        if self.offset is not None:
+            where.append(f"at byte {self.offset}")
+        head = " ".join(part for part in where if part)
+        text = f"{head}: {self.what}" if head else self.what
+        return f"{text.rstrip('.')}. {self.fix}" if self.fix else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions with keyword arguments do not pickle by default, and these cross process borders.
+        return _rebuild, (type(self), self.what, self.as_dict())
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as plain data, for ``--json``; absent fields are left out."""
+        fields = {"kind": self.kind, "file": self.file, "offset": self.offset, "record": self.record}
+        return {k: v for k, v in {**fields, "what": self.what, "fix": self.fix}.items() if v is not None}
+
+
+def _rebuild(cls: type[FeedmillError], what: str, fields: dict[str, Any]) -> FeedmillError:
+    error = cls.__new__(cls)
+    FeedmillError.__init__(error, what, **{k: v for k, v in fields.items() if k != "what"})
+    return error
+
+
+class DataError(FeedmillError):
+    """The bytes are not what the format promises."""
+
+    default_kind = "bad-data"
+
+
+class ConfigError(FeedmillError):
+    """A recipe, configuration file or argument asks for something that is not there or makes no sense."""
+
+    default_kind = "bad-config"
+
+
+class NotFound(FeedmillError, LookupError):
+    """A file, key, split or part does not exist."""
+
+    default_kind = "not-found"
+
+
+class StorageError(FeedmillError):
+    """Reading or writing failed: permission, full disk, network."""
+
+    default_kind = "storage"
+
+
+class TrustError(FeedmillError):
+    """The data asks to run code, and the user has not allowed it."""
+
+    default_kind = "untrusted-code"
+
+
+class MissingExtra(FeedmillError, ImportError):
+    """An optional dependency is needed; the message names the command that installs it."""
+
+    default_kind = "missing-extra"
+
+    def __init__(self, what: str, extra: str = "", **fields: Any) -> None:
+        if extra:
+            fields.setdefault("fix", f"Install it with: pip install 'feedmill[{extra}]'")
+        super().__init__(what, **fields)

@@ -1,0 +1,222 @@
+"""The `Dataset` contract, and the `Sample` that every format gives.
+
+A data set is opened through an index that says where each sample lies; nothing is read before it is asked for. A
+format implements `read_raw`, `locate`, `find` and `__len__`; the rest stands here once for all formats.
+
+The formats room knows bytes only. What bytes mean (decoders, sample types) is put on top by `feedmill.samples`
+through two functions: a *decoder* that a sample calls for one part, and a *view* that turns raw samples into what
+`read` gives.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import NotFound
+
+Decode = Callable[[str, bytes], Any]
+"""(part name, bytes) -> value. Pure; called from several threads at once."""
+
+View = Callable[[list["Sample"]], list[Any]]
+"""Raw samples -> what the user gets, one for one and in order."""
+
+Indices = npt.NDArray[np.int64] | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a sample came from.
+
+    Attributes:
+        dataset: path or URL of the data set.
+        file: path of the file inside the data set.
+        offset: first byte of the sample in that file, its headers included.
+        length: bytes from there to its end.
+        index: number of the sample in the opened split, counting excluded ones.
+        key: the sample's key.
+        names: the parts read, as file names, in stored order.
+    """
+
+    dataset: str
+    file: str
+    offset: int
+    length: int
+    index: int
+    key: str
+    names: tuple[str, ...] = ()
+
+
+class Sample(Mapping[str, Any]):
+    """One record: a key, a source, and named parts that are decoded when asked for.
+
+    ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` gives the bytes.
+    """
+
+    __slots__ = ("_block", "_decode", "_source", "_spans", "_values", "key", "subflavors")
+
+    def __init__(
+        self,
+        key: str,
+        block: bytes,
+        spans: dict[str, tuple[int, int]],
+        source: Callable[[], Source],
+        decode: Decode | None = None,
+        subflavors: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.key = key
+        self.subflavors = subflavors
+        self._block = block
+        self._spans = spans
+        self._source = source
+        self._decode = decode
+        self._values: dict[str, Any] | None = None
+
+    @property
+    def source(self) -> Source:
+        """Where this sample came from."""
+        return self._source()
+
+    def raw(self, name: str) -> bytes:
+        """The bytes of one part. Raises `NotFound`."""
+        try:
+            start, stop = self._spans[name]
+        except KeyError:
+            raise self._missing(name) from None
+        return self._block[start:stop]
+
+    def __getitem__(self, name: str) -> Any:
+        if self._values is None:
+            self._values = {}
+        if name not in self._values:
+            data = self.raw(name)
+            self._values[name] = data if self._decode is None else self._decode(name, data)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._spans
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}: {stop - start} B" for name, (start, stop) in self._spans.items())
+        return f"Sample({self.key!r}, {parts})"
+
+    def _missing(self, name: str) -> NotFound:
+        have = ", ".join(sorted(self._spans)) or "none"
+        source = self.source
+        return NotFound(
+            f"the sample has no part {name!r} (it has: {have})",
+            file=f"{source.dataset}/{source.file}",
+            record=self.key,
+            offset=source.offset,
+            kind="missing-part",
+        )
+
+
+class Dataset(ABC):
+    """One data set in one format: random access in bulk, by number or by key.
+
+    Safe to read from several threads. `len` and all indices exclude samples that the split excludes.
+
+    Attributes:
+        format: the format's short name.
+        url: path or URL.
+        split: name of the opened split, or None where the format has none.
+        subflavors: data attached to every sample by the data set's description.
+    """
+
+    format: ClassVar[str]
+    url: str
+    split: str | None = None
+    subflavors: Mapping[str, Any] | None = None
+    view: View | None = None
+    decode: Decode | None = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        """Samples in the order asked, parts undecoded until used. int64 indices in ``[0, len)``.
+
+        Raises `DataError` where the bytes are not what the index says.
+        """
+
+    @abstractmethod
+    def locate(self, index: int) -> Source:
+        """File, offset, length and key of one sample."""
+
+    @abstractmethod
+    def find(self, key: str) -> int:
+        """The index of the sample with this key. Raises `NotFound`."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A short hash of what this data set holds: the same data in the same order gives the same word.
+
+        Cheap: made from the index (shards, counts, sizes), never from the data.
+        """
+
+    @property
+    @abstractmethod
+    def splits(self) -> Mapping[str, int]:
+        """Samples per split name; empty where the format has no splits."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        """Tokens per sample, int64[len], where the index knows them."""
+        return None
+
+    def read(self, indices: Indices) -> list[Any]:
+        """Samples in bulk, as this data set's view gives them (`Sample`, or the declared sample type)."""
+        raw = self.read_raw(indices)
+        return raw if self.view is None else self.view(raw)
+
+    def get(self, name: str) -> bytes:
+        """The bytes of one part by its file name, e.g. ``"000012.jpg"``. Raises `NotFound`."""
+        key, part = split_name(name)
+        return self.read_raw([self.find(key)])[0].raw(part)
+
+    def __getitem__(self, index: int | slice | str) -> Any:
+        if isinstance(index, str):
+            return self.read([self.find(index)])[0]
+        if isinstance(index, slice):
+            return self.read(range(*index.indices(len(self))))
+        return self.read([self._checked(index)])[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), 256):
+            yield from self.read(range(start, min(start + 256, len(self))))
+
+    def _checked(self, index: int) -> int:
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"{self.url}: sample {index} of {count}")
+        return index % count if count else index
+
+    def with_view(self, view: View | None, decode: Decode | None, subflavors: Mapping[str, Any] | None) -> Self:
+        """This data set, giving samples through `view` and decoding parts with `decode`."""
+        self.view, self.decode, self.subflavors = view, decode, subflavors
+        return self
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Key and part of a file name: cut at the first dot after the last slash."""
+    slash = name.rfind("/") + 1
+    dot = name.find(".", slash)
+    return (name, "") if dot < 0 else (name[:dot], name[dot + 1 :])
+
+
+def with_names(source: Source, names: Sequence[str]) -> Source:
+    """The source, saying that only these parts were read."""
+    return replace(source, names=tuple(names))

@@ -1,0 +1,1 @@
+"""Making and keeping indices: prepare, check, repair."""

@@ -1,0 +1,1 @@
+"""A function over shards, on all cores, with progress; same output whatever the parallelism."""

@@ -1,0 +1,1 @@
+"""A plan on this rank: batches, threads, state."""

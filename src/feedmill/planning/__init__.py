@@ -1,0 +1,1 @@
+"""Which sample comes when: permutations, blends, recipes, plans."""

@@ -1,0 +1,1 @@
+"""What bytes mean: sample types, field maps, decoding."""

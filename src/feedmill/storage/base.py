@@ -1,0 +1,114 @@
+"""The `Store` contract: where bytes live.
+
+A store is one folder or one bucket prefix. Paths inside it are relative, with ``/`` between their parts, and never
+leave it. Reads are bulk first: `read_ranges` takes many ranges of one file and merges neighbours into one request.
+Writes appear under their final name only when whole.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from feedmill.errors import ConfigError, FeedmillError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a store: relative path, size in bytes, and a version word that changes when the content does."""
+
+    path: str
+    size: int
+    version: str
+
+
+class Store(ABC):
+    """A folder of bytes, wherever it is.
+
+    Attributes:
+        url: the store's own location, without a slash at the end.
+    """
+
+    url: str
+
+    @abstractmethod
+    def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
+        """Every file below `prefix` (a folder), sorted by path; files in folders beginning with a dot are left out
+        unless `prefix` itself is such a folder."""
+
+    @abstractmethod
+    def stat(self, path: str) -> Entry:
+        """Size and version of one file. Raises `NotFound`."""
+
+    @abstractmethod
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """`length` bytes from `offset`, or up to the end. Raises `NotFound`, and `DataError` where the file is too
+        short for the range."""
+
+    @abstractmethod
+    def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        """Many ranges of one file, in the order asked; neighbours are fetched together."""
+
+    @abstractmethod
+    def write(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A file to write. It appears under its name when the block ends without an error, and not at all otherwise."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove one file; nothing happens where it is absent."""
+
+    @abstractmethod
+    def local_copy(self, path: str) -> AbstractContextManager[Path]:
+        """The file as a path on this machine, to map or open with a library: itself where the store is local,
+        a temporary copy otherwise (gone when the block ends)."""
+
+    @property
+    @abstractmethod
+    def is_local(self) -> bool:
+        """Whether paths of this store are paths of this machine."""
+
+    def locate(self, path: str) -> str:
+        """The full path or URL of a file, as shown to people."""
+        return f"{self.url}/{path}" if path else self.url
+
+    def exists(self, path: str) -> bool:
+        """Whether the file is there."""
+        try:
+            self.stat(path)
+        except LookupError:
+            return False
+        return True
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Write one whole file, atomically."""
+        with self.write(path) as f:
+            f.write(data)
+
+    def check_path(self, path: str) -> str:
+        """Refuse paths that would leave the store; returns the path."""
+        if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+            raise ConfigError(
+                f"the path {path!r} leaves its folder",
+                file=self.url,
+                kind="path-escapes",
+                fix="Use a path relative to the data set, without '..'.",
+            )
+        return path
+
+
+def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
+    """The error for a range that ends after the file does."""
+    from feedmill.errors import DataError
+
+    return DataError(
+        f"the file is cut short (expected {wanted} bytes here, found {found})",
+        file=file,
+        offset=offset,
+        kind="truncated",
+        fix="The file changed after it was indexed, or was copied incompletely: copy it again, then run"
+        " 'feedmill check' and 'feedmill prepare'.",
+    )
