@@ -220,3 +220,8 @@ def split_name(name: str) -> tuple[str, str]:
 def with_names(source: Source, names: Sequence[str]) -> Source:
     """The source, saying that only these parts were read."""
     return replace(source, names=tuple(names))
+
+
+def no_such_key(where: str, key: str) -> NotFound:
+    """The error for an unknown key."""
+    return NotFound("there is no sample with this key", file=where, record=key, kind="no-such-key")
