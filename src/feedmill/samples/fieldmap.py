@@ -3,9 +3,9 @@
     expression := option {"," option}
     option     := part {"[" key "]"}
 
-``part`` is a whole part name without brackets (``jpg``, ``detail.json``). ``[key]`` looks up a text key in a mapping, or
-an integer index (negative ones count from the end) in a list. Options are tried from left to right; a missing part or
-key, a bad index, or looking into something that is neither mapping nor list leads to the next, and the last one's
+``part`` is a whole part name without brackets (``jpg``, ``detail.json``). ``[key]`` looks up a text key in a mapping,
+or an integer index (negative ones count from the end) in a list. Options are tried from left to right; a missing part
+or key, a bad index, or looking into something that is neither mapping nor list leads to the next, and the last one's
 failure is the error. An expression with an option that does not fit the grammar is one part name as a whole. A part
 that is there but cannot be decoded is an error, never a reason to try the next option: it would hide broken data.
 """

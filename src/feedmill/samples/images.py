@@ -1,9 +1,10 @@
 """Encoded images to pixels, in the forms that an image spec names.
 
-A spec is a container (numpy by default, ``torch``, ``pil``), a colour mode (``l``, ``rgb``, ``rgba``) and, for arrays, a
-trailing ``8`` for uint8 0..255 instead of float32 0..1. Numpy arrays are ``[H, W, C]`` and tensors ``[C, H, W]``; mode ``l``
-has no channel axis. Pixels are Pillow's to the bit: JPEGs that libjpeg-turbo converts alike (grey and YCbCr to RGB) are
-decoded by simplejpeg, three to four times faster, and everything else, or what it refuses, by Pillow.
+A spec is a container (numpy by default, ``torch``, ``pil``), a colour mode (``l``, ``rgb``, ``rgba``) and, for
+arrays, a trailing ``8`` for uint8 0..255 instead of float32 0..1. Numpy arrays are ``[H, W, C]`` and tensors ``[C, H,
+W]``; mode ``l`` has no channel axis. Pixels are Pillow's to the bit: JPEGs that libjpeg-turbo converts alike (grey
+and YCbCr to RGB) are decoded by simplejpeg, three to four times faster, and everything else, or what it refuses, by
+Pillow.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.samples.types import did_you_mean
 
-IMAGE_SUFFIXES = frozenset(
-    "apng avif blp bmp bw cur dcx dds dib fit fits flc fli ftc ftu gbr gif icb icns ico iim im j2c j2k jfif jp2 jpc jpe"
-    " jpeg jpf jpg jpx msp pbm pcd pcx pgm png pnm ppm psd pxr ras rgb rgba sgi tga tif tiff vda vst webp xbm xpm".split()
+_SUFFIXES = (
+    "apng avif blp bmp bw cur dcx dds dib fit fits flc fli ftc ftu gbr gif icb icns ico iim im j2c j2k jfif jp2 jpc"
+    " jpe jpeg jpf jpg jpx msp pbm pcd pcx pgm png pnm ppm psd pxr ras rgb rgba sgi tga tif tiff vda vst webp xbm xpm"
 )
+IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 """Suffixes decoded as images: those that Pillow reads by itself. PostScript stays bytes because Pillow hands it to
 another program, and so do the suffixes that it only recognises (``h5``, ``mpg``, ``wmf``, ...)."""
 

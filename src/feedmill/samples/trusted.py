@@ -1,8 +1,8 @@
 """Code that a data set names: loaded only where the user trusts the data.
 
-A description may name a Python file beside it (``sample_loader: sample_loader.py:sample_loader``) or an installed module
-(``__module__``). Either runs with the user's rights, so without trust each is refused with an error that says what
-to read and which flag to set.
+A description may name a Python file beside it (``sample_loader: sample_loader.py:sample_loader``) or an installed
+module (``__module__``). Either runs with the user's rights, so without trust each is refused with an error that says
+what to read and which flag to set.
 """
 
 from __future__ import annotations

@@ -204,7 +204,8 @@ def sample_type(name: str) -> type[TypedSample]:
 
 def fields_of(cls: type[Any]) -> tuple[list[str], list[str]]:
     """Names of a sample type's own fields: (obligatory, optional), without the four that every sample has."""
-    obligatory, optional = [], []
+    obligatory: list[str] = []
+    optional: list[str] = []
     for field in dataclasses.fields(cls):
         if field.name in BASE_FIELDS or not field.init:
             continue

@@ -4,7 +4,7 @@ Four forms are read:
 
 1. ``sample_type`` and ``field_map``: samples are that type, fields filled by the map.
 2. ``sample_type``, ``sample_loader`` and ``part_filter``: fields come from the data set's own function. Needs trust.
-3. ``__class__: CrudeWebdataset``: samples stay `Sample`; ``part_filter`` (a list, or a function if trusted) hides parts.
+3. ``__class__: CrudeWebdataset``: samples stay `Sample`; ``part_filter`` (a list, or a trusted function) hides parts.
 4. ``__class__: CaptioningWebdataset`` and the like: the old spelling of 1 and 2.
 
 Each may have ``subflavors`` and arguments for the loader, which override what the caller of `open` gave.
@@ -21,7 +21,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Decode, Sample, Source, View, locate, split_name, with_names
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode
-from feedmill.samples.types import BASE_FIELDS, did_you_mean, fields_of, sample_type
+from feedmill.samples.types import BASE_FIELDS, TypedSample, did_you_mean, fields_of, sample_type
 from feedmill.samples.yamls import Document
 
 PartFilter = Callable[[str], bool]
@@ -224,8 +224,8 @@ class FieldMapView:
 
     def _one(self, sample: Sample) -> Any:
         source = sample.source
-        base = _base_fields(self.cls, sample, source, self.fields.parts.__contains__, self.subflavors)
-        return self.cls(**{**base, **self.fields.apply(sample)})
+        base = _base_fields(sample, source, self.fields.parts.__contains__, self.subflavors)
+        return self.cls(**{**_declared(self.cls, base), **self.fields.apply(sample)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class LoaderView:
 
     def _one(self, sample: Sample) -> Any:
         source = sample.source
-        base = _all_base_fields(sample, source, self.keep, self.subflavors)
+        base = _base_fields(sample, source, self.keep, self.subflavors)
         raw = {**base, "__shard__": source.file, **{name: sample[name] for name in sample if self.keep(name)}}
         try:
             given = self.load(raw)
@@ -257,7 +257,9 @@ class LoaderView:
         missing = [name for name in obligatory if name not in given]
         unknown = [name for name in given if name not in (*obligatory, *optional, *BASE_FIELDS, "__shard__")]
         if missing or unknown:
-            problem = f"left out {', '.join(missing)}" if missing else f"gave the unknown {', '.join(map(str, unknown))}"
+            problem = (
+                f"left out {', '.join(missing)}" if missing else f"gave the unknown {', '.join(map(str, unknown))}"
+            )
             raise self._failed(source, f"{self.name} {problem}; {self.cls.__name__} has {obligatory + optional}")
         own = {name: value for name, value in given.items() if name not in base and name != "__shard__"}
         base["__key__"] = given.get("__key__", sample.key)
@@ -274,15 +276,7 @@ class LoaderView:
         )
 
 
-def _base_fields(
-    cls: type[Any], sample: Sample, source: Source, keep: PartFilter, subflavors: Mapping[str, Any]
-) -> dict[str, Any]:
-    return _declared(cls, _all_base_fields(sample, source, keep, subflavors))
-
-
-def _all_base_fields(
-    sample: Sample, source: Source, keep: PartFilter, subflavors: Mapping[str, Any]
-) -> dict[str, Any]:
+def _base_fields(sample: Sample, source: Source, keep: PartFilter, subflavors: Mapping[str, Any]) -> dict[str, Any]:
     read = with_names(source, [name for name in source.names if keep(split_name(name)[1])])
     return {
         "__key__": sample.key,
@@ -295,5 +289,7 @@ def _all_base_fields(
 
 def _declared(cls: type[Any], base: dict[str, Any]) -> dict[str, Any]:
     """Those base fields that the type has; a trusted dataclass need not derive from `TypedSample`."""
+    if issubclass(cls, TypedSample):
+        return base
     names = {item.name for item in dataclasses.fields(cls)}
     return {name: value for name, value in base.items() if name in names}

@@ -1,10 +1,11 @@
 """YAML as Energon reads it, with line numbers for later complaints.
 
-Energon's own scalar rules hold, so a file means the same in both: quoted and block scalars are text; plain ones are None
-(``null``, ``~``, nothing; any case), true (``true``, ``yes``), false (``false``, ``no``), a float where they hold a ``.`` or
-``e`` and Python's `float` takes them, an int where Python's `int` does, and text otherwise. So ``0x10``, ``12:30``, ``off`` and dates
-are text. Keys are always text. There are no anchors and no aliases (refused), tags are ignored, and one file is one
-document. Where Energon silently keeps the last of two equal keys, that is an error here.
+Energon's own scalar rules hold, so a file means the same in both: quoted and block scalars are text; plain ones are
+None (``null``, ``~``, nothing; any case), true (``true``, ``yes``), false (``false``, ``no``), a float where they
+hold a ``.`` or ``e`` and Python's `float` takes them, an int where Python's `int` does, and text otherwise. So
+``0x10``, ``12:30``, ``off`` and dates are text. Keys are always text. There are no anchors and no aliases (refused),
+tags are ignored, and one file is one document. Where Energon silently keeps the last of two equal keys, that is an
+error here.
 """
 
 from __future__ import annotations
@@ -152,8 +153,9 @@ class _Builder:
 
     def _place(self, event: Any, value: Any) -> Path:
         line = event.start_mark.line + 1
+        path: Path = ()
         if not self.stack:
-            self.root, path = value, ()
+            self.root = value
         else:
             parent, above = self.stack[-1]
             if isinstance(parent, dict):
