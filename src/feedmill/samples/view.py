@@ -19,10 +19,10 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Decode, Sample, Source, View, locate, split_name, with_names
+from feedmill.formats.yamls import Document
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import BASE_FIELDS, TypedSample, did_you_mean, fields_of, sample_type
-from feedmill.samples.yamls import Document
 
 PartFilter = Callable[[str], bool]
 
