@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rawsamples import sample_of
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.samples.decode import Decoder, decode_json
+from rawsamples import sample_of
 
 decode = Decoder()
 

@@ -6,16 +6,15 @@ import dataclasses
 
 import pytest
 
-pytest.importorskip("torch")
-
 from digests import GOLDEN, digest, expected, golden_digest
-from rawsamples import samples_of_tars
-
 from feedmill.formats.base import Sample
 from feedmill.samples.decode import Decoder
 from feedmill.samples.types import BASE_FIELDS
 from feedmill.samples.view import build_view
 from feedmill.samples.yamls import read_config
+from rawsamples import samples_of_tars
+
+pytest.importorskip("torch")
 
 LOADS = [(case, name) for case in ("captioning", "sample_types", "media_wds") for name in expected(case)["loads"]]
 

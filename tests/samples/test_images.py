@@ -5,11 +5,11 @@ import io
 import numpy as np
 import pytest
 
-Image = pytest.importorskip("PIL.Image")
-
 from feedmill.errors import DataError
 from feedmill.samples.decode import Decoder
 from feedmill.samples.images import IMAGE_SPECS, IMAGE_SUFFIXES
+
+Image = pytest.importorskip("PIL.Image")
 
 
 def picture(mode: str, width: int = 13, height: int = 9):

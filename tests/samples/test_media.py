@@ -9,13 +9,12 @@ import zlib
 import numpy as np
 import pytest
 
-Image = pytest.importorskip("PIL.Image")
-
 from digests import GOLDEN, expected
-
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.samples.imageheader import image_header
 from feedmill.samples.media import MediaFilter, kind_of_header, kind_of_name, metadata_json, probe
+
+Image = pytest.importorskip("PIL.Image")
 
 
 def encoded(mode: str, format: str, size: tuple[int, int] = (13, 9), **options) -> bytes:

@@ -4,13 +4,13 @@ import pickle
 import sys
 
 import pytest
-from rawsamples import sample_of
 
 from feedmill.errors import ConfigError, DataError, NotFound, TrustError
 from feedmill.samples.decode import Decoder
 from feedmill.samples.types import CaptioningSample, TextSample
 from feedmill.samples.view import DatasetView, build_view
 from feedmill.samples.yamls import read_yaml
+from rawsamples import sample_of
 
 OURS = "{__module__: megatron.energon, __class__: %s}"
 TEXT = f"sample_type: {OURS % 'TextSample'}\n"
