@@ -84,7 +84,7 @@ class _Description:
         if not isinstance(document.value, Mapping):
             raise ConfigError(
                 f"expected a mapping, found {type(document.value).__name__}",
-                file=document.where,
+                file=document.at(),
                 fix="Write 'sample_type' and 'field_map', or run 'feedmill prepare' to have it written.",
             )
         self.config: Mapping[str, Any] = document.value
