@@ -166,6 +166,12 @@ class TarDataset(Dataset):
             out[place] = self._sample(path, number, begin, block)
 
     def _sample(self, path: str, stored: int, offset: int, block: bytes) -> Sample:
+        key, spans, names, content = self._parse(path, offset, block)
+        source = partial(self._source, path, stored, offset, len(block), key, names)
+        return Sample(key, content, spans, source, self.decode, self.subflavors)
+
+    def _parse(self, path: str, offset: int, block: bytes) -> Parsed:
+        """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
         parsed = _parse_plain(block, self._part_names)
         if parsed is None:
             try:
@@ -173,8 +179,7 @@ class TarDataset(Dataset):
             except DataError as error:
                 error.offset = (error.offset or 0) + offset
                 raise in_file(error, self.store.locate(path)) from None
-        key, spans, names, content = parsed
-        if key is None:
+        if parsed is None:
             raise DataError(
                 "the index says that a sample begins here, but there is none",
                 file=self.store.locate(path),
@@ -182,8 +187,7 @@ class TarDataset(Dataset):
                 kind="stale-index",
                 fix="The shard changed after it was indexed: run 'feedmill prepare' again.",
             )
-        source = partial(self._source, path, stored, offset, len(block), key, names)
-        return Sample(key, content, spans, source, self.decode, self.subflavors)
+        return parsed
 
     def _source(self, path: str, stored: int, offset: int, length: int, key: str, names: Sequence[str]) -> Source:
         return Source(self.url, path, offset, length, stored, key, tuple(f"{key}.{name}" for name in names))
@@ -200,19 +204,32 @@ class TarDataset(Dataset):
         return stored - rank
 
     def get_many(self, names: Sequence[str]) -> list[bytes]:
-        """The bytes of many parts by file name, excluded samples included. Raises `NotFound`."""
-        out = []
-        for name in names:
-            key, part = tar.sample_name(name) or (name, "")
-            shard, local = self.table.find(key)
-            begin, end = self.table.offsets(shard)[local : local + 2].tolist()
-            path = self.table.shards[shard]
-            block = self.store.read(path, begin, end - begin)
-            out.append(self._sample(path, int(self._starts[shard]) + local, begin, block).raw(part))
-        return out
+        """The bytes of many parts by file name, excluded samples included; of two parts with one name, the first.
+
+        Raises:
+            NotFound: no such sample, or it lacks the part.
+        """
+        return [self._get(name) for name in names]
+
+    def _get(self, name: str) -> bytes:
+        key, part = tar.sample_name(name) or (name, "")
+        shard, local = self.table.find(key)
+        offsets = self.table.offsets(shard)
+        begin = int(offsets[local])
+        path = self.table.shards[shard]
+        block = self.store.read(path, begin, int(offsets[local + 1]) - begin)
+        found, spans, names, content = self._parse(path, begin, block)
+        if part not in spans or found != key:
+            return self._sample(path, int(self._starts[shard]) + local, begin, block).raw(part)  # says what is there
+        if len(names) > len(spans):
+            for member in tar.walk(block):
+                if member.name == name and member.sparse is None:
+                    return block[member.data : member.data + member.size]
+        start, stop = spans[part]
+        return content[start:stop]
 
     def get(self, name: str) -> bytes:
-        return self.get_many([name])[0]
+        return self._get(name)
 
     def fingerprint(self) -> str:
         return hash_words([self.table.fingerprint(), str(len(self)), self._excluded.tobytes().hex()])
@@ -237,7 +254,7 @@ class TarDataset(Dataset):
         }
 
 
-Parsed = tuple[str | None, dict[str, tuple[int, int]], Sequence[str], bytes]
+Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
 
 
 def _parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
@@ -274,10 +291,10 @@ def _parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
             return None
         spans[part] = (data, data + size)
         names.append(part)
-    return key, spans, names, block
+    return None if key is None else (key, spans, names, block)
 
 
-def _parse_any(block: bytes) -> Parsed:
+def _parse_any(block: bytes) -> Parsed | None:
     """The same through the reference walk, for long names, PAX headers, sparse files and skipped members."""
     key: str | None = None
     spans: dict[str, tuple[int, int]] = {}
@@ -300,7 +317,7 @@ def _parse_any(block: bytes) -> Parsed:
             spans[found[1]] = (len(content), len(content) + len(expanded))
             content += expanded
         names.append(found[1])
-    return key, spans, names, content
+    return None if key is None else (key, spans, names, content)
 
 
 def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:

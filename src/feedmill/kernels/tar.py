@@ -129,8 +129,8 @@ def walk(buffer: memoryview | bytes, position: int = 0, end: int | None = None) 
             position = stop
             continue
         member = _member(buffer, header, position, size, end, {**globals_, **pending.pax}, pending)
-        if member.end > end and not (member.regular and member.data + _stored(member) <= end):
-            raise _cut_member(position, member.name, _stored(member), end - member.data)
+        if member.end > end:
+            raise _cut_member(position, member.name, member.end - member.data, end - member.data)
         yield member
         position = member.end
         pending = _Extension()
@@ -181,10 +181,6 @@ def expand(buffer: memoryview | bytes, member: Member) -> bytes:
         out[offset : offset + length] = buffer[position : position + length]
         position += length
     return bytes(out)
-
-
-def _stored(member: Member) -> int:
-    return sum(length for _, length in member.sparse) if member.sparse is not None else member.size
 
 
 def _number(field_: bytes, position: int) -> int:
@@ -351,7 +347,6 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
     wrong = first_bad_checksum(buffer, np.asarray(headers, np.int64))
     if wrong is not None and (problem is None or wrong <= (problem.offset or 0)):
         return _cut(keys, starts, sample, parts, data, sizes, bad_header(wrong), wrong)
-    end = min(end, len(buffer))
     closed = problem is None and bool(len(buffer) >= end + BLOCK and not buffer[end : end + BLOCK].any())
     return ShardScan(
         keys,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.samples.yamls import read_config, read_yaml
+from feedmill.formats.yamls import read_config, read_yaml
 
 
 def value(text: str | bytes):
