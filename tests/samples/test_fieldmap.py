@@ -29,14 +29,15 @@ def apply(expression: str, parts: dict[str, bytes] = PARTS):
         ("detail.json[meta][tags][-1],txt", [("detail.json", "meta", "tags", "-1"), ("txt",)]),
         (" jpg, png", [(" jpg",), (" png",)]),
         ("json[a b.c]", [("json", "a b.c")]),
-        # Outside the grammar: one part name as a whole.
+        # The newline that a YAML block scalar ends with.
+        ("json[a]\n", [("json", "a")]),
+        # Outside the grammar: a part named like the whole expression.
         ("json[a", [("json[a",)]),
-        ("jpg,json[a", [("jpg,json[a",)]),
+        ("jpg,json[a", [("jpg",), ("jpg,json[a",)]),
         ("json[]", [("json[]",)]),
         ("json[a]x", [("json[a]x",)]),
         ("json[[a]]", [("json[[a]]",)]),
-        ("jpg,,png", [("jpg,,png",)]),
-        ("json[a]\n", [("json[a]\n",)]),
+        ("jpg,,png", [("jpg",), ("jpg,,png",), ("png",)]),
     ],
 )
 def test_grammar(expression: str, options: list[tuple[str, ...]]) -> None:

@@ -132,6 +132,8 @@ def test_short_flac_and_wav_have_their_counts(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "av", None)
     assert probe("x.flac", flac) == ("av", wanted)
     assert probe("x.wav", wav()) == ("av", stereo)
+    with pytest.raises(DataError, match="no media metadata"):
+        probe("x.flac", flac[:-20])
     monkeypatch.setitem(sys.modules, "soundfile", None)
     with pytest.raises(MissingExtra, match=r"feedmill\[media\]"):
         probe("x.flac", flac)

@@ -6,7 +6,7 @@
 ``part`` is a whole part name without brackets (``jpg``, ``detail.json``). ``[key]`` looks up a text key in a mapping,
 or an integer index (negative ones count from the end) in a list. Options are tried from left to right; a missing part
 or key, a bad index, or looking into something that is neither mapping nor list leads to the next, and the last one's
-failure is the error. An expression with an option that does not fit the grammar is one part name as a whole. A part
+failure is the error. An option that does not fit the grammar stands for a part named like the whole expression. A part
 that is there but cannot be decoded is an error, never a reason to try the next option: it would hide broken data.
 """
 
@@ -21,7 +21,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Sample
 from feedmill.samples.types import BASE_FIELDS, did_you_mean, fields_of
 
-_OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)")
+_OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)$")
 _FIX = "Change the field map in dataset.yaml, or mend the sample."
 
 
@@ -44,31 +44,32 @@ def parse_expression(expression: str) -> tuple[Option, ...]:
     """
     options = []
     for text in expression.split(","):
-        match = _OPTION.fullmatch(text)
+        match = _OPTION.match(text)
         if match is None:
-            return (Option(expression),)
-        keys = match[2][1:-1].split("][") if match[2] else ()
-        options.append(Option(match[1], tuple(keys)))
+            options.append(Option(expression))
+        else:
+            options.append(Option(match[1], tuple(match[2][1:-1].split("][")) if match[2] else ()))
     return tuple(options)
 
 
 class FieldMap:
-    """A checked field map: give it a raw sample, get the fields' values.
+    """A field map: give it a raw sample, get the fields' values.
 
     Attributes:
-        fields: field name -> options.
+        expressions: field name -> expression, as given.
         parts: names of the parts it may read.
     """
 
-    __slots__ = ("fields", "parts")
+    __slots__ = ("_options", "expressions", "parts")
 
-    def __init__(self, fields: Mapping[str, tuple[Option, ...]]) -> None:
-        self.fields = dict(fields)
-        self.parts = frozenset(option.part for options in fields.values() for option in options)
+    def __init__(self, expressions: Mapping[str, str]) -> None:
+        self.expressions = dict(expressions)
+        self._options = {field: parse_expression(text) for field, text in self.expressions.items()}
+        self.parts = frozenset(option.part for options in self._options.values() for option in options)
 
     @classmethod
     def parse(cls, field_map: Mapping[str, str], sample_type: type[Any], *, where: str | None = None) -> FieldMap:
-        """Read ``{field: expression}`` for a sample type; `where` is the file that it stands in.
+        """A field map checked against a sample type; `where` is the file that it stands in.
 
         Raises:
             ConfigError: a field that the type does not have, an obligatory field that is missing, or an expression
@@ -88,7 +89,7 @@ class FieldMap:
                     file=where,
                     fix="Write a part name such as 'jpg' or 'json[caption]', in quotes if it looks like a number.",
                 )
-        return cls({field: parse_expression(expression) for field, expression in field_map.items()})
+        return cls(field_map)
 
     def apply(self, sample: Sample) -> dict[str, Any]:
         """The value of every mapped field.
@@ -97,7 +98,7 @@ class FieldMap:
             NotFound: no option of some field leads to a value; names the field, the expression, and what is there.
             DataError: a part cannot be decoded.
         """
-        return {field: self._value(field, options, sample) for field, options in self.fields.items()}
+        return {field: self._value(field, options, sample) for field, options in self._options.items()}
 
     def _value(self, field: str, options: tuple[Option, ...], sample: Sample) -> Any:
         problem = ""
@@ -113,10 +114,9 @@ class FieldMap:
                 return _follow(value, option)
             except (LookupError, ValueError) as error:
                 problem = str(error.args[0])
-        expression = ",".join(map(str, options))
         source = sample.source
         raise NotFound(
-            f"no value for the field {field!r} = {expression!r}: {problem}",
+            f"no value for the field {field!r} = {self.expressions[field]!r}: {problem}",
             file=f"{source.dataset}/{source.file}",
             record=sample.key,
             offset=source.offset,

@@ -174,85 +174,86 @@ def image_metadata(data: bytes) -> dict[str, Any]:
 def av_metadata(data: bytes) -> dict[str, Any]:
     """Durations, counts and sizes of the first video and the first audio stream.
 
-    Counting audio samples means decoding them. Where PyAV is absent or cannot read the file, soundfile reads audio.
+    Counting audio samples means decoding them. Where PyAV is not installed, soundfile reads audio.
     """
     try:
         import av
     except ImportError:
-        return _soundfile_metadata(data, MissingExtra("metadata of audio and video needs PyAV", extra="media"))
-    try:
-        with av.open(io.BytesIO(data)) as container:
-            has_video, has_audio = bool(container.streams.video), bool(container.streams.audio)
-        # Each part opens the container anew: seeking back is what fails on short files of some formats.
-        found = (_video(av, data) if has_video else {}) | (_audio(av, data) if has_audio else {})
-    except (av.error.FFmpegError, ValueError) as error:
-        return _soundfile_metadata(data, error)
+        return _soundfile_metadata(data)
+    with av.open(io.BytesIO(data)) as container:
+        found = _video(container) if container.streams.video else {}
+        if container.streams.audio:
+            try:
+                container.seek(0)
+                audio = _audio(container)
+            except av.error.FFmpegError:
+                # Seeking fails on short files of some formats (FLAC): begin anew. Elsewhere the seek stays, because
+                # after it some containers leave out the encoder's padding, which the stored counts then do too.
+                with av.open(io.BytesIO(data)) as again:
+                    audio = _audio(again)
+            found |= audio
     if not found:
         raise ValueError("it has neither a video nor an audio stream")
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _video(av: Any, data: bytes) -> dict[str, Any]:
+def _video(container: Any) -> dict[str, Any]:
+    stream = container.streams.video[0]
     frames, end = 0, None
-    with av.open(io.BytesIO(data)) as container:
-        stream = container.streams.video[0]
-        duration, start, base, rate = stream.duration, stream.start_time, stream.time_base, stream.average_rate
-        size = (stream.width, stream.height)
-        for packet in container.demux(stream):
-            if packet.pts is not None:
-                frames += 1
-                end = packet.pts + packet.duration if packet.duration is not None else end
-    with av.open(io.BytesIO(data)) as container:
-        for frame in container.decode(video=0):
-            size = (frame.width, frame.height)
-            break
-    seconds = _seconds(end if duration is None else duration, start, base)
-    fps = float(rate) if rate is not None else frames / seconds if seconds else None
+    for packet in container.demux(stream):
+        if packet.pts is not None:
+            frames += 1
+            end = packet.pts + packet.duration if packet.duration is not None else None
+    seconds = _seconds(end if stream.duration is None else stream.duration, stream)
+    fps = float(stream.average_rate) if stream.average_rate is not None else frames / seconds if seconds else None
+    container.seek(0)
+    shown = next(container.decode(video=0), stream)
     return {
         "video_duration": seconds,
         "video_num_frames": frames,
         "video_fps": fps,
-        "video_width": size[0],
-        "video_height": size[1],
+        "video_width": shown.width,
+        "video_height": shown.height,
     }
 
 
-def _audio(av: Any, data: bytes) -> dict[str, Any]:
+def _audio(container: Any) -> dict[str, Any]:
+    stream = container.streams.audio[0]
     samples, end = 0, None
-    with av.open(io.BytesIO(data)) as container:
-        stream = container.streams.audio[0]
-        duration, start, base = stream.duration, stream.start_time, stream.time_base
-        channels, rate = stream.channels, stream.sample_rate
-        for frame in container.decode(stream):
-            samples += frame.samples
-            if frame.pts is not None and frame.duration is not None:
-                end = frame.pts + frame.duration
+    for frame in container.decode(audio=0):
+        samples += frame.samples
+        if frame.pts is not None:
+            end = frame.pts + frame.duration if frame.duration is not None else None
     return {
-        "audio_duration": _seconds(duration if end is None else end, start, base),
-        "audio_channels": channels,
-        "audio_sample_rate": rate,
+        "audio_duration": _seconds(stream.duration if end is None else end, stream),
+        "audio_channels": stream.channels,
+        "audio_sample_rate": stream.sample_rate,
         "audio_num_samples": samples,
     }
 
 
-def _seconds(ticks: int | None, start: int | None, base: Any) -> float | None:
-    return None if ticks is None or base is None else (ticks - (start or 0)) * float(base)
+def _seconds(ticks: int | None, stream: Any) -> float | None:
+    if ticks is None or stream.time_base is None:
+        return None
+    return float((ticks - (stream.start_time or 0)) * float(stream.time_base))
 
 
-def _soundfile_metadata(data: bytes, problem: Exception) -> dict[str, Any]:
-    """What soundfile says of an audio file; raises `problem` where it cannot say anything either."""
+def _soundfile_metadata(data: bytes) -> dict[str, Any]:
     try:
         import soundfile
-
-        info = soundfile.info(io.BytesIO(data))
-    except (ImportError, OSError, RuntimeError):
-        raise problem from None
-    return {
-        "audio_duration": info.frames * (1.0 / info.samplerate),
-        "audio_channels": info.channels,
-        "audio_sample_rate": info.samplerate,
-        "audio_num_samples": info.frames,
-    }
+    except (ImportError, OSError):
+        raise MissingExtra("metadata of audio and video needs PyAV", extra="media") from None
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        # The header alone would not tell that the file is cut short.
+        samples = sum(len(block) for block in file.blocks(1 << 16))
+        if samples != file.frames:
+            raise ValueError(f"cut short: {samples} of {file.frames} samples")
+        return {
+            "audio_duration": samples * (1.0 / file.samplerate),
+            "audio_channels": file.channels,
+            "audio_sample_rate": file.samplerate,
+            "audio_num_samples": samples,
+        }
 
 
 def _broken(name: str, what: str) -> DataError:
