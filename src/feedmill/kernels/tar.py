@@ -90,13 +90,16 @@ def sample_name(name: str) -> tuple[str, str] | None:
     return name[:dot], name[dot + 1 :]
 
 
-def walk(buffer: memoryview | bytes, position: int = 0, end: int | None = None) -> Iterator[Member]:
+def walk(
+    buffer: memoryview | bytes, position: int = 0, end: int | None = None, *, headers: list[int] | None = None
+) -> Iterator[Member]:
     """The members of a tar (or of a part of one that begins and ends at headers), in stored order.
 
     Args:
         buffer: the bytes; offsets given are relative to its beginning.
         position: where the first header begins.
         end: where to stop; the end of the buffer otherwise.
+        headers: gets the offset of every header passed, those of extensions included.
 
     Raises:
         DataError: ``bad-header``, ``truncated-header`` or ``truncated-member``, with the offset.
@@ -110,6 +113,8 @@ def walk(buffer: memoryview | bytes, position: int = 0, end: int | None = None) 
             raise _cut_header(position, min(len(header), end - position))
         if not header[0] and not any(header):
             return
+        if headers is not None:
+            headers.append(position)
         kind = header[156:157]
         size = _number(header[124:136], position)
         data = position + BLOCK
@@ -328,8 +333,7 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
     headers: list[int] = []
     last, problem, end = None, None, 0
     try:
-        for member in walk(view):
-            headers.append(member.start)
+        for member in walk(view, headers=headers):
             end = member.end
             name = sample_name(member.name) if member.regular else None
             if name is None:
