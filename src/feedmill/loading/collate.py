@@ -7,7 +7,6 @@ None where a sample lacks one.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from feedmill.errors import MissingExtra
 from feedmill.formats.base import Sample
+from feedmill.samples.fields import fields_of
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
@@ -98,11 +98,6 @@ def _numbers(values: list[Any]) -> Any:
 
 
 def _fields(sample: Any) -> Mapping[str, Any] | None:
-    """The sample's fields by name, or None where it has no named fields."""
     if isinstance(sample, Sample):
         return {"__key__": sample.key, **{name: sample[name] for name in sample}}
-    if isinstance(sample, Mapping):
-        return sample
-    if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
-        return {field.name: getattr(sample, field.name) for field in dataclasses.fields(sample)}
-    return None
+    return fields_of(sample)
