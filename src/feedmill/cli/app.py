@@ -29,6 +29,7 @@ class Verb(NamedTuple):
 
 
 VERBS: dict[str, Verb] = {  # in the order in which people meet them
+    "demo": Verb("feedmill.cli.demo", "Prepare, blend, load, kill, resume: the main job, shown."),
     "info": Verb("feedmill.cli.info", "What a data set is: format, samples, shards, splits, sample type."),
     "preview": Verb("feedmill.cli.preview", "Look at samples, as text and as a contact sheet of their images."),
 }

@@ -49,9 +49,9 @@ def _shown(source: Any, sample: Any) -> dict[str, Any]:
 
 def _parts(sample: Any) -> Iterator[tuple[str, Any]]:
     """The sample's own fields, in order; one that can't be decoded gives the reason instead of ending the preview."""
-    from feedmill.samples.fields import fields_of
+    from feedmill.samples.fields import named_fields
 
-    fields = fields_of(sample)
+    fields = named_fields(sample)
     if fields is None:
         fields = {"sample": sample}
     for name in fields:

@@ -15,7 +15,7 @@ import numpy as np
 
 from feedmill.errors import MissingExtra
 from feedmill.formats.base import Sample
-from feedmill.samples.fields import fields_of
+from feedmill.samples.fields import named_fields
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
@@ -100,4 +100,4 @@ def _numbers(values: list[Any]) -> Any:
 def _fields(sample: Any) -> Mapping[str, Any] | None:
     if isinstance(sample, Sample):
         return {"__key__": sample.key, **{name: sample[name] for name in sample}}
-    return fields_of(sample)
+    return named_fields(sample)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def fields_of(sample: Any) -> Mapping[str, Any] | None:
+def named_fields(sample: Any) -> Mapping[str, Any] | None:
     """Fields by name of a mapping (`Sample`, crude dict) or a dataclass, not copied; None where there are no names.
 
     A `Sample` comes back as it is, so its parts are still decoded only when asked for.
