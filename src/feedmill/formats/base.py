@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import NotFound
+from feedmill.errors import FeedmillError, NotFound
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -95,8 +95,22 @@ class Sample(Mapping[str, Any]):
             self._values = {}
         if name not in self._values:
             data = self.raw(name)
-            self._values[name] = data if self._decode is None else self._decode(name, data)
+            try:
+                self._values[name] = data if self._decode is None else self._decode(name, data)
+            except FeedmillError as error:
+                raise locate(error, self.source, f"{self.key}.{name}") from error.__cause__
         return self._values[name]
+
+    def select(self, keep: Callable[[str], bool]) -> Sample:
+        """This sample with only the parts whose name `keep` accepts; its source names only those."""
+        spans = {name: span for name, span in self._spans.items() if keep(name)}
+        source = self._source
+
+        def restricted() -> Source:
+            full = source()
+            return with_names(full, [name for name in full.names if keep(split_name(name)[1])])
+
+        return Sample(self.key, self._block, spans, restricted, self._decode, self.subflavors)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._spans)
@@ -217,6 +231,19 @@ def split_name(name: str) -> tuple[str, str]:
     return (name, "") if dot < 0 else (name[:dot], name[dot + 1 :])
 
 
+def locate(error: FeedmillError, source: Source, record: str | None = None) -> FeedmillError:
+    """The same error, saying which sample it is about where it does not say so yet."""
+    if error.file is None:
+        error.file, error.offset = f"{source.dataset}/{source.file}", source.offset
+        error.record = record or source.key
+    return error
+
+
 def with_names(source: Source, names: Sequence[str]) -> Source:
     """The source, saying that only these parts were read."""
     return replace(source, names=tuple(names))
+
+
+def no_such_key(where: str, key: str) -> NotFound:
+    """The error for an unknown key."""
+    return NotFound("there is no sample with this key", file=where, record=key, kind="no-such-key")

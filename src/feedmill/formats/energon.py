@@ -1,0 +1,296 @@
+"""Megatron Energon's prepared WebDatasets: a folder of tars with ``.nv-meta``.
+
+Layout (docs/formats/energon.md has it to the byte)::
+
+    .nv-meta/.info.json     shard -> samples; the order numbers the shards (releases up to 6: .info.yaml)
+    .nv-meta/split.yaml     split -> shard patterns; excluded shards and samples
+    .nv-meta/dataset.yaml   sample type and field map (read by feedmill.samples)
+    .nv-meta/index.sqlite   key -> shard, number, offset, size (since 6.0); parts (since 7.0); media metadata
+    .nv-meta/index.uuid     names this state of the index
+    <shard>.tar.idx         u64 little endian: offset of each sample, then the end of the last one
+
+`PreparedShards` reads offsets from ``.tar.idx``, which every release wrote, and keys from SQLite where there is one.
+Opening costs the two small text files; an index file is mapped when its shard is first read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats import sidecar, webdataset, yamls
+from feedmill.formats.base import no_such_key
+from feedmill.formats.braces import expand
+from feedmill.formats.offsets import Int64s, hash_words, load_offsets
+from feedmill.formats.webdataset import ShardTable, TarDataset
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+
+META = ".nv-meta"
+INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
+INDEX, UUID = f"{META}/index.sqlite", f"{META}/index.uuid"
+
+
+@dataclass(slots=True)
+class Splits:
+    """The content of a split file, patterns expanded.
+
+    Attributes:
+        parts: split name -> shard paths in order.
+        shards_out: shards excluded from every split.
+        samples_out: (shard, key) of excluded samples.
+    """
+
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    shards_out: set[str] = field(default_factory=set)
+    samples_out: list[tuple[str, str]] = field(default_factory=list)
+
+    def shards(self, split: str) -> list[str]:
+        """Shards of one split, without excluded ones."""
+        return [shard for shard in self.parts[split] if shard not in self.shards_out]
+
+
+def idx_name(shard: str) -> str:
+    """The name of a shard's offset file: its last suffix replaced by ``.tar.idx``."""
+    folder, slash, name = shard.rpartition("/")
+    return f"{folder}{slash}{name.rpartition('.')[0] or name}.tar.idx"
+
+
+def read_info(store: Store) -> dict[str, int]:
+    """Shard -> number of samples, in the order that numbers the shards.
+
+    Raises:
+        NotFound: the folder is not prepared.
+        DataError: the file cannot be understood.
+    """
+    if store.exists(INFO):
+        where = store.locate(INFO)
+        try:
+            content = orjson.loads(store.read(INFO))
+        except orjson.JSONDecodeError as error:
+            raise _bad_info(where, str(error)) from None
+    elif store.exists(INFO_YAML):
+        where = store.locate(INFO_YAML)
+        content = yamls.parse(store.read(INFO_YAML).decode(), where)
+    else:
+        raise NotFound(
+            "the folder is not prepared (it has no .nv-meta/.info.json)",
+            file=store.url,
+            kind="not-prepared",
+            fix="Run 'feedmill prepare' on it.",
+        )
+    counts = content.get("shard_counts") if isinstance(content, dict) else None
+    if not isinstance(counts, dict) or not all(isinstance(n, int) and n >= 0 for n in counts.values()):
+        raise _bad_info(where, "'shard_counts' must map shard paths to numbers of samples")
+    return counts
+
+
+def _bad_info(where: str, reason: str) -> DataError:
+    return DataError(f"the file cannot be understood ({reason})", file=where, kind="bad-info", fix="Run 'feedmill prepare' again.")
+
+
+def meta_file(store: Store, name: str) -> str:
+    """The path of a file in ``.nv-meta``. Raises `NotFound` naming the files that are there."""
+    path = f"{META}/{name}"
+    if not store.exists(path):
+        have = sorted(e.path.removeprefix(f"{META}/") for e in store.files(META, suffixes=(".yaml", ".yml", ".json")))
+        raise NotFound(
+            "there is no such file",
+            file=store.locate(path),
+            kind="no-such-config",
+            fix=f"The folder has: {', '.join(h for h in have if not h.startswith('.')) or 'none'}.",
+        )
+    return path
+
+
+def read_splits(store: Store, name: str | None = None) -> Splits | None:
+    """The split file `name` (``split.yaml``, or ``split.json`` where that is missing); None where there is none."""
+    if name is None:
+        name = next((n for n in ("split.yaml", "split.json") if store.exists(f"{META}/{n}")), None)
+        if name is None:
+            return None
+    path = meta_file(store, name)
+    where = store.locate(path)
+    content = yamls.parse(store.read(path).decode(), where)
+    if not isinstance(content, dict) or not isinstance(content.get("split_parts"), dict):
+        raise ConfigError("'split_parts' is missing", file=where, fix="Run 'feedmill prepare' to write a split file.")
+    unknown = set(content) - {"split_parts", "exclude"}
+    if unknown:
+        raise ConfigError(f"unknown entry {sorted(unknown)[0]!r}; only split_parts and exclude are known", file=where)
+    out = Splits()
+    for split, patterns in content["split_parts"].items():
+        out.parts[str(split)] = [shard for pattern in _strings(patterns, where) for shard in expand(pattern)]
+    for entry in (e for pattern in _strings(content.get("exclude"), where) for e in expand(pattern)):
+        shard, marker, key = entry.partition(".tar/")
+        if marker:
+            out.samples_out.append((f"{shard}.tar", key))
+        else:
+            out.shards_out.add(entry)
+    return out
+
+
+def _strings(value: Any, where: str) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ConfigError(f"a list of patterns was expected, found {value!r}", file=where)
+    return [str(item) for item in value]
+
+
+class PreparedShards(ShardTable):
+    """Shards of a prepared folder, in the order of a split."""
+
+    def __init__(self, store: Store, info: Mapping[str, int], shards: Sequence[str]) -> None:
+        self.store = store
+        self.shards = list(shards)
+        self._number = {shard: i for i, shard in enumerate(info)}
+        self._place = {self._number[shard]: i for i, shard in enumerate(self.shards)}
+        self._names = list(info)
+        self.counts = np.asarray([info[shard] for shard in self.shards], np.int64)
+        self._offsets: dict[int, Int64s] = {}
+        self._local = threading.local()
+        self._keys: dict[str, tuple[int, int]] | None = None
+
+    def offsets(self, shard: int) -> Int64s:
+        found = self._offsets.get(shard)
+        if found is None:
+            found = self._offsets[shard] = self._load_offsets(shard)
+        return found
+
+    def _load_offsets(self, shard: int) -> Int64s:
+        path = idx_name(self.shards[shard])
+        again = f"Run 'feedmill prepare --tar-index-only {self.store.url}'."
+        try:
+            offsets = load_offsets(self.store, path, fix=again)
+        except NotFound:
+            where = self.store.locate(path)
+            raise NotFound("the shard's index is missing", file=where, kind="no-index", fix=again) from None
+        if len(offsets) != self.counts[shard] + 1:
+            raise DataError(
+                f"the index has {len(offsets) - 1} samples, .info.json says {self.counts[shard]}",
+                file=self.store.locate(path),
+                kind="bad-index",
+                fix=again,
+            )
+        return offsets
+
+    def find(self, key: str) -> tuple[int, int]:
+        connection = self._connection()
+        if connection is None:
+            return self._find_without_index(key)
+        row = connection.execute("SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?", (key,)).fetchone()
+        if row is None:
+            raise no_such_key(self.store.url, key)
+        place = self._place.get(row[0])
+        if place is None:
+            name = self._names[row[0]] if row[0] < len(self._names) else "?"
+            raise NotFound(
+                f"the sample is in {name}, which this split leaves out",
+                file=self.store.url,
+                record=key,
+                kind="other-split",
+                fix="Open the data set without a split to reach all samples.",
+            )
+        return place, row[1]
+
+    def _connection(self) -> sqlite3.Connection | None:
+        """One read-only connection per thread; None where the index has no keys (releases before 6.0)."""
+        if not hasattr(self._local, "connection"):
+            exists = self.store.exists(INDEX)
+            self._local.connection = open_index(cached_copy(self.store, INDEX)) if exists else None
+        connection: sqlite3.Connection | None = self._local.connection
+        return connection
+
+    def _find_without_index(self, key: str) -> tuple[int, int]:
+        if self._keys is None:
+            found: dict[str, tuple[int, int]] = {}
+            for place, shard in enumerate(self.shards):
+                for i, name in enumerate(webdataset.scan_shard(self.store, shard).keys):
+                    found.setdefault(name, (place, i))
+            self._keys = found
+        if key not in self._keys:
+            raise no_such_key(self.store.url, key)
+        return self._keys[key]
+
+    def fingerprint(self) -> str:
+        known = sidecar.read(self.store)
+        if all(shard in known for shard in self.shards):
+            return hash_words([f"{s} {known[s].samples} {known[s].digest or known[s].size}" for s in self.shards])
+        uuid = self.store.read(UUID).decode("ascii", "replace") if self.store.exists(UUID) else ""
+        return hash_words([uuid, *(f"{s} {n}" for s, n in zip(self.shards, self.counts, strict=True))])
+
+
+def open_index(path: Path) -> sqlite3.Connection:
+    """A read-only connection that takes no locks: the index is only ever replaced as a whole."""
+    from urllib.parse import quote
+
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+    try:
+        connection.execute(f"PRAGMA mmap_size = {1 << 40}")
+        connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'samples'").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise DataError(
+            f"the index cannot be read ({error})", file=str(path), kind="bad-index", fix="Run 'feedmill prepare' again."
+        ) from None
+    return connection
+
+
+def open_prepared(
+    store: Store, name: str, *, split: str | None = None, split_config: str | None = None
+) -> TarDataset:
+    """A prepared folder, or one split of it.
+
+    Args:
+        store: the folder.
+        name: the path as the user gave it.
+        split: a name from the split file; None opens every shard (excluded ones left out).
+        split_config: another split file in ``.nv-meta``.
+
+    Raises:
+        NotFound: not prepared, or no such split.
+        DataError, ConfigError: the description cannot be understood.
+    """
+    info = read_info(store)
+    splits = read_splits(store, split_config) or Splits()
+    counts = {part: sum(info.get(s, 0) for s in splits.shards(part)) for part in splits.parts}
+    if split is None:
+        shards = [shard for shard in info if shard not in splits.shards_out]
+    elif split in splits.parts:
+        shards = splits.shards(split)
+    else:
+        raise NotFound(
+            f"there is no split {split!r}",
+            file=name,
+            kind="no-such-split",
+            fix=f"The data set has: {', '.join(splits.parts) or 'no splits'}.",
+        )
+    missing = [shard for shard in shards if shard not in info]
+    if missing:
+        raise ConfigError(
+            f"the split {split!r} names {missing[0]!r}, which the index does not know",
+            file=store.locate(f"{META}/{split_config or 'split.yaml'}"),
+            kind="unknown-shard",
+            fix="Correct the pattern, or run 'feedmill prepare' to index new shards.",
+        )
+    description = {
+        "splits": {
+            part: {"samples": counts[part], "shards": len(splits.shards(part))} for part in splits.parts
+        }
+    }
+    return TarDataset(
+        store,
+        PreparedShards(store, info, shards),
+        name=name,
+        split=split,
+        exclude=splits.samples_out,
+        splits=counts,
+        description=description,
+    )

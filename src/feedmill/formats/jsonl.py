@@ -1,0 +1,139 @@
+"""JSONL: one JSON object a line, with Energon's ``.jsonl.idx`` beside it.
+
+Layout of the index: ``n + 1`` u64 little endian; entry i is the byte where record i begins (0 for the first), the last
+is the file's size. Blank lines belong to the record before them. Each other line must run from ``{`` to ``}``.
+
+A record's key is its number as text, its only part is ``json``. Without an index the lines are found at opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import DataError, NotFound
+from feedmill.formats.base import Dataset, Indices, Sample, Source
+from feedmill.formats.base import no_such_key
+from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
+from feedmill.kernels.lines import index_lines
+from feedmill.storage import Store
+
+
+def idx_name(path: str) -> str:
+    """The index file of a JSONL file."""
+    return f"{path}.idx"
+
+
+def index_file(store: Store, path: str) -> Int64s:
+    """int64[n + 1]: where each record of a JSONL file begins, and the file's size.
+
+    Raises:
+        DataError: the file is empty or blank, or a line is not an object; names the line's byte.
+    """
+    where = store.locate(path)
+    with store.local_copy(path) as local:
+        size = local.stat().st_size
+        if not size:
+            raise DataError("the file is empty", file=where, kind="empty-file", fix="It needs one JSON object a line.")
+        found = index_lines(np.asarray(np.memmap(local, np.uint8, "r")))
+    if found.bad is not None:
+        text = store.read(path, found.bad, min(60, size - found.bad)).split(b"\n")[0]
+        raise DataError(
+            "this line is not a JSON object from '{' to '}'",
+            file=where,
+            offset=found.bad,
+            record=text.decode("utf-8", "replace"),
+            kind="bad-line",
+            fix="Correct the line: each must hold one whole object.",
+        )
+    if not found.count:
+        raise DataError("the file has only blank lines", file=where, kind="empty-file", fix="It needs one JSON object a line.")
+    return found.starts
+
+
+def write_index(store: Store, path: str) -> Int64s:
+    """Write ``<path>.idx``; gives the offsets."""
+    starts = index_file(store, path)
+    store.write_bytes(idx_name(path), starts.astype("<u8").tobytes())
+    return starts
+
+
+class JsonlDataset(Dataset):
+    """The records of one JSONL file."""
+
+    format = "jsonl"
+
+    def __init__(self, store: Store, path: str, *, name: str, split: str | None = None) -> None:
+        self.store, self.path, self.url, self.split = store, path, name, split
+        self.indexed = store.exists(idx_name(path))
+        self._offsets = self._load() if self.indexed else index_file(store, path)
+
+    def _load(self) -> Int64s:
+        idx = idx_name(self.path)
+        again = f"Run 'feedmill prepare {self.url}' again."
+        offsets = load_offsets(self.store, idx, fix=again)
+        size = self.store.stat(self.path).size
+        if offsets[-1] != size:
+            raise DataError(
+                f"the index is for a file of {offsets[-1]} bytes, this one has {size}",
+                file=self.store.locate(idx),
+                kind="stale-index",
+                fix=again,
+            )
+        return offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise IndexError(f"{self.url}: record outside 0..{len(self) - 1}")
+        lines = read_records(self.store, self.path, self._offsets[wanted], self._offsets[wanted + 1])
+        return [self._sample(number, line.strip()) for number, line in zip(wanted.tolist(), lines, strict=True)]
+
+    def _sample(self, number: int, line: bytes) -> Sample:
+        source = partial(self._source, number)
+        return Sample(str(number), line, {"json": (0, len(line))}, source, self.decode, self.subflavors)
+
+    def _source(self, index: int) -> Source:
+        begin, end = self._offsets[index : index + 2].tolist()
+        return Source(self.url, self.path, begin, end - begin, index, str(index), (f"{index}.json",))
+
+    def locate(self, index: int) -> Source:
+        return self._source(self._checked(index))
+
+    def find(self, key: str) -> int:
+        if not key.isascii() or not key.isdigit() or int(key) >= len(self) or str(int(key)) != key:
+            raise no_such_key(self.url, key)
+        return int(key)
+
+    def fingerprint(self) -> str:
+        some = self._offsets[:: max(1, len(self) // 1000)]  # cheap for any size, and it notices an edited middle
+        return hash_words([self.path, str(len(self)), str(int(self._offsets[-1])), some.tobytes().hex()])
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for `info`."""
+        return {
+            "format": self.format,
+            "path": self.url,
+            "split": self.split,
+            "samples": len(self),
+            "shards": 1,
+            "bytes": int(self._offsets[-1]),
+            "indexed": self.indexed,
+        }
+
+
+def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> JsonlDataset:
+    """A JSONL file. It has no splits, so any split name opens all of it. Raises `NotFound`, `DataError`."""
+    if not store.exists(path):
+        raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
+    return JsonlDataset(store, path, name=name, split=split)

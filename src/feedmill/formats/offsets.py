@@ -1,0 +1,69 @@
+"""What the formats share: offset files, and reading records by offset.
+
+An offset file is n + 1 unsigned 64-bit little-endian numbers: where each record begins, then where the last one ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError
+from feedmill.storage import Store
+
+MAX_RUN = 4 << 20
+"""Bytes read at once from neighbouring records."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
+    """The numbers of an offset file, int64[n + 1]: mapped where the file is local.
+
+    Raises:
+        NotFound: there is no such file.
+        DataError: its size is not that of such a file.
+    """
+    size = store.stat(path).size
+    if size < 8 or size % 8:
+        raise DataError(
+            f"the index is damaged ({size} bytes are no list of offsets)",
+            file=store.locate(path),
+            kind="bad-index",
+            fix=fix,
+        )
+    if store.is_local:
+        with store.local_copy(path) as local:
+            return np.asarray(np.memmap(local, "<i8", "r"))
+    return np.frombuffer(store.read(path), "<i8")
+
+
+def read_records(store: Store, path: str, begins: Int64s, ends: Int64s) -> list[bytes]:
+    """The bytes of records of one file, in the order asked; neighbours are read together.
+
+    Args:
+        begins, ends: int64[n], offsets of each record.
+    """
+    if not len(begins):
+        return []
+    joined = (begins[1:] == ends[:-1]) & (begins[1:] // MAX_RUN == begins[:-1] // MAX_RUN)
+    if not joined.any():
+        return store.read_ranges(path, begins.tolist(), (ends - begins).tolist())
+    first = np.flatnonzero(np.concatenate(([True], ~joined)))
+    after = np.append(first[1:], len(begins))
+    blocks = store.read_ranges(path, begins[first].tolist(), (ends[after - 1] - begins[first]).tolist())
+    out: list[bytes] = []
+    b, e = begins.tolist(), ends.tolist()
+    for low, high, block in zip(first.tolist(), after.tolist(), blocks, strict=True):
+        base = b[low]
+        out += [block] if high - low == 1 else [block[b[i] - base : e[i] - base] for i in range(low, high)]
+    return out
+
+
+def hash_words(words: Sequence[str]) -> str:
+    """A 32-digit hash (xxh3, 128 bits) of a list of words."""
+    import xxhash
+
+    return str(xxhash.xxh3_128_hexdigest("\0".join(words).encode("utf-8", "surrogateescape")))

@@ -1,0 +1,330 @@
+"""WebDataset: tar shards whose consecutive members with one base name make a sample.
+
+Layout: any folders of ``*.tar``; a member ``a/b.c/0007.detail.json`` has the key ``a/b.c/0007`` (up to the first dot
+after the last slash) and the part ``detail.json``. Members that are not regular files, have no dot, or lie below
+``__...__`` are skipped. Compressed tars are refused: they allow no random access.
+
+`TarDataset` reads samples by offset: one `pread` per sample, or one per run of neighbours. Where the offsets come from
+is a `ShardTable`: scanned at opening here, read from an index in `feedmill.formats.energon`.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError, NotFound
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.offsets import Int64s, hash_words, read_records
+from feedmill.kernels import tar
+from feedmill.storage import Store
+
+
+class ShardTable(ABC):
+    """Which shards there are, and where each sample of a shard lies.
+
+    Attributes:
+        shards: paths in the store, in the order of the data set.
+        counts: int64[shards], samples per shard.
+    """
+
+    shards: list[str]
+    counts: Int64s
+
+    @abstractmethod
+    def offsets(self, shard: int) -> Int64s:
+        """int64[count + 1]: where each sample's first header begins; the last entry is the end of the last sample."""
+
+    @abstractmethod
+    def find(self, key: str) -> tuple[int, int]:
+        """Shard number and sample number in it of a key. Raises `NotFound`."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A short hash of shards, counts and whatever tells that their content changed."""
+
+
+class ScannedShards(ShardTable):
+    """The table of a folder without an index, made by walking its tars at opening."""
+
+    def __init__(self, store: Store, shards: Sequence[str]) -> None:
+        self.store = store
+        self.shards = list(shards)
+        self._scans = [scan_shard(store, shard) for shard in self.shards]
+        for shard, found in zip(self.shards, self._scans, strict=True):
+            if found.problem is not None:
+                raise in_file(found.problem, store.locate(shard))
+        self.counts = np.asarray([len(found.keys) for found in self._scans], np.int64)
+        self._keys: dict[str, tuple[int, int]] | None = None
+
+    def offsets(self, shard: int) -> Int64s:
+        return self._scans[shard].starts
+
+    def find(self, key: str) -> tuple[int, int]:
+        if self._keys is None:
+            found: dict[str, tuple[int, int]] = {}
+            for s, scan in enumerate(self._scans):
+                for i, name in enumerate(scan.keys):
+                    found.setdefault(name, (s, i))
+            self._keys = found
+        try:
+            return self._keys[key]
+        except KeyError:
+            raise no_such_key(self.store.url, key) from None
+
+    def fingerprint(self) -> str:
+        return hash_words(
+            [f"{s} {scan.starts.tobytes().hex()}" for s, scan in zip(self.shards, self._scans, strict=True)]
+        )
+
+
+class TarDataset(Dataset):
+    """Samples of tar shards, by offset.
+
+    Args:
+        store: the folder.
+        table: shards and offsets.
+        exclude: (shard path, key) pairs that are left out of the data set.
+        name: path or URL as the user gave it.
+    """
+
+    format = "webdataset"
+
+    def __init__(
+        self,
+        store: Store,
+        table: ShardTable,
+        *,
+        name: str,
+        split: str | None = None,
+        exclude: Sequence[tuple[str, str]] = (),
+        splits: Mapping[str, int] | None = None,
+        description: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.store, self.table, self.url, self.split = store, table, name, split
+        self._splits = dict(splits or {})
+        self._description = dict(description or {})
+        self._ends = np.cumsum(table.counts, dtype=np.int64)
+        self._starts = self._ends - table.counts
+        self._excluded = self._find_excluded(exclude)
+        # sorted excluded numbers minus their rank: with it, one searchsorted turns an index into a stored number
+        self._gaps = self._excluded - np.arange(len(self._excluded))
+        self._part_names: dict[bytes, str] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return int(self._ends[-1] if len(self._ends) else 0) - len(self._excluded)
+
+    def _find_excluded(self, exclude: Sequence[tuple[str, str]]) -> Int64s:
+        number = {shard: i for i, shard in enumerate(self.table.shards)}
+        out = []
+        for shard, key in exclude:
+            if shard in number:
+                found, local = self.table.find(key)
+                if found == number[shard]:
+                    out.append(int(self._starts[found]) + local)
+        return np.unique(np.asarray(out, np.int64))
+
+    def _stored_numbers(self, indices: Indices) -> Int64s:
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
+            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
+        if len(self._gaps):
+            wanted = wanted + np.searchsorted(self._gaps, wanted, side="right")
+        return wanted
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        stored = self._stored_numbers(indices)
+        shard = np.searchsorted(self._ends, stored, side="right")
+        out: list[Sample] = [None] * len(stored)  # type: ignore[list-item]
+        if len(stored) and shard[0] == shard[-1] and (shard == shard[0]).all():
+            self._read_shard(int(shard[0]), stored, np.arange(len(stored)), out)
+            return out
+        order = np.argsort(shard, kind="stable")
+        bounds = np.flatnonzero(np.diff(shard[order])) + 1
+        for places in np.split(order, bounds):
+            if len(places):
+                self._read_shard(int(shard[places[0]]), stored[places], places, out)
+        return out
+
+    def _read_shard(self, shard: int, stored: Int64s, places: npt.NDArray[np.intp], out: list[Sample]) -> None:
+        """Fill `out` at `places` with samples of one shard; neighbours are read together."""
+        path = self.table.shards[shard]
+        offsets = self.table.offsets(shard)
+        local = stored - self._starts[shard]
+        begins, ends = offsets[local], offsets[local + 1]
+        blocks = read_records(self.store, path, begins, ends)
+        rows = zip(places.tolist(), stored.tolist(), begins.tolist(), blocks, strict=True)
+        for place, number, begin, block in rows:
+            out[place] = self._sample(path, number, begin, block)
+
+    def _sample(self, path: str, stored: int, offset: int, block: bytes) -> Sample:
+        parsed = _parse_plain(block, self._part_names)
+        if parsed is None:
+            try:
+                parsed = _parse_any(block)
+            except DataError as error:
+                error.offset = (error.offset or 0) + offset
+                raise in_file(error, self.store.locate(path)) from None
+        key, spans, names, content = parsed
+        if key is None:
+            raise DataError(
+                "the index says that a sample begins here, but there is none",
+                file=self.store.locate(path),
+                offset=offset,
+                kind="stale-index",
+                fix="The shard changed after it was indexed: run 'feedmill prepare' again.",
+            )
+        source = partial(self._source, path, stored, offset, len(block), key, names)
+        return Sample(key, content, spans, source, self.decode, self.subflavors)
+
+    def _source(self, path: str, stored: int, offset: int, length: int, key: str, names: Sequence[str]) -> Source:
+        return Source(self.url, path, offset, length, stored, key, tuple(f"{key}.{name}" for name in names))
+
+    def locate(self, index: int) -> Source:
+        return self.read_raw([self._checked(index)])[0].source
+
+    def find(self, key: str) -> int:
+        shard, local = self.table.find(key)
+        stored = int(self._starts[shard]) + local
+        rank = int(np.searchsorted(self._excluded, stored))
+        if rank < len(self._excluded) and self._excluded[rank] == stored:
+            raise NotFound("the split excludes this sample", file=self.url, record=key, kind="excluded")
+        return stored - rank
+
+    def get_many(self, names: Sequence[str]) -> list[bytes]:
+        """The bytes of many parts by file name, excluded samples included. Raises `NotFound`."""
+        out = []
+        for name in names:
+            key, part = tar.sample_name(name) or (name, "")
+            shard, local = self.table.find(key)
+            begin, end = self.table.offsets(shard)[local : local + 2].tolist()
+            path = self.table.shards[shard]
+            block = self.store.read(path, begin, end - begin)
+            out.append(self._sample(path, int(self._starts[shard]) + local, begin, block).raw(part))
+        return out
+
+    def get(self, name: str) -> bytes:
+        return self.get_many([name])[0]
+
+    def fingerprint(self) -> str:
+        return hash_words([self.table.fingerprint(), str(len(self)), self._excluded.tobytes().hex()])
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return self._splits
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for `info`: path, samples, shards, bytes, splits, and what the description file says."""
+        sizes = [self.store.stat(shard).size for shard in self.table.shards]
+        return {
+            "format": self.format,
+            "path": self.url,
+            "split": self.split,
+            "samples": len(self),
+            "excluded": len(self._excluded),
+            "shards": len(self.table.shards),
+            "bytes": sum(sizes),
+            "indexed": not isinstance(self.table, ScannedShards),
+            **self._description,
+        }
+
+
+Parsed = tuple[str | None, dict[str, tuple[int, int]], Sequence[str], bytes]
+
+
+def _parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
+    """Key and part spans of a sample made of plain headers only; None where anything else turns up.
+
+    This is the inner loop of all tar reading, so it looks at no more than it must.
+    """
+    key, prefix = None, b""
+    spans: dict[str, tuple[int, int]] = {}
+    names: list[str] = []
+    at, end = 0, len(block)
+    while at < end:
+        if block[at + 156 : at + 157] != b"0" or block[at + 345 : at + 346] != b"\0":
+            return None
+        name = block[at : block.find(b"\0", at, at + 100)] if block[at + 99] == 0 else block[at : at + 100]
+        try:
+            size = int(block[at + 124 : at + 135], 8)
+        except ValueError:
+            return None
+        data = at + 512
+        at = data + (size + 511 & -512)
+        if at > end or size < 0:
+            return None
+        if key is None:
+            text = name.decode("utf-8", "surrogateescape")
+            found = tar.sample_name(text)
+            if found is None:
+                continue
+            key, part = found
+            prefix = key.encode("utf-8", "surrogateescape") + b"."
+        elif name.startswith(prefix) and b"/" not in (tail := name[len(prefix) :]):
+            part = known.get(tail) or known.setdefault(tail, tail.decode("utf-8", "surrogateescape"))
+        else:
+            return None
+        spans[part] = (data, data + size)
+        names.append(part)
+    return key, spans, names, block
+
+
+def _parse_any(block: bytes) -> Parsed:
+    """The same through the reference walk, for long names, PAX headers, sparse files and skipped members."""
+    key: str | None = None
+    spans: dict[str, tuple[int, int]] = {}
+    names: list[str] = []
+    content = block
+    for member in tar.walk(block):
+        found = tar.sample_name(member.name) if member.regular else None
+        if found is None:
+            continue
+        if key is None:
+            key = found[0]
+        elif found[0] != key:
+            raise DataError(
+                f"another sample, {found[0]!r}, begins inside this one", offset=member.start, kind="stale-index"
+            )
+        if member.sparse is None:
+            spans[found[1]] = (member.data, member.data + member.size)
+        else:
+            expanded = tar.expand(block, member)
+            spans[found[1]] = (len(content), len(content) + len(expanded))
+            content += expanded
+        names.append(found[1])
+    return key, spans, names, content
+
+
+def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:
+    """The samples of one shard, whole or up to what is wrong with it."""
+    with store.local_copy(path) as local:
+        if not local.stat().st_size:
+            return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or leave it out.")
+        buffer = np.memmap(local, np.uint8, "r")
+        if bytes(buffer[:2]) == b"\x1f\x8b" or bytes(buffer[:4]) == b"\x28\xb5\x2f\xfd":
+            return _unreadable(
+                "the shard is compressed, which allows no random access",
+                "compressed-shard",
+                "Unpack it first (gunzip or zstd -d); the parts inside are usually compressed already.",
+            )
+        return tar.scan(np.asarray(buffer), compiled=compiled)
+
+
+def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:
+    none = np.zeros(0, np.int64)
+    problem = DataError(what, kind=kind, fix=fix)
+    return tar.ShardScan([], np.zeros(1, np.int64), none.astype(np.int32), [], none, none, problem)
+
+
+def in_file(error: DataError, file: str) -> DataError:
+    """The error, naming the file it concerns."""
+    error.file = file
+    return error

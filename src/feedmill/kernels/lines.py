@@ -1,0 +1,57 @@
+"""Where the lines of a JSONL file begin: numpy over blocks, at several GB/s; no compiled kernel is needed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+STEP = 4 << 20
+_NEWLINE = 10
+
+
+class LineIndex(NamedTuple):
+    """starts: int64[n + 1], the offset of each line that is not blank, the first always 0, the last the file's size.
+    bad: offset of the first line that is not a JSON object from brace to brace, or None. count: n."""
+
+    starts: npt.NDArray[np.int64]
+    bad: int | None
+    count: int
+
+
+def newlines(buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """int64: offset of every newline byte."""
+    found = [np.flatnonzero(buffer[low : low + STEP] == _NEWLINE) + low for low in range(0, len(buffer), STEP)]
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def index_lines(buffer: npt.NDArray[np.uint8]) -> LineIndex:
+    """The lines of a JSONL file. A line that is blank but for white space belongs to the record before it.
+
+    Args:
+        buffer: uint8[size], the file, usually mapped.
+    """
+    ends = newlines(buffer)
+    size = len(buffer)
+    begins = np.concatenate(([0], ends + 1))
+    ends = np.append(ends, size)
+    if begins[-1] == size:
+        begins, ends = begins[:-1], ends[:-1]
+    # Nearly every line begins with '{' and ends with '}': only the others are looked at one by one.
+    plain = ends > begins
+    plain[plain] &= (buffer[begins[plain]] == ord("{")) & (buffer[ends[plain] - 1] == ord("}"))
+    keep = plain.copy()
+    bad = None
+    for i in np.flatnonzero(~plain).tolist():
+        text = buffer[begins[i] : ends[i]].tobytes().strip()
+        if text:
+            keep[i] = True
+            if bad is None and not (text.startswith(b"{") and text.endswith(b"}") and len(text) > 1):
+                bad = int(begins[i])
+    starts = begins[keep]
+    count = len(starts)
+    starts = np.append(starts, size).astype(np.int64)
+    if count:
+        starts[0] = 0
+    return LineIndex(starts, bad, count)

@@ -1,0 +1,180 @@
+"""Field maps: which field of a sample type comes from which part, and from where in it.
+
+    expression := option {"," option}
+    option     := part {"[" key "]"}
+
+``part`` is a whole part name without brackets (``jpg``, ``detail.json``). ``[key]`` looks up a text key in a mapping,
+or an integer index (negative ones count from the end) in a list. Options are tried from left to right; a missing part
+or key, a bad index, or looking into something that is neither mapping nor list leads to the next, and the last one's
+failure is the error. An expression with an option that does not fit the grammar is one part name as a whole. A part
+that is there but cannot be decoded is an error, never a reason to try the next option: it would hide broken data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.base import Sample
+from feedmill.samples.types import BASE_FIELDS, did_you_mean, fields_of
+
+_OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)")
+_FIX = "Change the field map in dataset.yaml, or mend the sample."
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One place to take a value from: a part name and the keys to follow inside its value."""
+
+    part: str
+    keys: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.part + "".join(f"[{key}]" for key in self.keys)
+
+
+def parse_expression(expression: str) -> tuple[Option, ...]:
+    """The options of one expression.
+
+    >>> [str(option) for option in parse_expression("png,json[image][-1]")]
+    ['png', 'json[image][-1]']
+    """
+    options = []
+    for text in expression.split(","):
+        match = _OPTION.fullmatch(text)
+        if match is None:
+            return (Option(expression),)
+        keys = match[2][1:-1].split("][") if match[2] else ()
+        options.append(Option(match[1], tuple(keys)))
+    return tuple(options)
+
+
+class FieldMap:
+    """A checked field map: give it a raw sample, get the fields' values.
+
+    Attributes:
+        fields: field name -> options.
+        parts: names of the parts it may read.
+    """
+
+    __slots__ = ("fields", "parts")
+
+    def __init__(self, fields: Mapping[str, tuple[Option, ...]]) -> None:
+        self.fields = dict(fields)
+        self.parts = frozenset(option.part for options in fields.values() for option in options)
+
+    @classmethod
+    def parse(cls, field_map: Mapping[str, str], sample_type: type[Any], *, where: str | None = None) -> FieldMap:
+        """Read ``{field: expression}`` for a sample type; `where` is the file that it stands in.
+
+        Raises:
+            ConfigError: a field that the type does not have, an obligatory field that is missing, or an expression
+                that is not text.
+        """
+        if not isinstance(field_map, Mapping):
+            raise ConfigError(
+                f"'field_map' must map field names to expressions, found {field_map!r}",
+                file=where,
+                fix="Write for example 'field_map: {image: jpg, caption: json[caption]}'.",
+            )
+        _check_names(field_map, sample_type, where)
+        for field, expression in field_map.items():
+            if not isinstance(expression, str) or not expression:
+                raise ConfigError(
+                    f"the field map gives {expression!r} for {field!r}, expected an expression",
+                    file=where,
+                    fix="Write a part name such as 'jpg' or 'json[caption]', in quotes if it looks like a number.",
+                )
+        return cls({field: parse_expression(expression) for field, expression in field_map.items()})
+
+    def apply(self, sample: Sample) -> dict[str, Any]:
+        """The value of every mapped field.
+
+        Raises:
+            NotFound: no option of some field leads to a value; names the field, the expression, and what is there.
+            DataError: a part cannot be decoded.
+        """
+        return {field: self._value(field, options, sample) for field, options in self.fields.items()}
+
+    def _value(self, field: str, options: tuple[Option, ...], sample: Sample) -> Any:
+        problem = ""
+        for option in options:
+            if option.part in sample:
+                value = sample[option.part]
+            elif option.part == "__key__":
+                value = sample.key
+            else:
+                problem = f"it has no part {option.part!r} (it has: {', '.join(sorted(sample)) or 'none'})"
+                continue
+            try:
+                return _follow(value, option)
+            except (LookupError, ValueError) as error:
+                problem = str(error.args[0])
+        expression = ",".join(map(str, options))
+        source = sample.source
+        raise NotFound(
+            f"no value for the field {field!r} = {expression!r}: {problem}",
+            file=f"{source.dataset}/{source.file}",
+            record=sample.key,
+            offset=source.offset,
+            kind="missing-field",
+            fix=_FIX,
+        )
+
+
+def _follow(value: Any, option: Option) -> Any:
+    for depth, key in enumerate(option.keys):
+        at = str(Option(option.part, option.keys[:depth]))
+        if isinstance(value, Mapping):
+            if key not in value:
+                raise LookupError(f"{at} has no key {key!r} (it has: {_some(value)})")
+            value = value[key]
+        elif isinstance(value, list):
+            try:
+                value = value[int(key)]
+            except IndexError:
+                raise LookupError(f"{at} is a list of {len(value)}, it has no item {key}") from None
+            except ValueError:
+                raise ValueError(f"{at} is a list, {key!r} is not an index") from None
+        else:
+            raise ValueError(f"{at} is {_kind(value)}, there is no {key!r} in it")
+    return value
+
+
+def _some(keys: Mapping[Any, Any]) -> str:
+    names = [str(key) for key in keys]
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "none"
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def _check_names(field_map: Mapping[str, str], sample_type: type[Any], where: str | None) -> None:
+    obligatory, optional = fields_of(sample_type)
+    known = [*obligatory, *optional, "__key__"]
+    of_type = f"{sample_type.__name__} needs {', '.join(obligatory) or 'no field'}" + (
+        f" and may have {', '.join(optional)}" if optional else ""
+    )
+    reserved = [field for field in field_map if field in BASE_FIELDS and field != "__key__"]
+    if reserved:
+        raise ConfigError(f"{reserved[0]} is set by the loader and cannot be mapped", file=where, fix="Take it out.")
+    unknown = [field for field in field_map if field not in known]
+    if unknown:
+        raise ConfigError(
+            f"{sample_type.__name__} has no field {unknown[0]!r}{did_you_mean(unknown[0], known)}",
+            file=where,
+            fix=f"{of_type}.",
+            kind="unknown-field",
+        )
+    missing = [field for field in obligatory if field not in field_map]
+    if missing:
+        raise ConfigError(
+            f"the field map says nothing for {', '.join(map(repr, missing))}",
+            file=where,
+            fix=f"Add {missing[0]!r} to it; {of_type}.",
+            kind="missing-field",
+        )

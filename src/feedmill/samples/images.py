@@ -1,0 +1,115 @@
+"""Encoded images to pixels, in the forms that an image spec names.
+
+A spec is a container (numpy by default, ``torch``, ``pil``), a colour mode (``l``, ``rgb``, ``rgba``) and, for
+arrays, a trailing ``8`` for uint8 0..255 instead of float32 0..1. Numpy arrays are ``[H, W, C]`` and tensors ``[C, H,
+W]``; mode ``l`` has no channel axis. Pixels are Pillow's to the bit: JPEGs that libjpeg-turbo converts alike (grey
+and YCbCr to RGB) are decoded by simplejpeg, three to four times faster, and everything else, or what it refuses, by
+Pillow.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, MissingExtra
+from feedmill.samples.types import did_you_mean
+
+_SUFFIXES = (
+    "apng avif blp bmp bw cur dcx dds dib fit fits flc fli ftc ftu gbr gif icb icns ico iim im j2c j2k jfif jp2 jpc"
+    " jpe jpeg jpf jpg jpx msp pbm pcd pcx pgm png pnm ppm psd pxr ras rgb rgba sgi tga tif tiff vda vst webp xbm xpm"
+)
+IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
+"""Suffixes decoded as images: those that Pillow reads by itself. PostScript stays bytes because Pillow hands it to
+another program, and so do the suffixes that it only recognises (``h5``, ``mpg``, ``wmf``, ...)."""
+
+IMAGE_SPECS: dict[str, tuple[str, bool, str]] = {
+    **{f"{mode}8": ("numpy", False, mode.upper()) for mode in ("l", "rgb", "rgba")},
+    **{mode: ("numpy", True, mode.upper()) for mode in ("l", "rgb", "rgba")},
+    **{f"torch{mode}8": ("torch", False, mode.upper()) for mode in ("l", "rgb", "rgba")},
+    **{f"torch{mode}": ("torch", True, mode.upper()) for mode in ("l", "rgb", "rgba")},
+    **{f"pil{mode}": ("pil", False, mode.upper()) for mode in ("l", "rgb", "rgba")},
+    "torch": ("torch", True, "RGB"),
+    "pil": ("pil", False, "RGB"),
+}
+"""Spec -> (container, whether float, Pillow mode)."""
+
+# What libjpeg-turbo itself converts to the wanted mode in the same way as under Pillow; measured to be bit-identical.
+_TURBO = {"RGB": ("RGB", ("YCbCr", "Gray")), "L": ("GRAY", ("Gray",))}
+
+
+def check_spec(spec: str) -> str:
+    """The spec itself. Raises `ConfigError` for an unknown one."""
+    if spec not in IMAGE_SPECS:
+        raise ConfigError(
+            f"there is no image spec {spec!r}{did_you_mean(spec, list(IMAGE_SPECS))}",
+            fix=f"Use one of {', '.join(IMAGE_SPECS)}.",
+            kind="unknown-image-spec",
+        )
+    return spec
+
+
+def decode_image(data: bytes, spec: str) -> Any:
+    """The image as `spec` says.
+
+    Raises:
+        MissingExtra: Pillow, or for a ``torch`` spec torch, is not installed.
+        Exception: whatever the codec raises for bytes that are not a whole image.
+    """
+    container, is_float, mode = IMAGE_SPECS[spec]
+    if container == "pil":
+        return _pillow(data, mode)
+    pixels = _pixels(data, mode)
+    if container == "numpy":
+        return _unit(pixels) if is_float else pixels
+    planes = pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
+    return _tensor(_unit(planes) if is_float else np.ascontiguousarray(planes))
+
+
+def _unit(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    # One pass, in the wanted memory order: several times faster than a cast, a division and a transposed copy.
+    result = np.empty(pixels.shape, np.float32)
+    return np.divide(pixels, np.float32(255), out=result)
+
+
+def _pixels(data: bytes, mode: str) -> npt.NDArray[np.uint8]:
+    if data[:2] == b"\xff\xd8":
+        pixels = _turbo(data, mode)
+        if pixels is not None:
+            return pixels
+    return np.array(_pillow(data, mode))
+
+
+def _turbo(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    target, sources = _TURBO.get(mode, ("", ()))
+    try:
+        if simplejpeg.decode_jpeg_header(data)[2] not in sources:
+            return None
+        pixels: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(data, target)
+    except ValueError:
+        return None  # Pillow decides whether it is a picture, and its message says more
+    return pixels[:, :, 0] if target == "GRAY" else pixels
+
+
+def _pillow(data: bytes, mode: str) -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("decoding images needs Pillow", extra="media") from None
+    with Image.open(io.BytesIO(data)) as image:
+        return image.convert(mode)
+
+
+def _tensor(array: npt.NDArray[Any]) -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("the 'torch' image specs need torch", extra="torch") from None
+    return torch.from_numpy(array)

@@ -1,0 +1,221 @@
+"""Sample types: what one training sample of a task consists of.
+
+The names, fields and defaults are Megatron Energon's, so a ``dataset.yaml`` written for it means the same here. Images
+are what the decoder gives: ``uint8[H, W, 3]`` by default, or a tensor ``[3, H, W]`` for the ``torch...`` image specs.
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Self
+
+from feedmill.errors import ConfigError
+from feedmill.formats.base import Source
+
+
+@dataclass(kw_only=True, slots=True)
+class TypedSample:
+    """The fields that every sample type has.
+
+    Attributes:
+        __key__: names the sample within its data set.
+        __restore_key__: reads the sample again, e.g. ``("Webdataset", 17)``; nested for derived samples.
+        __subflavors__: data attached by the data set's description.
+        __sources__: where the sample came from, with the names of the parts read.
+    """
+
+    __key__: str
+    __restore_key__: tuple[Any, ...]
+    __subflavors__: Mapping[str, Any] | None = None
+    __sources__: tuple[Source, ...] | None = None
+
+    @classmethod
+    def derive_from(cls, base: TypedSample, **fields: Any) -> Self:
+        """A sample of this type with `fields`, taking key, subflavors and sources from `base`."""
+        inherited = {name: getattr(base, name) for name in BASE_FIELDS if name not in fields}
+        return cls(**inherited, **fields)
+
+    @classmethod
+    def extend(cls, base: TypedSample, **fields: Any) -> Self:
+        """A sample of this type with every field of `base`, and `fields` added or replaced."""
+        inherited = {f.name: getattr(base, f.name) for f in dataclasses.fields(base) if f.name not in fields}
+        return cls(**inherited, **fields)
+
+
+BASE_FIELDS = tuple(field.name for field in dataclasses.fields(TypedSample))
+
+
+@dataclass(kw_only=True, slots=True)
+class CaptioningSample(TypedSample):
+    """An image and its caption."""
+
+    image: Any
+    caption: str
+
+
+@dataclass(kw_only=True, slots=True)
+class ImageSample(TypedSample):
+    """An image alone."""
+
+    image: Any
+
+
+@dataclass(kw_only=True, slots=True)
+class ImageClassificationSample(TypedSample):
+    """An image and its class, as number or name or both."""
+
+    image: Any
+    label: int | None = None
+    label_name: str | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class InterleavedSample(TypedSample):
+    """Images and texts in reading order."""
+
+    sequence: list[Any]
+
+
+@dataclass(kw_only=True, slots=True)
+class MultiChoiceVQASample(TypedSample):
+    """A question about an image, with the answers to choose from."""
+
+    image: Any
+    context: str
+    choices: list[str] | None = None
+    correct_choice_idx: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class OCRSample(TypedSample):
+    """A page image with its text, and boxes of blocks, lines, words and characters.
+
+    Boxes are float arrays or tensors of shape ``[N, 4]`` or ``[N, 5]`` (with confidence).
+    """
+
+    image: Any
+    text: str
+    block_boxes: Any | None = None
+    block_classes: Any | None = None
+    block_text: list[str] | None = None
+    lines_boxes: Any | None = None
+    lines_text: list[str] | None = None
+    words_boxes: Any | None = None
+    words_text: list[str] | None = None
+    chars_boxes: Any | None = None
+    chars_text: list[str] | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class SimilarityInterleavedSample(TypedSample):
+    """Images and texts of one document with their similarities ``[images, texts]``."""
+
+    images: list[Any]
+    texts: list[str]
+    audio: list[Any] | None = None
+    video: list[Any] | None = None
+    similarity_matrix: Any | None = None
+    matched_text_indices: list[int] | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class TextSample(TypedSample):
+    """A text."""
+
+    text: str
+
+
+@dataclass(kw_only=True, slots=True)
+class VidQASample(TypedSample):
+    """A question about a video."""
+
+    video: Any
+    context: str
+    answers: list[str] | None = None
+    answer_weights: Any | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class VQASample(TypedSample):
+    """A question about an image."""
+
+    image: Any
+    context: str
+    answers: list[str] | None = None
+    answer_weights: Any | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class VQAOCRSample(TypedSample):
+    """A question about an image that holds text."""
+
+    image: Any
+    context: str
+    text: str
+    answers: list[str] | None = None
+    answer_weights: Any | None = None
+    words_boxes: Any | None = None
+    words_text: list[str] | None = None
+
+
+SAMPLE_TYPES: Mapping[str, type[TypedSample]] = MappingProxyType(
+    {
+        cls.__name__: cls
+        for cls in (
+            CaptioningSample,
+            ImageClassificationSample,
+            ImageSample,
+            InterleavedSample,
+            MultiChoiceVQASample,
+            OCRSample,
+            SimilarityInterleavedSample,
+            TextSample,
+            VQAOCRSample,
+            VQASample,
+            VidQASample,
+        )
+    }
+)
+"""Every sample type by the name that ``dataset.yaml`` uses."""
+
+_FACTORIES = {name.removesuffix("Sample") + "Webdataset": cls for name, cls in SAMPLE_TYPES.items()}
+
+
+def sample_type(name: str) -> type[TypedSample]:
+    """The sample type of this name, or of its old factory name (``CaptioningWebdataset``).
+
+    Raises:
+        ConfigError: there is no such type; names the nearest ones and lists all.
+    """
+    found = SAMPLE_TYPES.get(name) or _FACTORIES.get(name)
+    if found is None:
+        raise ConfigError(
+            f"there is no sample type {name!r}{did_you_mean(name, [*SAMPLE_TYPES, *_FACTORIES])}",
+            fix=f"Use one of {', '.join(SAMPLE_TYPES)}, or CrudeWebdataset for undecoded parts.",
+            kind="unknown-sample-type",
+        )
+    return found
+
+
+def fields_of(cls: type[Any]) -> tuple[list[str], list[str]]:
+    """Names of a sample type's own fields: (obligatory, optional), without the four that every sample has."""
+    obligatory: list[str] = []
+    optional: list[str] = []
+    for field in dataclasses.fields(cls):
+        if field.name in BASE_FIELDS or not field.init:
+            continue
+        given = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        (optional if given else obligatory).append(field.name)
+    return obligatory, optional
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """`` (did you mean 'x'?)`` where a known name is near, else nothing."""
+    lowered = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(name.lower(), lowered, n=1)
+    return f" (did you mean {lowered[near[0]]!r}?)" if near else ""

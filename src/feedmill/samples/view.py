@@ -1,0 +1,295 @@
+"""From a data set's description (``dataset.yaml``) to what its samples look like.
+
+Four forms are read:
+
+1. ``sample_type`` and ``field_map``: samples are that type, fields filled by the map.
+2. ``sample_type``, ``sample_loader`` and ``part_filter``: fields come from the data set's own function. Needs trust.
+3. ``__class__: CrudeWebdataset``: samples stay `Sample`; ``part_filter`` (a list, or a trusted function) hides parts.
+4. ``__class__: CaptioningWebdataset`` and the like: the old spelling of 1 and 2.
+
+Each may have ``subflavors`` and arguments for the loader, which override what the caller of `open` gave.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.base import Decode, Sample, Source, View, locate, split_name, with_names
+from feedmill.samples.fieldmap import FieldMap
+from feedmill.samples.trusted import TrustedCode
+from feedmill.samples.types import BASE_FIELDS, TypedSample, did_you_mean, fields_of, sample_type
+from feedmill.samples.yamls import Document
+
+PartFilter = Callable[[str], bool]
+
+LOADER_ARGUMENTS = frozenset(
+    {"split_config", "split_part", "shuffle_over_epochs", "parallel_shard_iters", "max_samples_per_sequence"}
+)
+_CLASS_KEYS = frozenset({"__module__", "__class__"})
+_STANDARD = ("StandardWebdatasetFactory", "DefaultGenericWebdatasetFactory")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetView:
+    """What a description says about its samples.
+
+    Attributes:
+        view: raw samples -> typed samples; None where samples stay as they are.
+        decode: the decoder for parts.
+        subflavors: data attached to every sample.
+        type_name: name of the sample type, or ``CrudeSample``.
+        part_filter: which parts are read; None for all.
+        arguments: loader arguments that the description sets, such as ``split_part``.
+    """
+
+    view: View | None
+    decode: Decode | None
+    subflavors: dict[str, Any]
+    type_name: str
+    part_filter: PartFilter | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def build_view(
+    config: Document | Mapping[str, Any],
+    *,
+    decoder: Decode | None,
+    read_meta: Callable[[str], bytes],
+    where: str,
+    trust: bool = False,
+) -> DatasetView:
+    """The view that a description asks for.
+
+    Args:
+        config: the parsed description; a `Document` gives errors with line numbers.
+        decoder: decodes parts; None leaves them bytes.
+        read_meta: reads a file by its path relative to the description's folder.
+        where: path of the description.
+        trust: whether code that the data set names may run.
+
+    Raises:
+        ConfigError: unknown keys, types or fields, missing ones, or forms mixed up.
+        TrustError: the description names code and `trust` is False.
+    """
+    document = config if isinstance(config, Document) else Document(config, where)
+    return _Description(document, decoder, TrustedCode(read_meta, where, trust)).build()
+
+
+class _Description:
+    def __init__(self, document: Document, decoder: Decode | None, code: TrustedCode) -> None:
+        if not isinstance(document.value, Mapping):
+            raise ConfigError(
+                f"expected a mapping, found {type(document.value).__name__}",
+                file=document.where,
+                fix="Write 'sample_type' and 'field_map', or run 'feedmill prepare' to have it written.",
+            )
+        self.config: Mapping[str, Any] = document.value
+        self.at = document.at
+        self.decoder = decoder
+        self.code = code
+
+    def build(self) -> DatasetView:
+        name = self._class_name()
+        if name == "CrudeWebdataset":
+            self._check_keys({"part_filter"}, "crude data")
+            keep = self._part_filter() if "part_filter" in self.config else None
+            return self._result(None if keep is None else CrudeView(keep), "CrudeSample", keep)
+        if name is None:
+            self._check_keys({"sample_type", "field_map", "sample_loader", "part_filter"}, "a typed data set")
+            cls = self._sample_type()
+        else:
+            self._check_keys({"field_map", "sample_loader", "part_filter"}, name)
+            cls = sample_type(name)
+        return self._typed(cls)
+
+    def _typed(self, cls: type[Any]) -> DatasetView:
+        config = self.config
+        mapped, loaded = config.get("field_map"), config.get("sample_loader")
+        if (mapped is None) == (loaded is None):
+            found = "neither" if mapped is None else "both"
+            raise self._error("field_map", f"expected 'field_map' or 'sample_loader', found {found}", "Give one.")
+        subflavors = self._subflavors()
+        if mapped is not None:
+            if config.get("part_filter") is not None:
+                raise self._error("part_filter", "'part_filter' cannot go with 'field_map'", "Take it out.")
+            fields = FieldMap.parse(mapped, cls, where=self.at(["field_map"]))
+            return self._result(FieldMapView(cls, fields, subflavors), cls.__name__, fields.parts.__contains__)
+        if config.get("part_filter") is None:
+            raise self._error(
+                "sample_loader", "'sample_loader' needs a 'part_filter'", "Add a list of part names, or a function."
+            )
+        load = self.code.function(loaded, "sample_loader", self.at(["sample_loader"]))
+        keep = self._part_filter()
+        return self._result(LoaderView(cls, load, keep, subflavors, str(loaded)), cls.__name__, keep)
+
+    def _result(self, view: View | None, type_name: str, keep: PartFilter | None) -> DatasetView:
+        arguments = {key: value for key, value in self.config.items() if key in LOADER_ARGUMENTS}
+        return DatasetView(view, self.decoder, self._subflavors(), type_name, keep, arguments)
+
+    def _class_name(self) -> str | None:
+        """None for the standard form, ``CrudeWebdataset``, or an old factory's name."""
+        name, module = self.config.get("__class__"), self.config.get("__module__")
+        if name is None or (name in _STANDARD and _is_ours(module)):
+            return None
+        if name == "CrudeWebdataset" and _is_ours(module):
+            return str(name)
+        if str(name).startswith("Metadataset"):
+            raise self._error("__class__", "this is a metadataset, not one data set", "Open it as a file by itself.")
+        if not _is_ours(module):
+            raise self._error(
+                "__class__",
+                f"the data set class {module}.{name} is not known here",
+                "Write 'sample_type' and 'field_map' instead; own code can go into a 'sample_loader'.",
+            )
+        try:
+            return str(name) if sample_type(str(name)) else None
+        except ConfigError as error:
+            error.file = self.at(["__class__"])
+            raise
+
+    def _sample_type(self) -> type[Any]:
+        named = self.config.get("sample_type")
+        if not isinstance(named, Mapping) or not isinstance(named.get("__class__"), str):
+            raise self._error(
+                "sample_type",
+                f"expected 'sample_type' with a '__class__', found {named!r}",
+                "Write for example 'sample_type: {__module__: megatron.energon, __class__: CaptioningSample}'.",
+            )
+        at = self.at(["sample_type", "__class__"])
+        if _is_ours(named.get("__module__")):
+            try:
+                return sample_type(named["__class__"])
+            except ConfigError as error:
+                error.file = at
+                raise
+        found = self.code.member(named, "__class__", at)
+        if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+            raise ConfigError(f"{named['__class__']!r} is not a dataclass", file=at, fix="Derive from TypedSample.")
+        return found
+
+    def _part_filter(self) -> PartFilter:
+        given = self.config["part_filter"]
+        if isinstance(given, list):
+            if not all(isinstance(name, str) for name in given):
+                raise self._error("part_filter", f"expected part names, found {given!r}", "Write them in quotes.")
+            return frozenset(given).__contains__
+        return self.code.function(given, "part_filter", self.at(["part_filter"]))
+
+    def _subflavors(self) -> dict[str, Any]:
+        given = self.config.get("subflavors")
+        if given is not None and not isinstance(given, Mapping):
+            raise self._error("subflavors", f"'subflavors' must be a mapping, found {given!r}", "Write 'name: value'.")
+        return dict(given or {})
+
+    def _check_keys(self, own: set[str], form: str) -> None:
+        known = sorted(own | {"subflavors"})
+        for key in self.config:
+            if key not in own | LOADER_ARGUMENTS | _CLASS_KEYS | {"subflavors"}:
+                guess = did_you_mean(str(key), [*known, *sorted(LOADER_ARGUMENTS)])
+                raise self._error(str(key), f"unknown key {key!r}{guess}", f"The keys of {form}: {', '.join(known)}.")
+
+    def _error(self, key: str, what: str, fix: str) -> ConfigError:
+        return ConfigError(what, file=self.at([key]), fix=fix)
+
+
+def _is_ours(module: Any) -> bool:
+    """Whether a module is Energon's or ours, so that its names are looked up here and nothing is imported."""
+    return module is None or str(module).split(".")[0] == "feedmill" or f"{module}.".startswith("megatron.energon.")
+
+
+@dataclass(frozen=True, slots=True)
+class CrudeView:
+    """Samples as they are, with only the parts that `keep` accepts."""
+
+    keep: PartFilter
+
+    def __call__(self, samples: list[Sample]) -> list[Any]:
+        return [sample.select(self.keep) for sample in samples]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMapView:
+    """Raw samples to `cls` by a field map."""
+
+    cls: type[Any]
+    fields: FieldMap
+    subflavors: Mapping[str, Any]
+
+    def __call__(self, samples: list[Sample]) -> list[Any]:
+        return [self._one(sample) for sample in samples]
+
+    def _one(self, sample: Sample) -> Any:
+        source = sample.source
+        base = _base_fields(sample, source, self.fields.parts.__contains__, self.subflavors)
+        return self.cls(**{**_declared(self.cls, base), **self.fields.apply(sample)})
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderView:
+    """Raw samples to `cls` by the data set's own function, which gets a dict of the decoded parts."""
+
+    cls: type[Any]
+    load: Callable[[dict[str, Any]], Any]
+    keep: PartFilter
+    subflavors: Mapping[str, Any]
+    name: str
+
+    def __call__(self, samples: list[Sample]) -> list[Any]:
+        return [self._one(sample) for sample in samples]
+
+    def _one(self, sample: Sample) -> Any:
+        source = sample.source
+        base = _base_fields(sample, source, self.keep, self.subflavors)
+        raw = {**base, "__shard__": source.file, **{name: sample[name] for name in sample if self.keep(name)}}
+        try:
+            given = self.load(raw)
+        except FeedmillError as error:
+            raise locate(error, source) from error.__cause__
+        except Exception as error:
+            raise self._failed(source, f"{self.name} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(given, Mapping):
+            raise self._failed(source, f"{self.name} gave {type(given).__name__}, expected a dict of fields")
+        obligatory, optional = fields_of(self.cls)
+        missing = [name for name in obligatory if name not in given]
+        unknown = [name for name in given if name not in (*obligatory, *optional, *BASE_FIELDS, "__shard__")]
+        if missing or unknown:
+            problem = (
+                f"left out {', '.join(missing)}" if missing else f"gave the unknown {', '.join(map(str, unknown))}"
+            )
+            raise self._failed(source, f"{self.name} {problem}; {self.cls.__name__} has {obligatory + optional}")
+        own = {name: value for name, value in given.items() if name not in base and name != "__shard__"}
+        base["__key__"] = given.get("__key__", sample.key)
+        return self.cls(**_declared(self.cls, base), **own)
+
+    def _failed(self, source: Source, what: str) -> DataError:
+        return DataError(
+            what,
+            file=f"{source.dataset}/{source.file}",
+            offset=source.offset,
+            record=source.key,
+            kind="sample-loader-failed",
+            fix="Mend the sample, or the data set's sample_loader.",
+        )
+
+
+def _base_fields(sample: Sample, source: Source, keep: PartFilter, subflavors: Mapping[str, Any]) -> dict[str, Any]:
+    read = with_names(source, [name for name in source.names if keep(split_name(name)[1])])
+    return {
+        "__key__": sample.key,
+        "__restore_key__": ("Webdataset", source.index),
+        # What the opened data set attaches holds: a metadataset may have added to the description's own.
+        "__subflavors__": subflavors if sample.subflavors is None else sample.subflavors,
+        "__sources__": (read,),
+    }
+
+
+def _declared(cls: type[Any], base: dict[str, Any]) -> dict[str, Any]:
+    """Those base fields that the type has; a trusted dataclass need not derive from `TypedSample`."""
+    if issubclass(cls, TypedSample):
+        return base
+    names = {item.name for item in dataclasses.fields(cls)}
+    return {name: value for name, value in base.items() if name in names}

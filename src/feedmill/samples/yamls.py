@@ -1,0 +1,173 @@
+"""YAML as Energon reads it, with line numbers for later complaints.
+
+Energon's own scalar rules hold, so a file means the same in both: quoted and block scalars are text; plain ones are
+None (``null``, ``~``, nothing; any case), true (``true``, ``yes``), false (``false``, ``no``), a float where they
+hold a ``.`` or ``e`` and Python's `float` takes them, an int where Python's `int` does, and text otherwise. So
+``0x10``, ``12:30``, ``off`` and dates are text. Keys are always text. There are no anchors and no aliases (refused),
+tags are ignored, and one file is one document. Where Energon silently keeps the last of two equal keys, that is an
+error here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from feedmill.errors import ConfigError
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WORDS = {"null": None, "~": None, "": None, "true": True, "yes": True, "false": False, "no": False}
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file.
+
+    Attributes:
+        value: mappings with text keys, lists, None, bool, int, float and str.
+        where: path of the file.
+    """
+
+    value: Any
+    where: str
+    _lines: dict[Path, int] = field(default_factory=dict, repr=False)
+
+    def line(self, path: Sequence[str | int] = ()) -> int | None:
+        """The line, counted from 1, of the entry at `path` (keys and list indices), or of its nearest parent.
+
+        >>> read_yaml("a: 1\\nb:\\n- x\\n- y\\n", "f.yaml").line(("b", 1))
+        4
+        """
+        keys = tuple(path)
+        while keys not in self._lines and keys:
+            keys = keys[:-1]
+        return self._lines.get(keys)
+
+    def at(self, path: Sequence[str | int] = ()) -> str:
+        """``file:line`` of the entry at `path`, for error messages."""
+        line = self.line(path)
+        return f"{self.where}:{line}" if line else self.where
+
+
+def read_config(text: str | bytes, where: str) -> Document:
+    """A ``.json`` file by JSON's rules, any other by `read_yaml`'s. Raises `ConfigError`."""
+    if not where.endswith(".json"):
+        return read_yaml(text, where)
+    try:
+        return Document(json.loads(text), where)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"not JSON: {error.msg}", file=f"{where}:{error.lineno}", fix="Mend this line.") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"not JSON: {error}", file=where, fix="Mend the file.") from None
+
+
+def read_yaml(text: str | bytes, where: str) -> Document:
+    """One YAML document by Energon's rules; an empty file is None.
+
+    Raises:
+        ConfigError: a syntax error, an anchor or alias, a key given twice, or several documents; names file and line.
+    """
+    try:
+        return _Builder(where).build(yaml.parse(text, Loader=_LOADER))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError(
+            f"not YAML: {error.problem or error.context}",
+            file=f"{where}:{mark.line + 1}" if mark else where,
+            fix="Mend this line; text with ': ', '#', braces or brackets needs quotes.",
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not YAML: {error}", file=where, fix="Save the file as UTF-8 text.") from None
+
+
+def scalar(text: str) -> Any:
+    """The value of a plain scalar.
+
+    >>> [scalar(word) for word in ("NULL", "Yes", "1_000", "1e3", "0x10", "a cat")]
+    [None, True, 1000, 1000.0, '0x10', 'a cat']
+    """
+    lowered = text.lower()
+    if lowered in _WORDS:
+        return _WORDS[lowered]
+    try:
+        return float(text) if "." in text or "e" in lowered else int(text)
+    except ValueError:
+        return text
+
+
+class _Builder:
+    """Builds the document from parser events, with an own stack so that deep nesting is no matter."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.lines: dict[Path, int] = {}
+        self.stack: list[tuple[Any, Path]] = []
+        self.pending: tuple[str, int] | None = None  # the key that waits for its value
+        self.root: Any = None
+
+    def build(self, events: Iterator[Any]) -> Document:
+        documents = 0
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self._error(event, "a second document begins", "Keep one document per file.")
+            elif isinstance(event, yaml.ScalarEvent):
+                self._scalar(event)
+            elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+                self._open(event, {} if isinstance(event, yaml.MappingStartEvent) else [])
+            elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+                self.stack.pop()
+            elif isinstance(event, yaml.AliasEvent):
+                raise self._error(event, f"the alias *{event.anchor} is not supported", "Write the value out.")
+        return Document(self.root, self.where, self.lines)
+
+    def _scalar(self, event: Any) -> None:
+        if event.anchor:
+            raise self._error(event, f"the anchor &{event.anchor} is not supported", "Take it out.")
+        if self.stack and isinstance(self.stack[-1][0], dict) and self.pending is None:
+            self._key(event)
+            return
+        plain = event.style is None or event.style == ""
+        self._place(event, scalar(event.value) if plain else event.value)
+
+    def _key(self, event: Any) -> None:
+        mapping, path = self.stack[-1]
+        if event.value in mapping:
+            first = self.lines[(*path, event.value)]
+            raise self._error(event, f"the key {event.value!r} stands here and in line {first}", "Keep one of them.")
+        self.pending = (event.value, event.start_mark.line + 1)
+
+    def _open(self, event: Any, container: Any) -> None:
+        if event.anchor:
+            raise self._error(event, f"the anchor &{event.anchor} is not supported", "Take it out.")
+        if self.stack and isinstance(self.stack[-1][0], dict) and self.pending is None:
+            raise self._error(event, "a key that is itself a mapping or list", "Put text with braces in quotes.")
+        self.stack.append((container, self._place(event, container)))
+
+    def _place(self, event: Any, value: Any) -> Path:
+        line = event.start_mark.line + 1
+        path: Path = ()
+        if not self.stack:
+            self.root = value
+        else:
+            parent, above = self.stack[-1]
+            if isinstance(parent, dict):
+                assert self.pending is not None
+                key, line = self.pending
+                parent[key], path = value, (*above, key)
+                self.pending = None
+            else:
+                path = (*above, len(parent))
+                parent.append(value)
+        self.lines[path] = line
+        return path
+
+    def _error(self, event: Any, what: str, fix: str) -> ConfigError:
+        return ConfigError(what, file=f"{self.where}:{event.start_mark.line + 1}", fix=fix)
