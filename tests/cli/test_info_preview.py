@@ -136,7 +136,8 @@ def test_a_part_that_can_not_be_decoded_is_told_and_the_rest_is_shown(opened: An
 
     opened(FakeDataset().with_view(None, failing, None))
     document = json.loads(run("preview", "coco", "--json", "-n", "1").stdout)
-    assert document["samples"][0]["parts"] == {"jpg": "(not decoded: no image)", "json": "{}"}
+    parts = document["samples"][0]["parts"]
+    assert parts == {"jpg": "(not decoded: coco/s0.tar '0000.jpg' at byte 0: no image)", "json": "{}"}
 
 
 def test_preview_beyond_the_end(opened: Any) -> None:

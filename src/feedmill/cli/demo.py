@@ -128,6 +128,7 @@ class Story:
         from feedmill.samples.open import open as open_dataset
 
         self.chapter("Look: feedmill info, feedmill preview")
+        dataset: Any
         for name in ("pages", "docs/docs.jsonl"):
             dataset, seconds = timed(lambda name=name: open_dataset(str(self.out / name)))  # type: ignore[misc]
             about = dataset.describe()

@@ -21,7 +21,9 @@ def info(
     """Say what a data set is: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
     from feedmill.samples.open import open as open_dataset
 
-    dataset = open_dataset(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)
+    dataset: Any = open_dataset(
+        path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust
+    )
     data = {**dataset.describe(), "first_sample": first_sample(dataset)}
     emit(data, json, lambda: show(data))
 

@@ -88,7 +88,7 @@ def _docstrings(module: str, tree: ast.Module) -> Iterator[Document]:
             if text and name not in seen:  # a name may be defined twice: for two platforms, say
                 seen.add(name)
                 identity = f"{module}:{name}" if name else module
-                yield Document(identity, identity.replace(":", "."), inspect.cleandoc(text))
+                yield Document(identity, identity.replace(":", "."), inspect.cleandoc(text).strip())
         if isinstance(node, ast.Module | ast.ClassDef):
             children = [child for child in node.body if hasattr(child, "name")]
             todo += [(f"{name}.{child.name}" if name else child.name, child) for child in children]

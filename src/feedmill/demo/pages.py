@@ -63,7 +63,7 @@ def page_lines(text: str) -> list[str]:
 def write_pages(store: Store, documents: Sequence[Document], *, shards: int, prefix: str = "pages") -> None:
     """Write one page per document into `shards` tar files of equal size (to within one page).
 
-    Members are ``page-000042.jpg`` and ``page-000042.json`` (``{"id", "title", "text"}``, the text that is on the page).
+    Members are ``page-000042.jpg`` and ``page-000042.json``: ``{"id", "title", "text"}``, the text that is on the page.
     """
     writer = PageWriter()
     for shard in range(shards):
