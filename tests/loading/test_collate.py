@@ -75,6 +75,11 @@ def test_samples_of_different_parts_give_the_union() -> None:
     }
 
 
+def test_get_of_a_part_that_a_sample_lacks() -> None:
+    sample = raw("a", json=b"{}")
+    assert sample.get("json") == b"{}" and sample.get("jpg") is None and sample.get("jpg", 1) == 1
+
+
 def test_typed_samples_give_their_fields() -> None:
     batch = collate([Captioned(__key__=str(i), image=np.full(2, i), caption=f"c{i}") for i in range(3)])
     assert list(batch) == ["__key__", "image", "caption"]

@@ -119,7 +119,7 @@ class Story:
                 progress=False,
             )
         )
-        self.row("pages/", ".nv-meta: index.sqlite, split.yaml 8:1:1, dataset.yaml; .tar.idx per shard", seconds)
+        self.row("pages/", ".nv-meta with index.sqlite and split.yaml (8:1:1), .tar.idx files", seconds)
         _, seconds = timed(lambda: prepare(str(self.out / "docs" / "docs.jsonl"), progress=False))
         self.row("docs.jsonl", "docs.jsonl.idx", seconds)
 
@@ -167,7 +167,7 @@ class Story:
         self.row("undisturbed", f"{calm}: {samples:,} samples, {samples / seconds:,.0f} samples/s", seconds)
         seconds = run(first, self.recipe, runs / "killed", until=10 * samples, kill_at=samples // 2)
         saved = saved_position(runs / "killed")
-        self.row("killed", f"{first}: SIGKILL past the middle; newest whole state at {saved:,}", seconds)
+        self.row("killed", f"{first}: SIGKILL half-way, last state at {saved:,}", seconds)
         seconds = run(second, self.recipe, runs / "resumed", until=samples, resume=runs / "killed")
         rest = max(0, samples - saved)
         self.row("resumed", f"{second}: from {saved:,}, {rest / seconds:,.0f} samples/s", seconds)
