@@ -79,7 +79,7 @@ def read_info(store: Store) -> dict[str, int]:
             raise _bad_info(where, str(error)) from None
     elif store.exists(INFO_YAML):
         where = store.locate(INFO_YAML)
-        content = yamls.parse(store.read(INFO_YAML).decode(), where)
+        content = yamls.read_yaml(store.read(INFO_YAML), where).value
     else:
         raise NotFound(
             "the folder is not prepared (it has no .nv-meta/.info.json)",
@@ -94,7 +94,9 @@ def read_info(store: Store) -> dict[str, int]:
 
 
 def _bad_info(where: str, reason: str) -> DataError:
-    return DataError(f"the file cannot be understood ({reason})", file=where, kind="bad-info", fix="Run 'feedmill prepare' again.")
+    return DataError(
+        f"the file cannot be understood ({reason})", file=where, kind="bad-info", fix="Run 'feedmill prepare' again."
+    )
 
 
 def meta_file(store: Store, name: str) -> str:
@@ -119,7 +121,7 @@ def read_splits(store: Store, name: str | None = None) -> Splits | None:
             return None
     path = meta_file(store, name)
     where = store.locate(path)
-    content = yamls.parse(store.read(path).decode(), where)
+    content = yamls.read_config(store.read(path), where).value
     if not isinstance(content, dict) or not isinstance(content.get("split_parts"), dict):
         raise ConfigError("'split_parts' is missing", file=where, fix="Run 'feedmill prepare' to write a split file.")
     unknown = set(content) - {"split_parts", "exclude"}
@@ -186,7 +188,9 @@ class PreparedShards(ShardTable):
         connection = self._connection()
         if connection is None:
             return self._find_without_index(key)
-        row = connection.execute("SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?", (key,)).fetchone()
+        row = connection.execute(
+            "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?", (key,)
+        ).fetchone()
         if row is None:
             raise no_such_key(self.store.url, key)
         place = self._place.get(row[0])
@@ -243,9 +247,7 @@ def open_index(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def open_prepared(
-    store: Store, name: str, *, split: str | None = None, split_config: str | None = None
-) -> TarDataset:
+def open_prepared(store: Store, name: str, *, split: str | None = None, split_config: str | None = None) -> TarDataset:
     """A prepared folder, or one split of it.
 
     Args:
@@ -281,9 +283,7 @@ def open_prepared(
             fix="Correct the pattern, or run 'feedmill prepare' to index new shards.",
         )
     description = {
-        "splits": {
-            part: {"samples": counts[part], "shards": len(splits.shards(part))} for part in splits.parts
-        }
+        "splits": {part: {"samples": counts[part], "shards": len(splits.shards(part))} for part in splits.parts}
     }
     return TarDataset(
         store,

@@ -8,15 +8,16 @@ A record's key is its number as text, its only part is ``json``. Without an inde
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
+import orjson
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source
-from feedmill.formats.base import no_such_key
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
 from feedmill.kernels.lines import index_lines
 from feedmill.storage import Store
@@ -39,19 +40,50 @@ def index_file(store: Store, path: str) -> Int64s:
         if not size:
             raise DataError("the file is empty", file=where, kind="empty-file", fix="It needs one JSON object a line.")
         found = index_lines(np.asarray(np.memmap(local, np.uint8, "r")))
-    if found.bad is not None:
-        text = store.read(path, found.bad, min(60, size - found.bad)).split(b"\n")[0]
+    if len(found.bad):
+        raise bad_line(store, path, int(found.bad[0]))
+    if len(found.starts) < 2:
         raise DataError(
-            "this line is not a JSON object from '{' to '}'",
-            file=where,
-            offset=found.bad,
-            record=text.decode("utf-8", "replace"),
-            kind="bad-line",
-            fix="Correct the line: each must hold one whole object.",
+            "the file has only blank lines", file=where, kind="empty-file", fix="It needs one JSON object a line."
         )
-    if not found.count:
-        raise DataError("the file has only blank lines", file=where, kind="empty-file", fix="It needs one JSON object a line.")
     return found.starts
+
+
+def bad_line(store: Store, path: str, offset: int) -> DataError:
+    """The error for a line that is not one whole JSON object."""
+    text = store.read(path, offset, min(60, store.stat(path).size - offset)).split(b"\n")[0]
+    return DataError(
+        "this line is not a JSON object from '{' to '}'",
+        file=store.locate(path),
+        offset=offset,
+        record=text.decode("utf-8", "replace"),
+        kind="bad-line",
+        fix="Correct the line (each must hold one whole object), or run 'feedmill repair' to take it out.",
+    )
+
+
+def bad_records(store: Store, path: str, starts: Int64s) -> Iterator[DataError]:
+    """The lines that look like objects but are not valid JSON, found by parsing every one."""
+    for low in range(0, len(starts) - 1, 4096):
+        begins = starts[low : min(low + 4096, len(starts) - 1)]
+        ends = starts[low + 1 : low + 1 + len(begins)]
+        for begin, line in zip(begins.tolist(), read_records(store, path, begins, ends), strict=True):
+            try:
+                orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                if not _odd_but_json(line):
+                    found = bad_line(store, path, begin)
+                    found.what = f"this line is not valid JSON ({error})"
+                    yield found
+
+
+def _odd_but_json(line: bytes) -> bool:
+    """Whether Python's own parser takes it: NaN, Infinity and huge integers are not JSON, but common."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def write_index(store: Store, path: str) -> Int64s:

@@ -13,11 +13,10 @@ _NEWLINE = 10
 
 class LineIndex(NamedTuple):
     """starts: int64[n + 1], the offset of each line that is not blank, the first always 0, the last the file's size.
-    bad: offset of the first line that is not a JSON object from brace to brace, or None. count: n."""
+    bad: int64, offsets of the lines that are not a JSON object from brace to brace."""
 
     starts: npt.NDArray[np.int64]
-    bad: int | None
-    count: int
+    bad: npt.NDArray[np.int64]
 
 
 def newlines(buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
@@ -42,16 +41,15 @@ def index_lines(buffer: npt.NDArray[np.uint8]) -> LineIndex:
     plain = ends > begins
     plain[plain] &= (buffer[begins[plain]] == ord("{")) & (buffer[ends[plain] - 1] == ord("}"))
     keep = plain.copy()
-    bad = None
+    bad: list[int] = []
     for i in np.flatnonzero(~plain).tolist():
         text = buffer[begins[i] : ends[i]].tobytes().strip()
         if text:
             keep[i] = True
-            if bad is None and not (text.startswith(b"{") and text.endswith(b"}") and len(text) > 1):
-                bad = int(begins[i])
+            if not (text.startswith(b"{") and text.endswith(b"}") and len(text) > 1):
+                bad.append(int(begins[i]))
     starts = begins[keep]
-    count = len(starts)
     starts = np.append(starts, size).astype(np.int64)
-    if count:
+    if len(starts) > 1:
         starts[0] = 0
-    return LineIndex(starts, bad, count)
+    return LineIndex(starts, np.asarray(bad, np.int64))

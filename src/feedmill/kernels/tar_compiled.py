@@ -42,20 +42,23 @@ def _octal(buf, at, length):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _checksum_holds(buf, at):  # type: ignore[no-untyped-def]
-    total = np.int64(0)
-    high = np.int64(0)
-    for i in range(at, at + 512):
-        value = np.int64(buf[i])
-        total += value
-        high += value >> 7
+def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
+    """Eight bytes at a time: 64 words leave each 16-bit lane below 2 * 64 * 255, so no lane overflows."""
+    low = np.uint64(0x00FF00FF00FF00FF)
+    lanes = np.uint64(0)
+    for i in range(at >> 3, (at >> 3) + 64):
+        lanes += (words[i] & low) + ((words[i] >> np.uint64(8)) & low)
+    pairs = (lanes & np.uint64(0x0000FFFF0000FFFF)) + ((lanes >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF))
+    total = np.int64(pairs & np.uint64(0xFFFFFFFF)) + np.int64(pairs >> np.uint64(32)) + 256
     for i in range(at + 148, at + 156):
-        value = np.int64(buf[i])
-        total -= value
-        high -= value >> 7
-    total += 256
+        total -= np.int64(buf[i])
     said = _octal(buf, at + 148, 8)
-    return said == total or said == total - 256 * high
+    if said == total:
+        return True
+    for i in range(at, at + 512):  # old writers summed signed bytes
+        if buf[i] >= 128 and not at + 148 <= i < at + 156:
+            total -= 256
+    return said == total
 
 
 @numba.njit(cache=True, nogil=True)
@@ -137,7 +140,7 @@ def _key_length(name, n):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _scan(buf, state, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
+def _scan(buf, words, state, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
     """Walks from state[0]. state = [position, samples, parts, bytes in keys, bytes in parts, length of last key]."""
     size_all = len(buf)
     found = np.empty(4, np.int64)  # path offset, path length, size, whether the path is a GNU long name
@@ -157,7 +160,7 @@ def _scan(buf, state, starts, sample, data, sizes, keys, parts, name):  # type: 
                     if buf[i] != 0:
                         return _OTHER
                 return _OTHER if extended else _DONE
-            if not _checksum_holds(buf, at):
+            if not _checksum_holds(buf, words, at):
                 return _OTHER
             kind = buf[at + 156]
             size = _octal(buf, at + 124, 12)
@@ -223,16 +226,17 @@ def _scan(buf, state, starts, sample, data, sizes, keys, parts, name):  # type: 
 
 def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
     """The samples of a tar, or None where it holds something that the reference has to look at."""
+    words = buffer[: len(buffer) // 8 * 8].view(np.uint64)
     room = max(64, len(buffer) // (16 * BLOCK))
     state = np.zeros(6, np.int64)
     starts, sample = np.empty(room, np.int64), np.empty(room, np.int32)
     data, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
     keys, parts = np.empty(room * 24, np.uint8), np.empty(room * 16, np.uint8)
     name = np.empty(1 << 16, np.uint8)
-    status = _scan(buffer, state, starts, sample, data, sizes, keys, parts, name)
+    status = _scan(buffer, words, state, starts, sample, data, sizes, keys, parts, name)
     while status == _FULL:
         starts, sample, data, sizes, keys, parts = (_grown(a) for a in (starts, sample, data, sizes, keys, parts))
-        status = _scan(buffer, state, starts, sample, data, sizes, keys, parts, name)
+        status = _scan(buffer, words, state, starts, sample, data, sizes, keys, parts, name)
     if status == _OTHER:
         return None
     n, m = int(state[1]), int(state[2])

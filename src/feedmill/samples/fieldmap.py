@@ -127,24 +127,27 @@ class FieldMap:
 
 def _follow(value: Any, option: Option) -> Any:
     for depth, key in enumerate(option.keys):
-        at = str(Option(option.part, option.keys[:depth]))
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             if key not in value:
-                raise LookupError(f"{at} has no key {key!r} (it has: {_some(value)})")
+                raise LookupError(f"{_at(option, depth)} has no key {key!r} (it has: {_some(value)})")
             value = value[key]
         elif isinstance(value, list):
             try:
                 value = value[int(key)]
             except IndexError:
-                raise LookupError(f"{at} is a list of {len(value)}, it has no item {key}") from None
+                raise LookupError(f"{_at(option, depth)} is a list of {len(value)}, it has no item {key}") from None
             except ValueError:
-                raise ValueError(f"{at} is a list, {key!r} is not an index") from None
+                raise ValueError(f"{_at(option, depth)} is a list, {key!r} is not an index") from None
         else:
-            raise ValueError(f"{at} is {_kind(value)}, there is no {key!r} in it")
+            raise ValueError(f"{_at(option, depth)} is {_kind(value)}, there is no {key!r} in it")
     return value
 
 
-def _some(keys: Mapping[Any, Any]) -> str:
+def _at(option: Option, depth: int) -> str:
+    return str(Option(option.part, option.keys[:depth]))
+
+
+def _some(keys: dict[Any, Any]) -> str:
     names = [str(key) for key in keys]
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "none"
 

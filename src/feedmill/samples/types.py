@@ -195,7 +195,7 @@ def sample_type(name: str) -> type[TypedSample]:
     found = SAMPLE_TYPES.get(name) or _FACTORIES.get(name)
     if found is None:
         raise ConfigError(
-            f"there is no sample type {name!r}{did_you_mean(name, [*SAMPLE_TYPES, *_FACTORIES])}",
+            f"there is no sample type {name!r}{did_you_mean(name, [*SAMPLE_TYPES, *_FACTORIES, 'CrudeWebdataset'])}",
             fix=f"Use one of {', '.join(SAMPLE_TYPES)}, or CrudeWebdataset for undecoded parts.",
             kind="unknown-sample-type",
         )

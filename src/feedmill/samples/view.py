@@ -19,10 +19,10 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Decode, Sample, Source, View, locate, split_name, with_names
+from feedmill.formats.yamls import Document
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import BASE_FIELDS, TypedSample, did_you_mean, fields_of, sample_type
-from feedmill.samples.yamls import Document
 
 PartFilter = Callable[[str], bool]
 
@@ -84,7 +84,7 @@ class _Description:
         if not isinstance(document.value, Mapping):
             raise ConfigError(
                 f"expected a mapping, found {type(document.value).__name__}",
-                file=document.where,
+                file=document.at(),
                 fix="Write 'sample_type' and 'field_map', or run 'feedmill prepare' to have it written.",
             )
         self.config: Mapping[str, Any] = document.value

@@ -58,6 +58,11 @@ class Store(ABC):
         """A file to write. It appears under its name when the block ends without an error, and not at all otherwise."""
 
     @abstractmethod
+    def build(self, path: str) -> AbstractContextManager[Path]:
+        """A path on this machine where a library may build the file; it is published as `path` when the block ends
+        without an error, and removed otherwise."""
+
+    @abstractmethod
     def delete(self, path: str) -> None:
         """Remove one file; nothing happens where it is absent."""
 

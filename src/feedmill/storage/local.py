@@ -133,25 +133,28 @@ class LocalStore(Store):
         return data
 
     @contextlib.contextmanager
-    def write(self, path: str) -> Iterator[BinaryIO]:
+    def build(self, path: str) -> Iterator[Path]:
         full = self._full(path)
         folder, name = os.path.split(full)
         try:
             os.makedirs(folder, exist_ok=True)
             handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=TEMPORARY_SUFFIX, dir=folder)
+            os.close(handle)
         except OSError as error:
             raise storage_error(error, full) from None
         try:
-            with os.fdopen(handle, "wb") as f:
-                yield f
-                f.flush()
-                os.fsync(f.fileno())
+            yield Path(temporary)
             publish(temporary, full)
         except OSError as error:
             raise storage_error(error, full) from None
         finally:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(temporary)  # gone already when the rename succeeded
+
+    @contextlib.contextmanager
+    def write(self, path: str) -> Iterator[BinaryIO]:
+        with self.build(path) as temporary, open(temporary, "wb") as f:
+            yield f
 
     def delete(self, path: str) -> None:
         full = self._full(path)
@@ -171,19 +174,24 @@ class LocalStore(Store):
 
 
 def publish(temporary: str, final: str) -> None:
-    """Give a finished, synced temporary file its final name and make the rename itself durable.
+    """Sync a finished temporary file, give it its final name, and make the rename itself durable.
 
     The mode is what a plain `open` would have given, not the private mode of temporary files.
     """
     umask = os.umask(0)
     os.umask(umask)
     os.chmod(temporary, 0o666 & ~umask)
+    _sync(temporary)
     os.replace(temporary, final)
-    folder = os.open(os.path.dirname(final), os.O_RDONLY)
+    _sync(os.path.dirname(final))
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def _entry(path: str, status: os.stat_result) -> Entry:

@@ -1,0 +1,53 @@
+"""Writing Energon's ``.nv-meta``: the small files, byte for byte as Energon 7.4 writes them.
+
+Every file appears whole or not at all. They are written in an order in which each intermediate state is a valid index
+(offset files, database, uuid, info, splits, description): a killed run leaves the old index or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from feedmill.formats.braces import collapse
+from feedmill.formats.energon import INFO, INFO_YAML, META, UUID, idx_name
+from feedmill.formats.offsets import Int64s
+from feedmill.storage import Store
+
+ENERGON_VERSION = "7.4.1"
+"""The release whose layout is written."""
+
+
+def write_idx(store: Store, shard: str, starts: Int64s) -> None:
+    """The shard's ``.tar.idx``. `starts`: int64[n + 1], sample offsets and the end of the last sample."""
+    store.write_bytes(idx_name(shard), starts.astype("<u8").tobytes())
+
+
+def write_info(store: Store, counts: Mapping[str, int]) -> None:
+    """``.info.json``; where a ``.info.yaml`` of an older release exists, it is kept in step."""
+    content = {"energon_version": ENERGON_VERSION, "shard_counts": dict(counts)}
+    store.write_bytes(INFO, json.dumps(content, indent=2).encode())
+    if store.exists(INFO_YAML):
+        store.write_bytes(INFO_YAML, yaml.dump(content).encode())
+
+
+def write_uuid(store: Store) -> None:
+    """A new ``index.uuid``: whatever was derived from the old index is out of date."""
+    store.write_bytes(UUID, str(uuid.uuid4()).encode())
+
+
+def write_splits(
+    store: Store, parts: Mapping[str, Sequence[str]], exclude: Sequence[str] = (), name: str = "split.yaml"
+) -> None:
+    """The split file; runs of numbered shards become brace patterns."""
+    content = {"split_parts": {part: collapse(shards) for part, shards in parts.items()}, "exclude": list(exclude)}
+    write_yaml(store, name, content)
+
+
+def write_yaml(store: Store, name: str, content: Mapping[str, Any]) -> None:
+    """A description file in ``.nv-meta``, keys in the order given."""
+    store.write_bytes(f"{META}/{name}", yaml.dump(dict(content), sort_keys=False).encode())

@@ -1,0 +1,80 @@
+"""What a path is: the only place that knows all formats."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.base import Dataset
+from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared
+from feedmill.formats.jsonl import open_jsonl
+from feedmill.formats.webdataset import ScannedShards, TarDataset
+from feedmill.storage import Store, open_store, split_url
+
+ENERGON, WEBDATASET, TAR, JSONL = "energon", "webdataset", "tar", "jsonl"
+
+
+class Found(NamedTuple):
+    """A data set that is there: its kind, its store, and for a single file the name in the store."""
+
+    kind: str
+    store: Store
+    name: str = ""
+
+
+def sniff(url: str) -> Found:
+    """The kind of data set at a path or URL.
+
+    Raises:
+        NotFound: nothing is there, or nothing that is known; says what was found.
+        ConfigError: it is something to be opened in another way.
+    """
+    if url.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            "this is a recipe or metadataset, not a data set",
+            file=url,
+            kind="is-recipe",
+            fix="Load it with feedmill.Recipe.load(path).",
+        )
+    if url.endswith((".jsonl", ".tar")):
+        folder, name = split_url(url)
+        store = open_store(folder)
+        if not store.is_local or store.exists(name):
+            return Found(JSONL if url.endswith(".jsonl") else TAR, store, name)
+    store = open_store(url)
+    if store.exists(INFO) or store.exists(INFO_YAML):
+        return Found(ENERGON, store)
+    first = next(iter(store.files(suffixes=(".tar",))), None)
+    if first is not None:
+        return Found(WEBDATASET, store)
+    inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
+    lines = [name for name in inside if name.endswith(".jsonl")]
+    raise NotFound(
+        "no data set was recognised here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
+        file=url,
+        kind="unknown-format",
+        fix=f"Open the file itself, e.g. {url.rstrip('/')}/{lines[0]}."
+        if lines
+        else "Known are folders of .tar shards (prepared or not), single .tar files, and .jsonl files.",
+    )
+
+
+def open_raw(url: str, *, split: str | None = None, split_config: str | None = None) -> tuple[Dataset, Found]:
+    """A data set without decoding: parts are bytes. Raises as `sniff` and the format's own opening do."""
+    found = sniff(url)
+    if found.kind == JSONL:
+        return open_jsonl(found.store, found.name, url, split), found
+    if found.kind == ENERGON:
+        return open_prepared(found.store, url, split=split, split_config=split_config), found
+    if split is not None:
+        raise NotFound(
+            f"there is no split {split!r}: the folder is not prepared",
+            file=url,
+            kind="no-such-split",
+            fix=f"Run 'feedmill prepare {url}' to divide it into splits, or open it without one.",
+        )
+    shards = [found.name] if found.kind == TAR else [entry.path for entry in found.store.files(suffixes=(".tar",))]
+    return TarDataset(found.store, ScannedShards(found.store, shards), name=url), found
+
+
+__all__ = ["ENERGON", "JSONL", "META", "TAR", "WEBDATASET", "Found", "open_raw", "sniff"]

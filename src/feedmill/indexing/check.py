@@ -1,0 +1,282 @@
+"""Comparing a data set with its index, and with itself: what `feedmill check` reports.
+
+Every shard is walked from header to header with its checksums, hashed, and compared with the offset file, the database
+and the sidecar. Findings are the same error objects that other verbs raise; nothing stops at the first one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import DataError, FeedmillError
+from feedmill.formats import energon, jsonl, sidecar
+from feedmill.formats.offsets import Int64s, load_offsets
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, sniff
+from feedmill.indexing.prepare import find_shards
+from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.jobs.progress import Progress
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import Entry, Store
+from feedmill.storage.cache import cached_copy
+
+AGAIN = "Run 'feedmill prepare' again to index the data as it is now."
+MAX_FINDINGS = 1000
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What `check` found.
+
+    Attributes:
+        path: the data set.
+        samples, shards, bytes: what was looked at.
+        findings: what is wrong.
+        notes: what is odd but harmless.
+    """
+
+    path: str
+    samples: int = 0
+    shards: int = 0
+    bytes: int = 0
+    findings: list[FeedmillError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+        plain = {name: getattr(self, name) for name in ("path", "samples", "shards", "bytes", "notes")}
+        return {**plain, "findings": [finding.as_dict() for finding in self.findings]}
+
+
+def check(
+    url: str,
+    *,
+    samples: bool = False,
+    dataset_config: str | None = None,
+    split_config: str | None = None,
+    trust: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> CheckReport:
+    """Look for everything that could spoil a run on this data set.
+
+    Args:
+        samples: also read and decode every sample, as training would.
+        dataset_config, split_config, trust: as in `feedmill.open`; used with `samples`.
+
+    Raises:
+        NotFound: there is no data set.
+    """
+    found = sniff(url)
+    report = CheckReport(url)
+    if found.kind == JSONL:
+        _check_jsonl(found.store, found.name, report)
+    else:
+        entries = [found.store.stat(found.name)] if found.kind == TAR else _shards(found.store, report)
+        index = _Index(found.store, report) if found.kind == ENERGON else None
+        _check_shards(found.store, entries, index, report, workers, progress)
+        if index is not None:
+            _check_description(url, index, report, dataset_config, split_config, trust)
+    if samples and not report.findings:
+        _check_samples(url, report, dataset_config, split_config, trust, progress)
+    del report.findings[MAX_FINDINGS:]
+    return report
+
+
+def _shards(store: Store, report: CheckReport) -> list[Entry]:
+    try:
+        return find_shards(store)
+    except FeedmillError as error:
+        report.findings.append(error)
+        return []
+
+
+def _check_shards(
+    store: Store, entries: list[Entry], index: _Index | None, report: CheckReport, workers: int | None, progress: bool
+) -> None:
+    seen: dict[str, str] = {}
+    with Progress("checking", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
+        for found in scan_all(store, entries, workers=workers, rescan=True, advance=bar.advance):
+            report.shards += 1
+            report.bytes += found.record.size
+            report.samples += len(found.scan.keys)
+            if found.scan.problem is not None:
+                report.findings.append(found.scan.problem)
+            elif not found.scan.closed:
+                report.notes.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            report.findings += _duplicates(store, found, seen)
+            if index is not None and found.scan.problem is None:
+                report.findings += index.compare(found)
+    if index is not None:
+        present = {entry.path for entry in entries}
+        for shard in index.counts:
+            if shard not in present:
+                report.findings.append(
+                    DataError(
+                        "the index lists this shard, but it is gone", file=store.locate(shard), kind="missing-shard"
+                    )
+                )
+
+
+def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[DataError]:
+    for number, key in enumerate(found.scan.keys):
+        here = len(seen)
+        other = seen.setdefault(key, found.shard)
+        if len(seen) == here:
+            yield DataError(
+                f"the key occurs in {other!r} too" if other != found.shard else "the key occurs twice in this shard",
+                file=store.locate(found.shard),
+                offset=int(found.scan.starts[number]),
+                record=key,
+                kind="duplicate-key",
+                fix="Keys must be unique in a data set: rename the members of one of the two.",
+            )
+
+
+class _Index:
+    """The index of a prepared folder, to be compared with its shards."""
+
+    def __init__(self, store: Store, report: CheckReport) -> None:
+        self.store = store
+        self.counts: dict[str, int] = {}
+        self.connection: sqlite3.Connection | None = None
+        self.records = sidecar.read(store)
+        try:
+            self.counts = energon.read_info(store)
+            if store.exists(energon.INDEX):
+                self.connection = energon.open_index(cached_copy(store, energon.INDEX))
+                self._check_database(report)
+        except FeedmillError as error:
+            report.findings.append(error)
+        self.numbers = {shard: number for number, shard in enumerate(self.counts)}
+        self.has_parts = self.connection is not None and bool(
+            self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'").fetchone()
+        )
+
+    def _check_database(self, report: CheckReport) -> None:
+        assert self.connection is not None
+        try:
+            said = self.connection.execute("PRAGMA quick_check").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            said = str(error)
+        if said != "ok":
+            where = self.store.locate(energon.INDEX)
+            report.findings.append(
+                DataError(f"the database is damaged ({said})", file=where, kind="bad-index", fix=AGAIN)
+            )
+
+    def compare(self, found: Scanned) -> Iterator[DataError]:
+        """What the index says otherwise than the shard."""
+        if found.shard not in self.numbers:
+            yield self._stale(found.shard, "the shard is not in the index", "unindexed-shard")
+            return
+        record = self.records.get(found.shard)
+        if record is not None and record.size != found.record.size:
+            yield self._stale(found.shard, f"it had {record.size} bytes when indexed, now {found.record.size}")
+        elif record is not None and record.digest not in (None, found.record.digest):
+            yield self._stale(
+                found.shard, "its content changed since it was indexed (the hash differs)", "hash-mismatch"
+            )
+        yield from self._compare_offsets(found)
+        if self.connection is not None:
+            yield from self._compare_rows(found)
+
+    def _compare_offsets(self, found: Scanned) -> Iterator[DataError]:
+        path = energon.idx_name(found.shard)
+        try:
+            offsets: Int64s = load_offsets(self.store, path, fix=AGAIN)
+        except FeedmillError as error:
+            yield DataError(error.what, file=self.store.locate(path), kind="bad-index", fix=AGAIN)
+            return
+        if len(found.scan.keys) != self.counts[found.shard] or len(offsets) != len(found.scan.starts):
+            said = f"{self.counts[found.shard]} in .info.json and {len(offsets) - 1} in {path}"
+            yield self._stale(found.shard, f"it has {len(found.scan.keys)} samples, the index says {said}")
+        elif not np.array_equal(offsets[1:], found.scan.starts[1:]):  # readers may take 0 for the first
+            wrong = int(np.flatnonzero(offsets[1:] != found.scan.starts[1:])[0]) + 1
+            yield self._stale(
+                found.shard, f"{path} says {offsets[wrong]} for entry {wrong}, the shard {found.scan.starts[wrong]}"
+            )
+
+    def _compare_rows(self, found: Scanned) -> Iterator[DataError]:
+        assert self.connection is not None
+        number = self.numbers[found.shard]
+        sql = "SELECT sample_key, byte_offset FROM samples WHERE tar_file_id = ? ORDER BY sample_index"
+        rows = self.connection.execute(sql, (number,)).fetchall()
+        if rows != list(zip(found.scan.keys, found.scan.starts[:-1].tolist(), strict=True)):
+            yield self._stale(found.shard, f"its {len(rows)} rows in the database are not its samples")
+        elif self.has_parts:
+            sql = (
+                "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts"
+                " WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset"
+            )
+            scan = found.scan
+            parts = list(zip(scan.sample.tolist(), scan.parts, scan.data.tolist(), scan.sizes.tolist(), strict=True))
+            if self.connection.execute(sql, (number,)).fetchall() != parts:
+                yield self._stale(found.shard, "the parts in the database are not those of the shard")
+
+    def _stale(self, shard: str, what: str, kind: str = "stale-index") -> DataError:
+        return DataError(what, file=self.store.locate(shard), kind=kind, fix=AGAIN)
+
+
+def _check_description(
+    url: str, index: _Index, report: CheckReport, dataset_config: str | None, split_config: str | None, trust: bool
+) -> None:
+    try:
+        splits = energon.read_splits(index.store, split_config)
+        for split in splits.parts if splits else {}:
+            open_dataset(url, split=split, split_config=split_config, raw=True)
+        open_dataset(url, dataset_config=dataset_config, split_config=split_config, trust=trust)
+    except FeedmillError as error:
+        report.findings.append(error)
+
+
+def _check_samples(
+    url: str, report: CheckReport, dataset_config: str | None, split_config: str | None, trust: bool, progress: bool
+) -> None:
+    try:
+        dataset = open_dataset(url, dataset_config=dataset_config, split_config=split_config, trust=trust)
+    except FeedmillError as error:
+        report.findings.append(error)
+        return
+    with Progress("reading samples", len(dataset), enabled=progress) as bar:
+        for index in range(len(dataset)):
+            try:
+                sample = dataset.read([index])[0]
+                if dataset.view is None:
+                    for name in sample:
+                        sample[name]
+            except FeedmillError as error:
+                report.findings.append(error)
+                if len(report.findings) >= MAX_FINDINGS:
+                    return
+            bar.advance()
+
+
+def _check_jsonl(store: Store, name: str, report: CheckReport) -> None:
+    entry = store.stat(name)
+    report.shards, report.bytes = 1, entry.size
+    try:
+        starts = jsonl.index_file(store, name)
+    except FeedmillError as error:
+        report.findings.append(error)
+        return
+    report.samples = len(starts) - 1
+    report.findings += jsonl.bad_records(store, name, starts)
+    idx = jsonl.idx_name(name)
+    if not store.exists(idx):
+        report.notes.append(f"{store.locate(name)}: not indexed; 'feedmill prepare' makes it open at once")
+        return
+    try:
+        known = load_offsets(store, idx, fix=AGAIN)
+    except FeedmillError as error:
+        report.findings.append(error)
+        return
+    if not np.array_equal(known, starts):
+        where = store.locate(idx)
+        report.findings.append(
+            DataError("the index is not that of this file", file=where, kind="stale-index", fix=AGAIN)
+        )

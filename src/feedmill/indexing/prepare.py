@@ -1,0 +1,310 @@
+"""Making a data set ready: index every sample, divide shards into splits, say how samples are read.
+
+Nothing is written before every shard has been scanned, and each file appears whole, so a run that is refused, killed
+or out of disk leaves the old index as it was. The same command run again takes finished scans from a journal.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats import energon, energon_index, energon_write, jsonl, sidecar
+from feedmill.indexing import splitting
+from feedmill.indexing.journal import Journal
+from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.jobs.progress import Progress
+from feedmill.samples.description import check_parts, describe_type, loader_template
+from feedmill.storage import Entry, Store, open_store, split_url
+
+SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")
+MAX_PARTS = 50
+"""Distinct part names that the report keeps."""
+
+
+@dataclass(slots=True)
+class PrepareReport:
+    """What `prepare` did.
+
+    Attributes:
+        path: the data set.
+        samples, shards, bytes: what the index now holds.
+        scanned, reused: shards read now, and shards taken from the index or from an interrupted run.
+        parts: distinct part names in the order met, at most 50.
+        splits: split name -> number of shards.
+        left_out: shards that could not be indexed (only with `skip_bad_shards`).
+        warnings: what is odd but harmless.
+        seconds: wall time.
+    """
+
+    path: str
+    samples: int = 0
+    shards: int = 0
+    bytes: int = 0
+    scanned: int = 0
+    reused: int = 0
+    parts: list[str] = field(default_factory=list)
+    splits: dict[str, int] = field(default_factory=dict)
+    left_out: list[DataError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name != "left_out"}
+        return {**plain, "seconds": round(self.seconds, 3), "left_out": [e.as_dict() for e in self.left_out]}
+
+
+def prepare(
+    url: str,
+    *,
+    split_ratio: Sequence[float | Fraction] | str | None = None,
+    split_parts: Sequence[str] = (),
+    exclude: str | None = None,
+    shuffle_tars: bool = False,
+    tar_index_only: bool = False,
+    sample_type: str | None = None,
+    field_map: Mapping[str, str] | None = None,
+    dataset_yaml_name: str = "dataset.yaml",
+    skip_bad_shards: bool = False,
+    rescan: bool = False,
+    digest: bool = True,
+    energon_exact: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> PrepareReport:
+    """Index a folder of tar shards (or one JSONL file) so that it opens at once and can be read at random.
+
+    Args:
+        url: folder or ``.jsonl`` file, local or remote.
+        split_ratio: numbers for train, val, test. Without it and `split_parts`, the present splits are kept and new
+            shards go to the first of them; a new data set becomes one split, train.
+        split_parts: ``NAME:REGEX`` on shard paths, instead of a ratio.
+        exclude: shards whose path this regular expression finds are not indexed.
+        shuffle_tars: shuffle the shard list (``random.Random(42)``) before a ratio split.
+        tar_index_only: index the shards already listed again; splits and description stay.
+        sample_type, field_map: what ``dataset.yaml`` is to say; nothing is written without a sample type.
+        skip_bad_shards: index the others, and report those that cannot be read.
+        rescan: read all shards again, unchanged ones too.
+        digest: hash each shard, so that `check` can tell whether it changed.
+        energon_exact: order and cut shards as Energon does, instead of keeping the numbers of known shards.
+        workers: threads for scanning.
+
+    Raises:
+        DataError: a shard cannot be indexed, or a key occurs twice.
+        ConfigError: splits or description make no sense for this data.
+        NotFound, StorageError: the folder is missing, empty, or cannot be written.
+    """
+    began = time.perf_counter()
+    if url.endswith(".jsonl"):
+        return _prepare_jsonl(url, began)
+    store = open_store(url)
+    report = PrepareReport(url)
+    old = _old_info(store, required=tar_index_only)
+    entries = find_shards(store, exclude, order=list(old) if tar_index_only or not energon_exact else ())
+    if tar_index_only:
+        listed = {entry.path: entry for entry in entries}
+        gone = [shard for shard in old if shard not in listed]
+        if gone:
+            raise NotFound(
+                "the index lists this shard, but it is gone", file=store.locate(gone[0]), kind="missing-shard"
+            )
+        entries = [listed[shard] for shard in old]
+    _check_writable(store)
+    description = describe_type(sample_type, field_map) if sample_type is not None else None
+    journal = Journal.of(store)
+    try:
+        scanned = _scan(store, entries, journal, report, skip_bad_shards, workers, digest, rescan, progress)
+        shards = [found.shard for found in scanned]
+        splits = (
+            None if tar_index_only else _splits(store, shards, split_ratio, split_parts, shuffle_tars, energon_exact)
+        )
+        if field_map and len(report.parts) < MAX_PARTS:
+            check_parts(field_map, report.parts)
+        write_all(store, scanned, splits)
+        if description is not None:
+            write_description(store, description, dataset_yaml_name, report.parts)
+    finally:
+        journal.close(remove=False)
+    journal.close(remove=True)
+    present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
+    report.splits = {name: len(names) for name, names in present.items()}
+    report.seconds = time.perf_counter() - began
+    return report
+
+
+def _prepare_jsonl(url: str, began: float) -> PrepareReport:
+    folder, name = split_url(url)
+    store = open_store(folder)
+    starts = jsonl.write_index(store, name)
+    report = PrepareReport(url, len(starts) - 1, 1, int(starts[-1]), 1, parts=["json"])
+    report.seconds = time.perf_counter() - began
+    return report
+
+
+def _old_info(store: Store, *, required: bool) -> dict[str, int]:
+    try:
+        return energon.read_info(store)
+    except NotFound:
+        if required:
+            raise
+    except DataError:
+        if required:
+            raise
+    return {}
+
+
+def write_description(store: Store, description: Mapping[str, Any], name: str, parts: Sequence[str]) -> None:
+    """Write the description file, and the ``sample_loader.py`` that it names where that is missing."""
+    loader = f"{energon.META}/sample_loader.py"
+    if "sample_loader" in description and not store.exists(loader):
+        template = loader_template(description["sample_type"]["__class__"], parts)
+        store.write_bytes(loader, template.encode())
+    energon_write.write_yaml(store, name, description)
+
+
+def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] = ()) -> list[Entry]:
+    """The tar shards of a folder: those of `order` first and in that order, then the others by path.
+
+    Raises:
+        NotFound: there is none.
+        ConfigError: `exclude` is not a regular expression.
+    """
+    try:
+        unwanted = re.compile(exclude) if exclude else None
+    except re.error as error:
+        raise ConfigError(f"{exclude!r} is not a regular expression ({error})", kind="bad-pattern") from None
+    found = {e.path: e for e in store.files(suffixes=SUFFIXES) if not (unwanted and unwanted.search(e.path))}
+    if not found:
+        raise NotFound(
+            "there are no tar files in this folder" + (f" but those that {exclude!r} excludes" if unwanted else ""),
+            file=store.url,
+            kind="no-shards",
+            fix="Check the path; shards must end in .tar.",
+        )
+    known = [found.pop(path) for path in order if path in found]
+    return known + list(found.values())
+
+
+def _check_writable(store: Store) -> None:
+    """Fail now, not after hours of scanning."""
+    probe = f"{energon.META}/.feedmill-write-test"
+    store.write_bytes(probe, b"")
+    store.delete(probe)
+
+
+def _scan(
+    store: Store,
+    entries: Sequence[Entry],
+    journal: Journal,
+    report: PrepareReport,
+    skip_bad: bool,
+    workers: int | None,
+    digest: bool,
+    rescan: bool,
+    progress: bool,
+) -> list[Scanned]:
+    good: list[Scanned] = []
+    bad: list[DataError] = []
+    parts: dict[str, None] = {}
+    with Progress("indexing", sum(e.size for e in entries), "B", enabled=progress) as bar:
+        scans = scan_all(
+            store, entries, workers=workers, digest=digest, rescan=rescan, journal=journal, advance=bar.advance
+        )
+        for found in scans:
+            if found.scan.problem is not None:
+                bad.append(found.scan.problem)
+                continue
+            good.append(found)
+            if len(parts) < MAX_PARTS:
+                parts.update(dict.fromkeys(found.scan.parts))
+            if not found.scan.closed:
+                report.warnings.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            report.samples += len(found.scan.keys)
+            report.bytes += found.record.size
+            report.scanned += found.origin == "scanned"
+            report.reused += found.origin != "scanned"
+    if bad and not skip_bad:
+        raise _refusal(bad)
+    if not good:
+        raise _refusal(bad)
+    report.left_out, report.shards, report.parts = bad, len(good), list(parts)[:MAX_PARTS]
+    return good
+
+
+def _refusal(bad: Sequence[DataError]) -> DataError:
+    first = bad[0]
+    more = f" {len(bad) - 1} more shards have problems: 'feedmill check' lists them all." if len(bad) > 1 else ""
+    fix = f"{first.fix or ''} Nothing was written. To index the other shards, add --skip-bad-shards.{more}".strip()
+    return DataError(first.what, file=first.file, offset=first.offset, record=first.record, kind=first.kind, fix=fix)
+
+
+def _splits(
+    store: Store,
+    shards: list[str],
+    ratio: Sequence[float | Fraction] | str | None,
+    patterns: Sequence[str],
+    shuffle: bool,
+    exact: bool,
+) -> dict[str, list[str]] | None:
+    if patterns:
+        return splitting.by_pattern(shards, patterns, strict=not exact)
+    if ratio is not None:
+        numbers = splitting.parse_ratio(ratio if isinstance(ratio, str) else ",".join(map(str, ratio)))
+        listed = list(shards)
+        if shuffle:
+            Random(42).shuffle(listed)
+        return splitting.by_ratio(listed, numbers, cumulative=exact)
+    present = energon.read_splits(store)
+    if present is None:
+        return {"train": list(shards)}
+    known = {shard for names in present.parts.values() for shard in names} | present.shards_out
+    if all(shard in known for shard in shards) and all(s in shards for names in present.parts.values() for s in names):
+        return None
+    return splitting.extended(present.parts, [s for s in shards if s not in present.shards_out])
+
+
+def write_all(store: Store, scanned: Sequence[Scanned], splits: Mapping[str, Sequence[str]] | None) -> None:
+    """Write the whole index, in an order in which every intermediate state can be read (see `energon_write`)."""
+    rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
+    _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
+    # Each file is synced by itself; in threads the waits overlap.
+    with ThreadPoolExecutor(max_workers=16, thread_name_prefix="feedmill-write") as pool:
+        new = [found for found in scanned if found.origin != "index"]
+        list(pool.map(lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new))
+    with store.build(energon.INDEX) as path:
+        energon_index.write_index(path, rows)
+    energon_write.write_uuid(store)
+    energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
+    sidecar.write(store, {found.shard: found.record for found in scanned})
+    if splits is not None:
+        present = energon.read_splits(store)
+        exclude = [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)] if present else []
+        energon_write.write_splits(store, splits, exclude)
+
+
+def _name_duplicates(
+    store: Store,
+    scanned: Sequence[Scanned],
+    duplicates: Iterable[tuple[str, Sequence[int]]],
+    rows: energon_index.IndexRows,
+) -> None:
+    for key, places in duplicates:
+        first, second = (scanned[int(rows.tar_file_id[place])].shard for place in list(places)[:2])
+        where = "twice in it, with other samples between" if first == second else f"in {first!r} too"
+        raise DataError(
+            f"the key occurs {where}; keys must be unique in a data set",
+            file=store.locate(second),
+            offset=int(rows.byte_offset[list(places)[1]]),
+            record=key,
+            kind="duplicate-key",
+            fix="Rename the members in one of the shards (members of one sample must follow each other), or leave a"
+            " shard out with --exclude. Nothing was written.",
+        )

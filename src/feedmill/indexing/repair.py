@@ -1,0 +1,163 @@
+"""Mending what can be mended: incomplete tails are cut off, bad lines taken out, and the index is made anew.
+
+Nothing is thrown away: the bytes that are cut off go to ``.nv-meta/repair/`` (or ``<file>.repair/``), with a report
+that says what they were. A shard is replaced as a whole, so a killed repair leaves the old file or the mended one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+
+from feedmill.errors import DataError
+from feedmill.formats import jsonl
+from feedmill.formats.offsets import read_records
+from feedmill.formats.sniff import JSONL, TAR, sniff
+from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
+from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.kernels import tar
+from feedmill.kernels.lines import index_lines
+from feedmill.storage import Store
+
+CUT = ("truncated-member", "truncated-header", "bad-header")
+"""Kinds of damage after which the samples before it can be kept."""
+_STEP = 16 << 20
+
+
+@dataclass(slots=True)
+class Dropped:
+    """Bytes that were taken out: from which file, where, why, with which keys, and where they are kept."""
+
+    file: str
+    offset: int
+    bytes: int
+    why: str
+    keys: list[str]
+    saved: str
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What `repair` did.
+
+    Attributes:
+        path: the data set.
+        dropped: what was cut off or taken out.
+        remaining: damage that could not be mended; those shards are left out of the index.
+        prepared: the new index.
+    """
+
+    path: str
+    dropped: list[Dropped] = field(default_factory=list)
+    remaining: list[DataError] = field(default_factory=list)
+    prepared: PrepareReport | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json`` and the report file."""
+        return {
+            "path": self.path,
+            "dropped": [{name: getattr(item, name) for name in Dropped.__slots__} for item in self.dropped],
+            "remaining": [error.as_dict() for error in self.remaining],
+            "prepared": self.prepared.as_dict() if self.prepared else None,
+        }
+
+
+def repair(url: str, *, workers: int | None = None, progress: bool = True) -> RepairReport:
+    """Cut incomplete tails off tar shards (or take bad lines out of a JSONL file) and index what is whole.
+
+    Raises:
+        NotFound: there is no data set.
+        DataError: nothing whole is left.
+        StorageError: the files cannot be written.
+    """
+    found = sniff(url)
+    report = RepairReport(url)
+    if found.kind == JSONL:
+        _repair_lines(found.store, found.name, report)
+        folder = f"{found.name}.repair"
+    else:
+        entries = [found.store.stat(found.name)] if found.kind == TAR else find_shards(found.store)
+        folder = ".nv-meta/repair" if found.kind != TAR else f"{found.name}.repair"
+        for scanned in scan_all(found.store, entries, workers=workers, digest=False, rescan=True):
+            if scanned.scan.problem is not None:
+                _repair_shard(found.store, scanned, folder, report)
+    if found.kind != TAR:
+        report.prepared = prepare(url, skip_bad_shards=True, rescan=True, workers=workers, progress=progress)
+    if report.dropped or report.remaining:
+        text = orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2)
+        found.store.write_bytes(f"{folder}/report.json", text)
+    return report
+
+
+def _repair_shard(store: Store, scanned: Scanned, folder: str, report: RepairReport) -> None:
+    problem = scanned.scan.problem
+    assert problem is not None
+    whole = whole_samples(scanned.scan)
+    if problem.kind not in CUT or not whole:
+        report.remaining.append(problem)
+        return
+    end = int(scanned.scan.starts[whole])
+    saved = f"{folder}/{scanned.shard.replace('/', '__')}.from-{end}"
+    size = scanned.record.size
+    with store.write(saved) as out:
+        _copy(store, scanned.shard, end, size, out)
+    with store.write(scanned.shard) as out:
+        _copy(store, scanned.shard, 0, end, out)
+        out.write(bytes(2 * tar.BLOCK))
+    report.dropped.append(
+        Dropped(
+            store.locate(scanned.shard), end, size - end, str(problem), scanned.scan.keys[whole:], store.locate(saved)
+        )
+    )
+
+
+def whole_samples(scan: tar.ShardScan) -> int:
+    """How many samples of a damaged shard are surely whole.
+
+    The last one is not where the damaged member belongs to it, or where damage hides what came next and it lacks a
+    part that every sample before it has.
+    """
+    count = len(scan.keys)
+    if scan.problem is None or not count:
+        return count
+    if scan.problem.record is not None:
+        name = tar.sample_name(scan.problem.record)
+        return count - 1 if name is not None and name[0] == scan.keys[-1] else count
+    parts = [set(scan.parts[low:high]) for low, high in _bounds(scan)]
+    common = set.intersection(*parts[:-1]) if count > 1 else parts[0]
+    return count if count > 1 and common <= parts[-1] else count - 1
+
+
+def _bounds(scan: tar.ShardScan) -> Iterator[tuple[int, int]]:
+    edges = np.searchsorted(scan.sample, np.arange(len(scan.keys) + 1)).tolist()
+    yield from pairwise(edges)
+
+
+def _copy(store: Store, path: str, begin: int, end: int, out: BinaryIO) -> None:
+    for at in range(begin, end, _STEP):
+        out.write(store.read(path, at, min(_STEP, end - at)))
+
+
+def _repair_lines(store: Store, name: str, report: RepairReport) -> None:
+    with store.local_copy(name) as local:
+        buffer = np.memmap(local, np.uint8, "r") if local.stat().st_size else np.zeros(0, np.uint8)
+        found = index_lines(np.asarray(buffer))
+    offsets = [*found.bad.tolist(), *(e.offset or 0 for e in jsonl.bad_records(store, name, found.starts))]
+    bad = set((np.searchsorted(found.starts, offsets, side="right") - 1).tolist())
+    if not bad:
+        return
+    saved = f"{name}.repair/bad-lines.jsonl"
+    with store.write(name) as kept, store.write(saved) as out:  # the inner one is published first
+        for low in range(0, len(found.starts) - 1, 4096):
+            begins = found.starts[low : min(low + 4096, len(found.starts) - 1)]
+            ends = found.starts[low + 1 : low + 1 + len(begins)]
+            for i, line in enumerate(read_records(store, name, begins, ends)):
+                (out if low + i in bad else kept).write(line)
+                if low + i in bad:
+                    where, to = store.locate(name), store.locate(saved)
+                    report.dropped.append(Dropped(where, int(begins[i]), len(line), "not a JSON object", [], to))

@@ -1,0 +1,184 @@
+"""Scanning many shards: on all cores, in order, with what is already known taken over.
+
+The compiled kernel and the hash run without the GIL, so threads are enough, and their results need no copying.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from feedmill.errors import DataError, FeedmillError
+from feedmill.formats import sidecar
+from feedmill.formats.energon import INDEX, idx_name, open_index, read_info
+from feedmill.formats.offsets import load_offsets
+from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.webdataset import in_file, scan_shard
+from feedmill.indexing.journal import Journal
+from feedmill.kernels.tar import ShardScan
+from feedmill.storage import Entry, Store
+from feedmill.storage.cache import cached_copy
+
+COMPILED_FROM = 48 << 20
+"""Bytes of shards from which loading the compiled kernel (a quarter of a second) pays."""
+
+
+class Scanned(NamedTuple):
+    """One shard: its record for the sidecar, its samples, and how they were come by ('scanned', 'index', 'journal')."""
+
+    shard: str
+    record: ShardRecord
+    scan: ShardScan
+    origin: str
+
+
+def shard_digest(store: Store, shard: str) -> str:
+    """xxh3-128 of a whole shard, hexadecimal."""
+    import xxhash
+
+    with store.local_copy(shard) as local:
+        if not local.stat().st_size:
+            return str(xxhash.xxh3_128_hexdigest(b""))
+        return str(xxhash.xxh3_128_hexdigest(memoryview(np.memmap(local, np.uint8, "r"))))  # type: ignore[arg-type]
+
+
+def scan_one(store: Store, entry: Entry, *, digest: bool, compiled: bool) -> Scanned:
+    """Scan and hash one shard. Problems are in the result, with the file named, never raised."""
+    try:
+        scan = scan_shard(store, entry.path, compiled=compiled)
+        hashed = shard_digest(store, entry.path) if digest and scan.problem is None else None
+    except FeedmillError as error:
+        problem = DataError(error.what, kind=error.kind, fix=error.fix)
+        none = np.zeros(0, np.int64)
+        scan, hashed = ShardScan([], np.zeros(1, np.int64), none.astype(np.int32), [], none, none, problem), None
+    if scan.problem is None and not scan.keys:
+        scan.problem = DataError(
+            "the shard holds no sample (no regular file with a dot in its name)",
+            kind="no-samples",
+            fix="Remove it, or leave it out with --exclude.",
+        )
+    if scan.problem is not None:
+        in_file(scan.problem, store.locate(entry.path))
+    return Scanned(entry.path, ShardRecord(entry.size, entry.version, len(scan.keys), hashed), scan, "scanned")
+
+
+def scan_all(
+    store: Store,
+    entries: Sequence[Entry],
+    *,
+    workers: int | None = None,
+    digest: bool = True,
+    rescan: bool = False,
+    journal: Journal | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Iterator[Scanned]:
+    """Every shard's samples, in the order of `entries`.
+
+    Args:
+        workers: threads; by default one a core.
+        digest: hash each shard.
+        rescan: read every tar again, whatever the present index says.
+        journal: where finished scans are noted, and found again after a kill.
+        advance: called with the bytes of each finished shard.
+    """
+    known = {} if rescan else _Known.load(store, digest)
+    noted = {} if journal is None or rescan else journal.read()
+    compiled = sum(entry.size for entry in entries) >= COMPILED_FROM
+    threads = workers or os.cpu_count() or 1
+
+    def work(entry: Entry) -> Scanned:
+        record = ShardRecord(entry.size, entry.version, -1)
+        if entry.path in noted and _same(noted[entry.path][0], record, digest):
+            return Scanned(entry.path, *noted[entry.path], "journal")
+        if isinstance(known, _Known) and _same(known.records.get(entry.path), record, digest):
+            taken = known.take(entry.path)
+            if taken is not None:
+                return Scanned(entry.path, known.records[entry.path], taken, "index")
+        return scan_one(store, entry, digest=digest, compiled=compiled)
+
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="feedmill-scan") as pool:
+        waiting: deque[Future[Scanned]] = deque()
+        ahead = iter(entries)
+        try:
+            for entry in ahead:
+                waiting.append(pool.submit(work, entry))
+                if len(waiting) < 2 * threads:
+                    continue
+                yield _noted(waiting.popleft().result(), journal, advance)
+            while waiting:
+                yield _noted(waiting.popleft().result(), journal, advance)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _noted(found: Scanned, journal: Journal | None, advance: Callable[[int], None]) -> Scanned:
+    if journal is not None and found.origin == "scanned" and found.scan.problem is None:
+        journal.add(found.shard, found.record, found.scan)
+    advance(found.record.size)
+    return found
+
+
+def _same(old: ShardRecord | None, now: ShardRecord, digest: bool) -> bool:
+    return (
+        old is not None
+        and (old.size, old.version) == (now.size, now.version)
+        and (old.digest is not None or not digest)
+    )
+
+
+class _Known:
+    """The present index, as a source of scans of unchanged shards."""
+
+    def __init__(self, store: Store, records: dict[str, ShardRecord], numbers: dict[str, int]) -> None:
+        self.store, self.records, self.numbers = store, records, numbers
+        self._index = cached_copy(store, INDEX)
+
+    @classmethod
+    def load(cls, store: Store, digest: bool) -> _Known | dict[str, ShardRecord]:  # noqa: ARG003
+        """The present index; an empty mapping where there is none that can be trusted."""
+        records = sidecar.read(store)
+        if not records or not store.exists(INDEX):
+            return {}
+        try:
+            return cls(store, records, {shard: i for i, shard in enumerate(read_info(store))})
+        except FeedmillError:
+            return {}
+
+    def take(self, shard: str) -> ShardScan | None:
+        """The scan of an unchanged shard; None where the index is not in step with the sidecar."""
+        number = self.numbers.get(shard)
+        if number is None:
+            return None
+        try:
+            starts = load_offsets(self.store, idx_name(shard), fix="")
+            connection = open_index(self._index)
+        except FeedmillError:
+            return None
+        try:
+            keys = connection.execute(
+                "SELECT sample_key FROM samples WHERE tar_file_id = ? ORDER BY sample_index", (number,)
+            ).fetchall()
+            rows = connection.execute(
+                "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts"
+                " WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
+                (number,),
+            ).fetchall()
+        finally:
+            connection.close()
+        if len(keys) != self.records[shard].samples or len(starts) != len(keys) + 1 or not rows:
+            return None
+        sample, parts, data, sizes = zip(*rows, strict=True)
+        return ShardScan(
+            [key for (key,) in keys],
+            starts,
+            np.asarray(sample, np.int32),
+            list(parts),
+            np.asarray(data, np.int64),
+            np.asarray(sizes, np.int64),
+        )

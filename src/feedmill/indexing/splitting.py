@@ -1,0 +1,96 @@
+"""Dividing shards into train, val and test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from feedmill.errors import ConfigError
+from feedmill.formats.braces import expand
+
+NAMES = ("train", "val", "test")
+
+
+def parse_ratio(text: str) -> list[Fraction]:
+    """``"8,1,1"`` or ``"0.5, 0.2, 0.3"`` as exact fractions for train, val, test.
+
+    Raises:
+        ConfigError: not one to three numbers, a negative one, or all zero.
+    """
+    try:
+        ratio = [Fraction(word.strip()) for word in text.split(",")]
+    except (ValueError, ZeroDivisionError):
+        ratio = []
+    if not 1 <= len(ratio) <= 3 or min(ratio) < 0 or not sum(ratio):
+        raise ConfigError(
+            f"{text!r} is not a split ratio",
+            kind="bad-ratio",
+            fix="Give one to three numbers for train, val and test, e.g. 8,1,1.",
+        )
+    return ratio
+
+
+def by_ratio(shards: Sequence[str], ratio: Sequence[Fraction], *, cumulative: bool = False) -> dict[str, list[str]]:
+    """Consecutive pieces of the shard list in the ratio asked; every shard lands in exactly one piece.
+
+    Args:
+        cumulative: cut at the floor of the exact running sum, as Energon does (but for its float sums, which lose
+            shards). Otherwise sizes come from the largest remainder, nearest to the ratio asked.
+    """
+    whole, total = len(shards), sum(ratio)
+    if cumulative:
+        cuts = [whole * sum(ratio[: i + 1], Fraction(0)) // total for i in range(len(ratio))]
+    else:
+        exact = [whole * r / total for r in ratio]
+        sizes = [int(e) for e in exact]
+        for i in sorted(range(len(ratio)), key=lambda i: (sizes[i] - exact[i], i))[: whole - sum(sizes)]:
+            sizes[i] += 1
+        cuts = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    begins = [0, *cuts[:-1]]
+    out: dict[str, list[str]] = {name: [] for name in NAMES} | {
+        name: list(shards[a:b]) for name, a, b in zip(NAMES, begins, cuts, strict=False)
+    }
+    return {name: out[name] for name in NAMES}
+
+
+def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool = True) -> dict[str, list[str]]:
+    """Splits from ``NAME:REGEX`` patterns (braces are expanded first; the regex is matched from the path's start).
+
+    A shard may be in several splits or in none.
+
+    Raises:
+        ConfigError: not of that form, not a regular expression, or (`strict`) it matches no shard.
+    """
+    out: dict[str, list[str]] = {}
+    for text in patterns:
+        name, colon, pattern = text.partition(":")
+        if not colon or not name:
+            raise ConfigError(
+                f"{text!r} is not of the form NAME:REGEX", kind="bad-pattern", fix="E.g. 'train:train/.*'."
+            )
+        try:
+            tests = [re.compile(one) for one in expand(pattern)]
+        except re.error as error:
+            raise ConfigError(f"{pattern!r} is not a regular expression ({error})", kind="bad-pattern") from None
+        found = [shard for shard in shards if any(test.match(shard) for test in tests)]
+        if strict and not found:
+            raise ConfigError(
+                f"the pattern {pattern!r} of the split {name!r} matches none of {len(shards)} shards"
+                f" (the first is {shards[0]!r})",
+                kind="empty-split",
+                fix="It is a regular expression on the path relative to the data set: '*' alone repeats the character"
+                " before it, write '.*' for 'anything'.",
+            )
+        out[name] = found
+    return out
+
+
+def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[str, list[str]]:
+    """The splits there were, new shards added to the first: a later run never moves a shard from val to train."""
+    known = {shard for names in parts.values() for shard in names}
+    new = [shard for shard in shards if shard not in known]
+    present = set(shards)
+    kept = {name: [s for s in names if s in present] for name, names in parts.items()}
+    first = next(iter(kept), "train")
+    return {**kept, first: [*kept.get(first, []), *new]}

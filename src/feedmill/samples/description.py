@@ -1,0 +1,71 @@
+"""Writing a data set's description: the content of ``dataset.yaml`` for a sample type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.samples.fieldmap import FieldMap, parse_expression
+from feedmill.samples.types import SAMPLE_TYPES, fields_of, sample_type
+
+CRUDE = ("CrudeWebdataset", "CrudeSample")
+MODULE = "megatron.energon"
+
+
+def type_names() -> list[str]:
+    """Every name that a description may have as its sample type, crude data last."""
+    return [*sorted(SAMPLE_TYPES), CRUDE[0]]
+
+
+def describe_type(name: str, field_map: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The description for a sample type: by a field map, or without one by a ``sample_loader.py``.
+
+    Raises:
+        ConfigError: an unknown type, or a field map that does not fit it.
+    """
+    if name in CRUDE:
+        if field_map:
+            raise ConfigError(
+                "crude data takes no field map",
+                kind="bad-field-map",
+                fix="Leave out the field map, or name a sample type.",
+            )
+        return {"__module__": MODULE, "__class__": CRUDE[0]}
+    cls = sample_type(name)
+    out: dict[str, Any] = {"sample_type": {"__module__": MODULE, "__class__": cls.__name__}}
+    if field_map is None:
+        return {**out, "sample_loader": "sample_loader.py:sample_loader", "part_filter": "sample_loader.py:part_filter"}
+    FieldMap.parse(field_map, cls)
+    return {**out, "field_map": dict(field_map)}
+
+
+def check_parts(field_map: Mapping[str, str], parts: Sequence[str]) -> None:
+    """Refuse a field map that reads parts which no sample has. Raises `ConfigError`."""
+    for name, expression in field_map.items():
+        options = [option.part for option in parse_expression(expression)]
+        if not any(option in parts or option == "__key__" for option in options):
+            raise ConfigError(
+                f"the field {name!r} is mapped to {expression!r}, but no sample has a part"
+                f" {' or '.join(map(repr, options))}",
+                kind="bad-field-map",
+                fix=f"The samples have: {', '.join(map(repr, parts))}.",
+            )
+
+
+def loader_template(name: str, parts: Sequence[str]) -> str:
+    """A ``sample_loader.py`` to be edited: one line a field, with its type and default."""
+    obligatory, optional = fields_of(sample_type(name))
+    lines = [f'        {field}=raw["{parts[0] if parts else "part"}"],  # obligatory' for field in obligatory]
+    lines += [f"        # {field}=...,  # optional" for field in optional]
+    body = "\n".join(lines)
+    return (
+        "# How a sample of this data set is made from its parts. Feedmill runs this file only where the user allows\n"
+        "# it (--trust).\n\n\n"
+        "def sample_loader(raw: dict) -> dict:\n"
+        f'    """raw has the decoded parts and "__key__"; gives the fields of {name}."""\n'
+        f'    return dict(\n        __key__=raw["__key__"],\n{body}\n    )\n\n\n'
+        "def part_filter(part: str) -> bool:\n"
+        '    """Which parts are read."""\n'
+        f"    return part in {tuple(parts)!r}\n"
+    )

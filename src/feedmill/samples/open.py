@@ -1,0 +1,70 @@
+"""`feedmill.open`: any data set, its parts decoded and its samples of the type that it declares."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from feedmill.formats import yamls
+from feedmill.formats.base import Dataset, Decode
+from feedmill.formats.energon import META, meta_file
+from feedmill.formats.sniff import ENERGON, open_raw, sniff
+from feedmill.samples.decode import Decoder
+from feedmill.samples.view import DatasetView, build_view
+from feedmill.storage import Store
+
+_DEFAULT = Decoder()
+
+
+def open(
+    url: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    dataset_config: str | None = None,
+    split_config: str | None = None,
+    decode: Decode | None = _DEFAULT,
+    raw: bool = False,
+    trust: bool = False,
+) -> Dataset:
+    """Open a data set in any known format.
+
+    Args:
+        url: a folder of tar shards (prepared or not), a ``.tar`` or a ``.jsonl`` file; a path or URL.
+        split: a split by name; None opens everything (but excluded shards and samples).
+        dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``.
+        split_config: another split file than ``split.yaml`` in ``.nv-meta``.
+        decode: how parts become values, see `Decoder`; None leaves them bytes.
+        raw: ignore the description: samples stay mappings of parts.
+        trust: allow code that the data set names (``sample_loader.py``, pickles) to run.
+
+    Raises:
+        NotFound: the path, split or file does not exist.
+        DataError: an index or shard is damaged.
+        ConfigError: a description makes no sense.
+        TrustError: the data set wants to run code and `trust` is False.
+    """
+    where = os.fspath(url)
+    if trust and decode is _DEFAULT:
+        decode = Decoder(trust=True)
+    description = None if raw else _describe(where, dataset_config, decode, trust)
+    if description is not None:
+        split = description.arguments.get("split_part", split)
+        split_config = description.arguments.get("split_config", split_config)
+    dataset, _ = open_raw(where, split=split, split_config=split_config)
+    if description is None:
+        return dataset.with_view(None, decode, None)
+    return dataset.with_view(description.view, description.decode, description.subflavors)
+
+
+def _describe(url: str, name: str | None, decode: Decode | None, trust: bool) -> DatasetView | None:
+    """What the description file says; None where there is none."""
+    found = sniff(url)
+    if found.kind != ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
+        return None
+    path = meta_file(found.store, name or "dataset.yaml")
+    document = yamls.read_config(found.store.read(path), found.store.locate(path))
+    return build_view(document, decoder=decode, read_meta=_meta_reader(found.store), where=document.where, trust=trust)
+
+
+def _meta_reader(store: Store) -> Any:
+    return lambda name: store.read(f"{META}/{name}")

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from feedmill.errors import DataError
+from feedmill.samples.decode import Decoder
+from feedmill.samples.images import IMAGE_SPECS, IMAGE_SUFFIXES
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def picture(mode: str, width: int = 13, height: int = 9):
+    noise = np.random.default_rng(1).integers(0, 256, (height, width, 4), dtype=np.uint8)
+    return Image.fromarray(noise, "RGBA").convert(mode)
+
+
+def encoded(mode: str, format: str, **options) -> bytes:
+    stream = io.BytesIO()
+    picture(mode).save(stream, format, **options)
+    return stream.getvalue()
+
+
+FILES = {
+    "rgb.jpg": encoded("RGB", "JPEG", quality=80),
+    "progressive.jpg": encoded("RGB", "JPEG", progressive=True, subsampling=0),
+    "grey.jpg": encoded("L", "JPEG"),
+    "cmyk.jpg": encoded("CMYK", "JPEG"),
+    "rgba.png": encoded("RGBA", "PNG"),
+    "palette.png": encoded("P", "PNG"),
+    "bit.png": encoded("1", "PNG"),
+    "p.gif": encoded("P", "GIF"),
+    "x.webp": encoded("RGBA", "WEBP", lossless=True),
+    "x.bmp": encoded("RGB", "BMP"),
+    "x.TIFF": encoded("LA", "TIFF"),
+}
+
+
+@pytest.mark.parametrize("spec", sorted(IMAGE_SPECS))
+@pytest.mark.parametrize("name", FILES)
+def test_pixels_are_pillows_in_the_form_of_the_spec(name: str, spec: str) -> None:
+    found = Decoder(spec)(name, FILES[name])
+    mode = "RGBA" if "rgba" in spec else "L" if spec.strip("8") in ("l", "torchl", "pill") else "RGB"
+    wanted = np.asarray(Image.open(io.BytesIO(FILES[name])).convert(mode))
+    if spec.startswith("pil"):
+        assert found.mode == mode
+        found = np.asarray(found)
+    elif spec.startswith("torch"):
+        assert type(found).__name__ == "Tensor" and found.is_contiguous()
+        found, wanted = found.numpy(), wanted.transpose(2, 0, 1) if wanted.ndim == 3 else wanted
+    if not spec.endswith("8") and not spec.startswith("pil"):
+        wanted = wanted.astype(np.float32) / 255.0
+    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    assert np.array_equal(found, wanted)
+    if not spec.startswith("pil"):
+        found += 0  # the user owns the pixels
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (33, 17), (130, 99)])
+@pytest.mark.parametrize("quality", [30, 95])
+def test_the_fast_jpeg_path_is_pillow_to_the_bit(
+    mode: str, subsampling: int, size: tuple[int, int], quality: int
+) -> None:
+    stream = io.BytesIO()
+    picture(mode, *size).save(stream, "JPEG", quality=quality, subsampling=subsampling)
+    data = stream.getvalue()
+    for spec, wanted in (("rgb8", "RGB"), ("l8", "L")):
+        assert np.array_equal(Decoder(spec)("jpg", data), np.asarray(Image.open(io.BytesIO(data)).convert(wanted)))
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not name.endswith("bmp")])
+def test_a_picture_cut_short_is_an_error(name: str) -> None:
+    with pytest.raises(DataError, match=f"the part '{name}' cannot be decoded"):
+        Decoder()(name, FILES[name][: len(FILES[name]) * 2 // 3])
+
+
+def test_suffixes_are_ones_that_pillow_reads_by_itself() -> None:
+    Image.init()
+    readable = {suffix[1:] for suffix, format in Image.EXTENSION.items() if format in Image.OPEN}
+    assert {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "tga"} <= IMAGE_SUFFIXES & readable
+    assert not {"ps", "eps", "h5", "hdf", "mpg", "mpeg", "wmf", "emf", "pdf"} & IMAGE_SUFFIXES
