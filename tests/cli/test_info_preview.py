@@ -94,7 +94,7 @@ def test_info_for_people_and_programs(opened: Any) -> None:
     assert done.exit_code == 0, done.output
     for text in ("webdataset", "4.1 kB", "CaptioningSample", "image: jpg", "75.0 %", "0000 (jpg 3 B, json 2 B)"):
         assert text in done.output
-    wanted = {"path": "coco", "split": "val", "dataset_config": "d.yaml", "split_config": "split.yaml", "trust": True}
+    wanted = {"path": "coco", "split": "val", "dataset_config": "d.yaml", "split_config": None, "trust": True}
     assert calls == wanted
     document = json.loads(run("info", "coco", "--json").stdout)
     assert document["splits"]["train"] == {"samples": 3, "shards": 1}

@@ -13,8 +13,8 @@ from feedmill.cli.output import emit, facts, human_size, table
 def info(
     path: DatasetPath,
     split: Split = None,
-    dataset_config: DatasetConfig = "dataset.yaml",
-    split_config: SplitConfig = "split.yaml",
+    dataset_config: DatasetConfig = None,
+    split_config: SplitConfig = None,
     trust: Trust = False,
     json: Json = False,
 ) -> None:

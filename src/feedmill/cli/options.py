@@ -12,8 +12,12 @@ DatasetPath = Annotated[
     str, typer.Argument(metavar="PATH", help="A data set: folder, tar or JSONL file; a path or a URL.")
 ]
 Split = Annotated[str | None, typer.Option("--split", help="Open this split only (train, val, test, ...).")]
-DatasetConfig = Annotated[str, typer.Option("--dataset-config", help="File in .nv-meta that describes the samples.")]
-SplitConfig = Annotated[str, typer.Option("--split-config", help="File in .nv-meta that lists the splits.")]
+DatasetConfig = Annotated[
+    str | None, typer.Option("--dataset-config", help="Another file in .nv-meta than dataset.yaml for the samples.")
+]
+SplitConfig = Annotated[
+    str | None, typer.Option("--split-config", help="Another file in .nv-meta than split.yaml for the splits.")
+]
 Trust = Annotated[
     bool, typer.Option("--trust", help="Allow the data set to run its own code (sample_loader.py, pickles).")
 ]

@@ -22,8 +22,8 @@ def preview(
         Path | None, typer.Option("--sheet", metavar="FILE", help="Write the samples' images as one picture.")
     ] = None,
     split: Split = None,
-    dataset_config: DatasetConfig = "dataset.yaml",
-    split_config: SplitConfig = "split.yaml",
+    dataset_config: DatasetConfig = None,
+    split_config: SplitConfig = None,
     trust: Trust = False,
     json: Json = False,
 ) -> None:
