@@ -23,6 +23,7 @@ _HOME = {
     "DataError": "errors",
     "Dataset": "formats.base",
     "FeedmillError": "errors",
+    "Loader": "loading.loader",
     "MissingExtra": "errors",
     "NotFound": "errors",
     "Sample": "formats.base",
@@ -42,12 +43,14 @@ if TYPE_CHECKING:
         TrustError,
     )
     from feedmill.formats.base import Dataset, Sample, Source
+    from feedmill.loading.loader import Loader
 
 __all__ = [
     "ConfigError",
     "DataError",
     "Dataset",
     "FeedmillError",
+    "Loader",
     "MissingExtra",
     "NotFound",
     "Sample",

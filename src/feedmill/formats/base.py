@@ -101,6 +101,11 @@ class Sample(Mapping[str, Any]):
                 raise locate(error, self.source, f"{self.key}.{name}") from error.__cause__
         return self._values[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """One part's value, or `default` where the sample has no such part."""
+        # Mapping's own looks for KeyError, which `NotFound` is not.
+        return self[name] if name in self._spans else default
+
     def select(self, keep: Callable[[str], bool]) -> Sample:
         """This sample with only the parts whose name `keep` accepts; its source names only those."""
         spans = {name: span for name, span in self._spans.items() if keep(name)}

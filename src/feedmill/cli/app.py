@@ -1,0 +1,108 @@
+"""The `feedmill` command: verbs that are imported only when they are used, and errors as one message.
+
+A new verb is one file in this room (with a function of the verb's name, or a `typer.Typer` called `app` for a verb
+with verbs of its own) and one row in `VERBS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from feedmill import __version__
+from feedmill.cli.output import fail, json_wanted
+from feedmill.errors import FeedmillError
+
+DEBUG = "FEEDMILL_DEBUG"
+
+
+class Verb(NamedTuple):
+    """Where a verb lives, and its line in the help."""
+
+    module: str
+    help: str
+
+
+VERBS: dict[str, Verb] = {  # in the order in which people meet them
+    "demo": Verb("feedmill.cli.demo", "Prepare, blend, load, kill, resume: the main job, shown."),
+    "info": Verb("feedmill.cli.info", "What a data set is: format, samples, shards, splits, sample type."),
+    "preview": Verb("feedmill.cli.preview", "Look at samples, as text and as a contact sheet of their images."),
+}
+
+
+class VerbGroup(TyperGroup):
+    """A group over `VERBS`, so that showing the help or running one verb does not import the others."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(VERBS[cmd_name].module)
+        app = getattr(module, "app", None)
+        if app is None:
+            app = new_app()
+            app.command(cmd_name)(getattr(module, cmd_name.replace("-", "_")))
+        return typer.main.get_command(app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a closed pipe is still caught
+            return result
+        except FeedmillError as error:
+            if os.environ.get(DEBUG) == "1":
+                raise
+            fail(error, as_json=json_wanted(ctx))
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            typer.echo("interrupted; finished work is kept", err=True)
+            ctx.exit(130)
+        except BrokenPipeError:
+            # The reader (`head`, a pager) has seen enough. Python flushes stdout once more at exit: let it go nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(1)
+
+
+def new_app(**settings: Any) -> typer.Typer:
+    """A `typer.Typer` with this program's settings: plain help (rich takes long to import), plain tracebacks."""
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+        **settings,
+    )
+
+
+app = new_app(cls=VerbGroup, no_args_is_help=True)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"feedmill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The data side of training a foundation model: prepare, mix, load, explain."""
+
+
+def main() -> None:
+    """The console entry. Exit status: 0 done, 1 an error or findings, 2 wrong usage, 130 interrupted."""
+    app(prog_name="feedmill")

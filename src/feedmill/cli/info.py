@@ -1,0 +1,73 @@
+"""``feedmill info``: what a data set is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from feedmill.cli.options import DatasetConfig, DatasetPath, Json, Split, SplitConfig, Trust
+from feedmill.cli.output import emit, facts, human_size, table
+
+
+def info(
+    path: DatasetPath,
+    split: Split = None,
+    dataset_config: DatasetConfig = None,
+    split_config: SplitConfig = None,
+    trust: Trust = False,
+    json: Json = False,
+) -> None:
+    """Say what a data set is: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
+    from feedmill.samples.open import open as open_dataset
+
+    dataset: Any = open_dataset(
+        path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust
+    )
+    data = {**dataset.describe(), "first_sample": first_sample(dataset)}
+    emit(data, json, lambda: show(data))
+
+
+def first_sample(dataset: Any) -> dict[str, Any] | None:
+    """Key and parts (name -> bytes) of the first sample, or None where there is none."""
+    if not len(dataset):
+        return None
+    sample = dataset.read_raw([0])[0]
+    return {"key": sample.key, "parts": {name: len(sample.raw(name)) for name in sample}}
+
+
+def show(data: dict[str, Any]) -> None:
+    """Print the description of a data set for people."""
+    facts(
+        [
+            ("data set", data.get("path")),
+            ("format", data.get("format")),
+            ("samples", data.get("samples")),
+            ("shards", data.get("shards")),
+            ("size", None if data.get("bytes") is None else human_size(data["bytes"])),
+            ("indexed", data.get("indexed")),
+            ("sample type", data.get("sample_type")),
+            ("field map", _pairs(data.get("field_map"))),
+            ("subflavors", _pairs(data.get("subflavors"))),
+            ("first sample", _first(data.get("first_sample"))),
+        ]
+    )
+    splits = data.get("splits") or {}
+    if splits:
+        total = sum(split.get("samples") or 0 for split in splits.values()) or 1
+        rows = [
+            (name, n := split.get("samples") or 0, split.get("shards") or 0, f"{100 * n / total:.1f} %")
+            for name, split in splits.items()
+        ]
+        typer.echo("")
+        table(["split", "samples", "shards", "share"], rows)
+
+
+def _pairs(mapping: Any) -> str | None:
+    return ", ".join(f"{name}: {value}" for name, value in mapping.items()) if mapping else None
+
+
+def _first(sample: dict[str, Any] | None) -> str | None:
+    if sample is None:
+        return None
+    return f"{sample['key']} ({', '.join(f'{name} {human_size(size)}' for name, size in sample['parts'].items())})"

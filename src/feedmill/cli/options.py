@@ -1,0 +1,26 @@
+"""Arguments and options that several verbs share, so that they mean and read the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from feedmill.cli.output import remember_json
+
+DatasetPath = Annotated[
+    str, typer.Argument(metavar="PATH", help="A data set: folder, tar or JSONL file; a path or a URL.")
+]
+Split = Annotated[str | None, typer.Option("--split", help="Open this split only (train, val, test, ...).")]
+DatasetConfig = Annotated[
+    str | None, typer.Option("--dataset-config", help="Another file in .nv-meta than dataset.yaml for the samples.")
+]
+SplitConfig = Annotated[
+    str | None, typer.Option("--split-config", help="Another file in .nv-meta than split.yaml for the splits.")
+]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Allow the data set to run its own code (sample_loader.py, pickles).")
+]
+Json = Annotated[
+    bool, typer.Option("--json", callback=remember_json, is_eager=True, help="Print one JSON document for programs.")
+]

@@ -1,0 +1,105 @@
+"""What every verb prints through: one JSON document for programs, text and tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import typer
+
+from feedmill.errors import FeedmillError
+
+_JSON = "feedmill.json"
+
+
+def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
+    """Print `data` as one JSON document on stdout, or let `human` print it for people."""
+    if as_json:
+        typer.echo(to_json(data))
+    else:
+        human()
+
+
+def to_json(data: Any) -> str:
+    """Indented JSON; numpy values as numbers and lists, anything else that JSON does not know as its text."""
+    import orjson
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    return orjson.dumps(data, default=str, option=options).decode()
+
+
+def fail(error: FeedmillError, *, as_json: bool = False) -> None:
+    """Print an error: one message on stderr, and with ``--json`` a document ``{"error": ...}`` on stdout."""
+    if as_json:
+        typer.echo(to_json({"error": error.as_dict()}))
+    typer.echo(f"error: {error}", err=True)
+
+
+def remember_json(ctx: typer.Context, wanted: bool) -> bool:
+    """Callback of the ``--json`` option, so that errors know of it too."""
+    ctx.meta[_JSON] = wanted
+    return wanted
+
+
+def json_wanted(ctx: typer.Context) -> bool:
+    """Whether ``--json`` was given to the verb that runs in this context."""
+    return bool(ctx.meta.get(_JSON))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+    """Print a table; columns whose cells are all numbers are set to the right, with thousands separators."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = [list(row) for row in rows]
+    grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for number, name in enumerate(columns):
+        numeric = bool(lines) and all(isinstance(line[number], int | float) for line in lines)
+        grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for line in lines:
+        grid.add_row(*(Text(_cell(value)) for value in line))
+    _print(grid)
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Print names and values in two columns; values that are None are left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        if value is not None:
+            grid.add_row(Text(name), Text(_cell(value)))
+    _print(grid)
+
+
+def human_size(count: float) -> str:
+    """Bytes for people: ``"3.4 MB"`` (decimal units)."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:,.0f} {unit}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return str(value)
+
+
+def _print(renderable: Any) -> None:
+    from rich.console import Console
+
+    # Without a terminal nothing limits the width: a file should not be wrapped at 80 characters.
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    console.print(renderable)

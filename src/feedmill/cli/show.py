@@ -1,0 +1,70 @@
+"""One value of a sample as a few lines of text, for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from feedmill.cli.output import human_size
+
+MAX_LINES, MAX_WIDTH = 12, 110
+
+
+def as_text(value: Any, *, lines: int = MAX_LINES, width: int = MAX_WIDTH) -> str:
+    """The value as text of at most `lines` lines of `width` characters; says how much was cut."""
+    if isinstance(value, str):
+        return cut(value, lines, width)
+    if isinstance(value, bytes):
+        return _bytes(value, lines, width)
+    if isinstance(value, Mapping | list | tuple):
+        return cut(_json(value), lines, width)
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return _array(value)
+    if hasattr(value, "mode") and hasattr(value, "width"):
+        return f"image {value.width} x {value.height}, {value.mode}"
+    return cut(repr(value), lines, width)
+
+
+def cut(text: str, lines: int, width: int) -> str:
+    """At most `lines` lines of at most `width` characters, with a note of what was left out."""
+    rows = text.splitlines() or [""]
+    shown = [
+        row if len(row) <= width else f"{row[:width]}... (+{len(row) - width:,} characters)" for row in rows[:lines]
+    ]
+    if len(rows) > lines:
+        shown.append(f"... (+{len(rows) - lines:,} lines)")
+    return "\n".join(shown)
+
+
+def _bytes(value: bytes, lines: int, width: int) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text and text.replace("\n", "").replace("\t", "").isprintable():
+        return cut(text, lines, width)
+    return f"{human_size(len(value))}: {cut(repr(value[:width])[2:-1], 1, width // 2)}"
+
+
+def _array(value: Any) -> str:
+    from feedmill.samples.sheet import image_shape
+
+    dtype = str(value.dtype).removeprefix("torch.")
+    image = image_shape(value)
+    if image is not None:
+        width, height, channels = image
+        return f"image {width} x {height}, {channels} channel{'s' if channels > 1 else ''}, {dtype}"
+    shape = " x ".join(map(str, value.shape)) or "scalar"
+    head = f": {value.ravel()[:8].tolist()}" if value.size and hasattr(value, "ravel") and callable(value.ravel) else ""
+    return f"array {shape}, {dtype}{head[:MAX_WIDTH]}"
+
+
+def _json(value: Any) -> str:
+    """Pretty JSON; short values on one line, anything that JSON does not know in its text form."""
+    plain = dict(value) if isinstance(value, Mapping) else list(value)
+    try:
+        flat = json.dumps(plain, ensure_ascii=False, default=as_text)
+    except TypeError:  # keys that JSON does not have
+        return repr(plain)
+    return flat if len(flat) <= MAX_WIDTH else json.dumps(plain, ensure_ascii=False, indent=2, default=as_text)

@@ -1,0 +1,103 @@
+"""Documents that every machine with Python has: the standard library's documentation and sources.
+
+The same Python gives the same documents in the same order. Nothing is imported and nothing is run: sources are read as
+text and parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sysconfig
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import orjson
+
+from feedmill.errors import DataError
+from feedmill.storage import Store
+
+PER_MODULE = 16
+_LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "encodings", "lib2to3", "__pycache__"})
+_SHORTEST, _CHUNK = 120, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document: an id like ``json.decoder:JSONDecoder``, a title for people, and its text."""
+
+    id: str
+    title: str
+    text: str
+
+
+def standard_library(count: int) -> list[Document]:
+    """The first `count` documents of the running Python's standard library, fewer where it has fewer.
+
+    Raises:
+        DataError: this Python comes without its sources.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    documents = list(islice(_documents(root), count))
+    if not documents:
+        raise DataError(
+            "this Python has no sources of its standard library",
+            file=str(root),
+            kind="no-sources",
+            fix="Run the demo with a Python whose library is not stripped or zipped.",
+        )
+    return documents
+
+
+def write_docs(store: Store, path: str, documents: Sequence[Document]) -> None:
+    """Write documents as JSONL, one object ``{"id", "title", "text"}`` a line."""
+    with store.write(path) as file:
+        for document in documents:
+            file.write(orjson.dumps(asdict(document)) + b"\n")
+
+
+def _documents(root: Path) -> Iterator[Document]:
+    """At most `PER_MODULE` documents of each module, so that they come from many of them."""
+    for path in _sources(root):
+        try:
+            source = path.read_text(encoding="utf-8")
+            tree = ast.parse(source)
+        except (OSError, ValueError, SyntaxError):  # the library holds a few files that are broken on purpose
+            continue
+        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        texts = [*_docstrings(module, tree), *_chunks(module, source)]
+        yield from islice((document for document in texts if len(document.text) >= _SHORTEST), PER_MODULE)
+
+
+def _sources(root: Path) -> list[Path]:
+    found = (path for path in root.rglob("*.py") if not _LEFT_OUT.intersection(path.relative_to(root).parts))
+    return sorted(found, key=lambda path: path.relative_to(root).as_posix())
+
+
+def _docstrings(module: str, tree: ast.Module) -> Iterator[Document]:
+    """The module's docstring, then those of its classes, functions and methods, in the order of the source."""
+    seen: set[str] = set()
+    todo: list[tuple[str, ast.AST]] = [("", tree)]
+    while todo:
+        name, node = todo.pop(0)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text and name not in seen:  # a name may be defined twice: for two platforms, say
+                seen.add(name)
+                identity = f"{module}:{name}" if name else module
+                yield Document(identity, identity.replace(":", "."), inspect.cleandoc(text).strip())
+        if isinstance(node, ast.Module | ast.ClassDef):
+            children = [child for child in node.body if hasattr(child, "name")]
+            todo += [(f"{name}.{child.name}" if name else child.name, child) for child in children]
+
+
+def _chunks(module: str, source: str) -> Iterator[Document]:
+    """The source itself, a page of lines at a time."""
+    lines = source.splitlines()
+    for first in range(0, len(lines), _CHUNK):
+        text = textwrap.dedent("\n".join(lines[first : first + _CHUNK])).strip("\n")
+        last = min(first + _CHUNK, len(lines))
+        yield Document(f"{module}@{first + 1}", f"{module}, lines {first + 1} to {last}", text)

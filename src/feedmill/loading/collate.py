@@ -1,0 +1,103 @@
+"""Samples into one batch: a dict of columns.
+
+A column whose values are arrays of one shape and dtype is stacked; numbers become an array; everything else stays a
+list. Samples need not be alike (a blend of pages and plain documents): the batch has the union of their fields, with
+None where a sample lacks one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import MissingExtra
+from feedmill.formats.base import Sample
+from feedmill.samples.fields import named_fields
+
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+
+
+def collate(samples: Sequence[Any]) -> Any:
+    """A batch from a list of samples, in their order.
+
+    `Sample`s, mappings and dataclasses give a dict from field name to column (a `Sample`'s key is the field
+    ``__key__``). Tuples give a tuple of columns, and anything else gives a single column.
+
+    >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+    {'x': array([1, 2]), 'name': ['a', 'b']}
+    """
+    records = [record for record in map(_fields, samples) if record is not None]
+    if records and len(records) == len(samples):
+        names = dict.fromkeys(name for record in records for name in record)
+        return {name: column([record.get(name) for record in records]) for name in names}
+    if samples and all(isinstance(sample, tuple) and len(sample) == len(samples[0]) for sample in samples):
+        return tuple(column(list(values)) for values in zip(*samples, strict=True))
+    return column(list(samples))
+
+
+def column(values: list[Any]) -> Any:
+    """One field of all samples: an array [n, ...] where the values are equal-shape arrays or numbers, else the list.
+
+    Python ints become int64 (a list where one does not fit), floats float64, bools bool.
+    """
+    first = values[0] if values else None
+    if isinstance(first, np.ndarray):
+        alike = all(isinstance(v, np.ndarray) and v.shape == first.shape and v.dtype == first.dtype for v in values)
+        return np.stack(values) if alike and first.dtype != object else values
+    if isinstance(first, _NUMBERS):
+        return _numbers(values)
+    torch = sys.modules.get("torch")  # a value can only be a tensor where somebody has imported it
+    if torch is not None and isinstance(first, torch.Tensor):
+        alike = all(isinstance(v, torch.Tensor) and v.shape == first.shape and v.dtype == first.dtype for v in values)
+        return torch.stack(values) if alike else values
+    return values
+
+
+def to_torch(batch: Any) -> Any:
+    """The batch with its numpy arrays as torch tensors, which share their memory wherever torch can.
+
+    Goes into dicts, tuples and lists. Arrays of text or objects, and everything that is not an array, stay as they are.
+
+    Raises:
+        MissingExtra: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra('output="torch" needs torch', extra="torch") from None
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind not in "biufc":
+                return value
+            native = value.astype(value.dtype.newbyteorder("="), copy=False)
+            # torch has no read-only tensors and no negative strides: such arrays have to be copied.
+            shareable = native.flags.writeable and all(stride >= 0 for stride in native.strides)
+            return torch.from_numpy(native if shareable else native.copy())
+        if type(value) is dict:
+            return {name: convert(item) for name, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(convert(item) for item in value)
+        return value
+
+    return convert(batch)
+
+
+def _numbers(values: list[Any]) -> Any:
+    if not all(isinstance(value, _NUMBERS) for value in values):
+        return values
+    if all(type(value) is int for value in values):
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            return values
+    return np.asarray(values)
+
+
+def _fields(sample: Any) -> Mapping[str, Any] | None:
+    if isinstance(sample, Sample):
+        return {"__key__": sample.key, **{name: sample[name] for name in sample}}
+    return named_fields(sample)

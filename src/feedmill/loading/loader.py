@@ -1,0 +1,187 @@
+"""`Loader`: a plan on one rank, as batches.
+
+    loader = Loader(plan, batch_size=32, rank=0, world_size=8, workers=4)
+    for batch in loader:
+        ...
+        state = loader.state_dict()
+
+The samples of all ranks' batches, put together in rank order, are the plan's samples in the plan's order: the same for
+any number of ranks and workers and any batch size, also where these change at a resume.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Any, Self
+
+from feedmill.errors import ConfigError
+from feedmill.loading.batches import BatchMaker
+from feedmill.loading.grid import Grid
+from feedmill.loading.plan import PlanLike
+from feedmill.loading.state import make_state, read_state
+from feedmill.loading.threads import ordered_map
+
+
+class Loader:
+    """Iterates the batches of `plan` that belong to one rank, and remembers how far it came.
+
+    Args:
+        plan: says which sample comes at which position, and reads samples.
+        batch_size: samples per rank and step.
+        rank: this process among `world_size`.
+        world_size: processes that share the plan, each taking a fixed slice of every global batch.
+        workers: threads that make whole batches ahead (reading, transforming and collating them); with 0 each batch
+            is made when it is asked for.
+        prefetch: batches per worker that are begun or wait to be taken; bounds the memory.
+        transform: ``transform(sample)``, or ``transform(sample, rng)`` where it has a second parameter that is called
+            `rng` or has no default. `rng` is a `numpy.random.Generator` that depends on the seed and the sample's
+            position alone, so random augmentation too is the same for any ranks, workers and resumes. Called from
+            several threads at once.
+        collate: list of samples -> batch, instead of `feedmill.loading.collate.collate`.
+        output: ``"numpy"``; ``"torch"``, arrays as tensors that share their memory; or ``"samples"``, plain lists.
+        drop_last: leave out the end of a finite plan that does not fill a global batch. Otherwise it is spread over
+            the ranks in contiguous shares of (nearly) equal size. Where it has fewer samples than there are ranks,
+            the ranks without one end a step earlier than the others.
+        seed: seed of the transform's generators; the plan's own where it is None.
+
+    A loader continues where it stopped: leaving the loop and iterating again goes on after the last batch that was
+    given out, and after the end of a finite plan it is exhausted until `load_state_dict` moves it. Batches that were
+    only prefetched do not count. The threads live as long as the iteration does.
+
+    A sample that can't be read, transformed or collated raises at its batch, after all batches before it; the error
+    names the sample, and iterating again tries the same batch again.
+
+    Raises:
+        ConfigError: an argument that makes no sense.
+        MissingExtra: ``output="torch"`` without torch.
+    """
+
+    def __init__(
+        self,
+        plan: PlanLike,
+        batch_size: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        workers: int = 0,
+        prefetch: int = 2,
+        transform: Callable[..., Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        output: str = "numpy",
+        drop_last: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("world_size", world_size, 1),
+            ("workers", workers, 0),
+            ("prefetch", prefetch, 1),
+        ):
+            if value < least:
+                raise ConfigError(f"{name}={value} makes no sense", fix=f"Give a whole number of at least {least}.")
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"rank={rank} is not one of {world_size} ranks", fix="Ranks count from 0.")
+        self.plan = plan
+        self.workers = workers
+        self.prefetch = prefetch
+        self.seed = plan.seed if seed is None else seed
+        self._grid = Grid(0, plan.length, batch_size, rank, world_size, drop_last)
+        self._make_batch = BatchMaker(plan, transform, collate, output, self.seed)
+        self._position = 0
+        self._running: weakref.ref[_Iteration] | None = None
+
+    @property
+    def position(self) -> int:
+        """Samples of the plan that the batches given out so far have consumed, over all ranks."""
+        return self._position
+
+    def __iter__(self) -> Iterator[Any]:
+        self.close()
+        iteration = _Iteration(self)
+        self._running = weakref.ref(iteration)
+        return iteration
+
+    def __len__(self) -> int:
+        """Batches of this rank from the loader's start (0, or the state that was loaded) to the end of the plan."""
+        steps = self._grid.steps
+        if steps is None:
+            raise TypeError("the plan never ends, so its loader has no length; stop after the steps that you want")
+        return steps
+
+    def __repr__(self) -> str:
+        grid = self._grid
+        length = "endless" if grid.length is None else f"{grid.length:,} samples"
+        return (
+            f"Loader({length}, position {self._position:,}, rank {grid.rank} of {grid.world_size},"
+            f" batch size {grid.batch_size}, {self.workers} workers)"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the last batch given out: under 1 KB of JSON, the same on every rank after the same step."""
+        return make_state(self.plan, self._position, self.seed)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was saved, on whatever number of ranks and workers and with whatever batch size.
+
+        Raises:
+            ConfigError: not a loader's state, or that of another plan; the message says what changed.
+        """
+        position = read_state(state, self.plan, self.seed)
+        self.close()
+        grid = self._grid
+        self._grid = Grid(position, grid.length, grid.batch_size, grid.rank, grid.world_size, grid.drop_last)
+        self._position = position
+
+    def close(self) -> None:
+        """End the running iteration and its threads. The position stays; iterating again goes on from there."""
+        iteration = self._running() if self._running is not None else None
+        self._running = None
+        if iteration is not None:
+            iteration.close()
+
+
+class _Iteration(Iterator[Any]):
+    """One pass of a loader. Its threads end when it is exhausted, closed, or no longer referred to."""
+
+    def __init__(self, loader: Loader) -> None:
+        grid = loader._grid
+        self._loader = loader
+        self._number = grid.number_at(loader._position)
+        numbers = count(self._number) if grid.steps is None else range(self._number, grid.steps)
+        self._batches = ordered_map(
+            loader._make_batch,
+            map(grid.step, numbers),
+            workers=loader.workers,
+            in_flight=loader.workers * loader.prefetch,
+        )
+        self._closed = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._closed:
+            raise ConfigError(
+                "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
+                fix="Iterate the loader again: it goes on from its position.",
+            )
+        grid = self._loader._grid
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            # Also on a rank that had no sample in the last step: all ranks end with the same state.
+            assert grid.end is not None
+            self._loader._position = grid.end
+            raise
+        except BaseException:
+            self._closed = True
+            raise
+        self._loader._position = grid.step(self._number).end
+        self._number += 1
+        return batch
+
+    def close(self) -> None:
+        self._closed = True
+        self._batches.close()

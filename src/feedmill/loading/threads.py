@@ -1,0 +1,50 @@
+"""A function over items on a few threads: results in order, only so many at once, no thread left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+THREAD_NAME = "feedmill-loader"
+
+_here = threading.local()
+
+
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], *, workers: int, in_flight: int
+) -> Generator[Result, None, None]:
+    """``function(item)`` for each item, in order, computed ahead on `workers` threads.
+
+    At most `in_flight` results are begun and not yet handed out. An exception comes out where its result would have
+    come, after all results before it. However the iteration ends (exhausted, closed, collected, interrupted, failed),
+    the threads have ended when it has; a call that is running then is finished first. With 0 workers the caller's
+    thread computes each result when it is asked for.
+    """
+    if workers == 0:
+        yield from map(function, items)
+        return
+    todo = iter(items)
+    pending: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(workers, THREAD_NAME, initializer=_belong_to, initargs=(pending,))
+    try:
+        pending.extend(pool.submit(function, item) for item in islice(todo, in_flight))
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(pool.submit(function, item) for item in islice(todo, 1))
+            yield result
+            del result  # or a batch would live on, unused, while the next one is waited for
+    finally:
+        # The garbage collector may close this generator on any thread, its own workers included: they can not be
+        # waited for there, but they end by themselves once nothing is left to do.
+        pool.shutdown(wait=getattr(_here, "pool", None) is not pending, cancel_futures=True)
+
+
+def _belong_to(pool: object) -> None:
+    _here.pool = pool

@@ -1,0 +1,121 @@
+"""Images as one picture: a contact sheet with captions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_CHANNELS = (1, 3, 4)
+_GAP, _CAPTION = 8, 16
+
+
+def contact_sheet(
+    images: Sequence[Any], captions: Sequence[str], path: str | Path, *, columns: int | None = None, cell: int = 200
+) -> tuple[int, int]:
+    """Write images side by side, each with its caption below, as a picture file (PNG, JPEG by the name).
+
+    Args:
+        images: anything that `as_image` takes.
+        captions: one text per image, cut to the width of a cell.
+        columns: images per row; about square where it is None.
+        cell: longest side of an image on the sheet, in pixels.
+
+    Returns:
+        Width and height of the sheet in pixels.
+
+    Raises:
+        ConfigError: no image, or one that is not an image.
+        MissingExtra: Pillow is not installed.
+    """
+    _pillow()
+    from PIL import Image, ImageDraw, ImageFont
+
+    if not images:
+        raise ConfigError("there is no image to put on the sheet", file=str(path), fix="Choose samples with images.")
+    columns = columns or math.ceil(math.sqrt(len(images)))
+    rows = -(-len(images) // columns)
+    step_x, step_y = cell + _GAP, cell + _CAPTION + _GAP
+    width, height = columns * step_x + _GAP, rows * step_y + _GAP
+    sheet = Image.new("RGB", (width, height), "#f4f4f2")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    for number, (value, caption) in enumerate(zip(images, captions, strict=True)):
+        image = as_image(value)
+        if image is None:
+            raise ConfigError(f"this is not an image: {type(value).__name__}", record=caption)
+        picture = image.convert("RGB")
+        picture.thumbnail((cell, cell))
+        x, y = _GAP + number % columns * step_x, _GAP + number // columns * step_y
+        sheet.paste(picture, (x + (cell - picture.width) // 2, y + (cell - picture.height) // 2))
+        draw.text((x, y + cell + 1), _fit(caption, font, cell), fill="#333333", font=font)
+    try:
+        sheet.save(path)
+    except ValueError:
+        raise ConfigError("the picture format is unknown", file=str(path), fix="Name it .png or .jpg.") from None
+    return width, height
+
+
+def as_image(value: Any) -> Image | None:
+    """The value as a Pillow image, or None where it is not an image.
+
+    Takes Pillow images, arrays and tensors [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels (uint8, or floats
+    from 0 to 1), and the bytes of an image file.
+    """
+    _pillow()
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(value, Image.Image):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        try:
+            return Image.open(BytesIO(value)).convert("RGB")
+        except (UnidentifiedImageError, OSError):
+            return None
+    if not image_shape(value):
+        return None
+    array = np.asarray(value)
+    if array.ndim == 3 and array.shape[2] not in _CHANNELS:
+        array = array.transpose(1, 2, 0)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.dtype != np.uint8:
+        array = (np.clip(array.astype(np.float32), 0, 1) * 255 + 0.5).astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(array))
+
+
+def image_shape(value: Any) -> tuple[int, int, int] | None:
+    """Width, height and channels of an array or tensor that looks like an image, else None."""
+    shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
+    if shape is None or not dtype.endswith(("uint8", "float32", "float16", "float64")):
+        return None
+    if len(shape) == 2 and dtype.endswith("uint8") and min(shape) > 1:
+        return int(shape[1]), int(shape[0]), 1
+    if len(shape) == 3 and shape[2] in _CHANNELS:
+        return int(shape[1]), int(shape[0]), int(shape[2])
+    if len(shape) == 3 and shape[0] in _CHANNELS:
+        return int(shape[2]), int(shape[1]), int(shape[0])
+    return None
+
+
+def _fit(text: str, font: Any, width: int) -> str:
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "...") > width:
+        text = text[:-1]
+    return text + "..."
+
+
+def _pillow() -> None:
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise MissingExtra("pictures need Pillow", extra="media") from None

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from feedmill.cli import app as app_module
+from feedmill.cli.app import VERBS, Verb, app
+from feedmill.cli.options import Json
+from feedmill.errors import DataError
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Install a verb ``try`` that raises the given exception."""
+
+    def install(error: BaseException | None) -> None:
+        def attempt(json: Json = False, name: Annotated[str, typer.Option()] = "x") -> None:
+            typer.echo("working")
+            if error is not None:
+                raise error
+
+        monkeypatch.setitem(VERBS, "try", Verb("feedmill_test_verb", "A verb."))
+        monkeypatch.setattr(app_module, "import_module", lambda name: SimpleNamespace(**{"try": attempt}))
+
+    return install
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+
+
+def test_help_lists_verbs_without_importing_them() -> None:
+    done = python(
+        "import sys; sys.argv = ['feedmill', '--help']\n"
+        "from feedmill.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit as end: print('status', end.code)\n"
+        "heavy = {'rich', 'numpy', 'torch', 'numba', 'pydantic', 'PIL', 'obstore'} & set(sys.modules)\n"
+        "print('heavy', sorted(heavy), [m for m in sys.modules if m.startswith('feedmill.cli.')])\n"
+    )
+    lines = done.stdout.splitlines()
+    assert "status 0" in lines
+    assert "heavy [] ['feedmill.cli.output', 'feedmill.cli.app']" in lines
+    listed = [line.split()[0] for line in lines[lines.index("Verbs:") + 1 :] if line.startswith("  ")]
+    assert listed == list(VERBS)
+
+
+@pytest.mark.parametrize("name", list(VERBS))
+def test_every_listed_verb_exists_and_has_help(name: str) -> None:
+    assert find_spec(VERBS[name].module) is not None
+    done = CliRunner().invoke(app, [name, "--help"])
+    assert done.exit_code == 0, done.output
+    assert "Usage:" in done.output
+
+
+def test_version() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.output) == (0, "feedmill 0.1.0\n")
+
+
+def test_an_error_is_one_message_with_status_1(verb: Any) -> None:
+    verb(DataError("cut short", file="s0.tar", offset=512, fix="Copy it again."))
+    done = CliRunner().invoke(app, ["try"])
+    assert (done.exit_code, done.stderr) == (1, "error: s0.tar at byte 512: cut short. Copy it again.\n")
+
+
+def test_an_error_as_json(verb: Any) -> None:
+    verb(DataError("cut short", file="s0.tar", offset=512))
+    done = CliRunner().invoke(app, ["try", "--json"])
+    assert done.exit_code == 1
+    document = json.loads(done.stdout.removeprefix("working\n"))
+    assert document == {"error": {"kind": "bad-data", "file": "s0.tar", "offset": 512, "what": "cut short"}}
+
+
+def test_debug_shows_the_traceback(verb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_DEBUG", "1")
+    verb(DataError("cut short"))
+    assert isinstance(CliRunner().invoke(app, ["try"]).exception, DataError)
+
+
+def test_interrupted(verb: Any) -> None:
+    verb(KeyboardInterrupt())
+    done = CliRunner().invoke(app, ["try"])
+    assert (done.exit_code, done.stderr) == (130, "interrupted; finished work is kept\n")
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["try", "--nope"], ["try", "--name"]])
+def test_wrong_usage_is_status_2(verb: Any, arguments: list[str]) -> None:
+    verb(None)
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    code = (
+        "import sys, typer\n"
+        "from types import SimpleNamespace\n"
+        "from feedmill.cli import app\n"
+        "def lines() -> None:\n"
+        "    for i in range(100000): typer.echo(i)\n"
+        "app.VERBS['lines'] = app.Verb('x', 'x')\n"
+        "app.import_module = lambda name: SimpleNamespace(lines=lines)\n"
+        "sys.argv = ['feedmill', 'lines']\n"
+        "app.main()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+    assert child.stdout is not None and child.stderr is not None
+    with child:
+        assert child.stdout.readline() == b"0\n"
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 1

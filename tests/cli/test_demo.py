@@ -1,0 +1,42 @@
+"""The whole demo, small: every room at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from feedmill.cli.app import app
+
+pytest.importorskip("PIL")
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training processes import this checkout, wherever the tests' own path came from."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
+    pytest.importorskip("feedmill.indexing.prepare")
+    pytest.importorskip("feedmill.planning.recipe")
+    out = tmp_path / "demo"
+    arguments = ["demo", "--out", str(out), "--pages", "60", "--docs", "60", "--samples", "400", "--json"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert facts["identical"] and facts["compared"] == 400
+    assert facts["saved_at"] > 0
+    assert sum(facts["realised"]) == 400 and abs(facts["realised"][0] - 280) <= 1
+    assert (out / "sheet.png").stat().st_size > 10_000
+
+
+def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "mine.txt").write_text("keep")
+    done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    assert done.exit_code == 1 and "not empty and not a demo's" in done.stderr
+    assert (tmp_path / "pages" / "mine.txt").read_text() == "keep"

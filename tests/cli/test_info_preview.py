@@ -1,0 +1,157 @@
+"""`info` and `preview` over a stand-in for an opened data set; the real formats are tested in their own rooms."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from feedmill.cli.app import app
+from feedmill.errors import DataError
+from feedmill.formats.base import Dataset, Indices, Sample, Source
+
+
+@dataclasses.dataclass(kw_only=True)
+class Captioned:
+    __key__: str
+    image: Any
+    caption: str
+
+
+class FakeDataset(Dataset):
+    format = "fake"
+    url = "coco"
+
+    def __init__(self, count: int = 4) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def locate(self, index: int) -> Source:
+        return Source(self.url, "s0.tar", 1024 * index, 1024, index, f"{index:04d}")
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        return [
+            Sample(f"{i:04d}", b"JJJ{}", {"jpg": (0, 3), "json": (3, 5)}, lambda i=i: self.locate(i), self.decode)
+            for i in indices
+        ]
+
+    def find(self, key: str) -> int:
+        return int(key)
+
+    def fingerprint(self) -> str:
+        return "f"
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {"train": 3, "val": 1}
+
+    def describe(self) -> dict[str, Any]:
+        splits = {"train": {"samples": 3, "shards": 1}, "val": {"samples": 1, "shards": 1}}
+        return {
+            "format": "webdataset", "path": "coco", "samples": 4, "shards": 2, "bytes": 4096, "splits": splits,
+            "sample_type": "CaptioningSample", "field_map": {"image": "jpg"}, "subflavors": None, "indexed": True,
+        }  # fmt: skip
+
+
+def decode(name: str, data: bytes) -> Any:
+    if name == "jpg":
+        return np.full((8, 6, 3), 200, np.uint8)
+    return json.loads(data)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[[Dataset], dict[str, Any]]:
+    """Make `feedmill.samples.open.open` give this data set; returns the arguments that it is called with."""
+
+    def install(dataset: Dataset) -> dict[str, Any]:
+        calls: dict[str, Any] = {}
+        module = ModuleType("feedmill.samples.open")
+        module.open = lambda path, **options: calls.update(path=path, **options) or dataset  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "feedmill.samples.open", module)
+        return calls
+
+    return install
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_info_for_people_and_programs(opened: Any) -> None:
+    calls = opened(FakeDataset())
+    done = run("info", "coco", "--split", "val", "--dataset-config", "d.yaml", "--trust")
+    assert done.exit_code == 0, done.output
+    for text in ("webdataset", "4.1 kB", "CaptioningSample", "image: jpg", "75.0 %", "0000 (jpg 3 B, json 2 B)"):
+        assert text in done.output
+    wanted = {"path": "coco", "split": "val", "dataset_config": "d.yaml", "split_config": None, "trust": True}
+    assert calls == wanted
+    document = json.loads(run("info", "coco", "--json").stdout)
+    assert document["splits"]["train"] == {"samples": 3, "shards": 1}
+    assert document["first_sample"] == {"key": "0000", "parts": {"jpg": 3, "json": 2}}
+
+
+def test_info_of_an_empty_data_set(opened: Any) -> None:
+    opened(FakeDataset(0))
+    assert json.loads(run("info", "coco", "--json").stdout)["first_sample"] is None
+
+
+def test_preview_of_plain_samples(opened: Any) -> None:
+    opened(FakeDataset().with_view(None, decode, None))
+    done = run("preview", "coco", "-n", "2", "--start", "1")
+    assert done.exit_code == 0, done.output
+    assert "0001   sample 1   s0.tar at byte 1,024, 1,024 bytes" in done.output
+    assert "image 6 x 8, 3 channels, uint8" in done.output and "0003" not in done.output
+
+
+def test_preview_of_typed_crude_and_jsonl_samples(opened: Any) -> None:
+    views: list[tuple[Any, dict[str, str]]] = [
+        (lambda s: Captioned(__key__=s.key, image=np.zeros((3, 8, 6), np.float32), caption="a cat"),
+         {"image": "image 6 x 8, 3 channels, float32", "caption": "a cat"}),
+        (lambda s: {"__key__": s.key, "__subflavors__": {}, "txt": "hello"}, {"txt": "hello"}),
+        (lambda s: {"__key__": s.key, "json": {"id": 1}}, {"json": '{"id": 1}'}),
+    ]  # fmt: skip
+    for view, parts in views:
+        opened(FakeDataset().with_view(lambda raw, view=view: [view(s) for s in raw], None, None))
+        document = json.loads(run("preview", "coco", "--json", "-n", "1").stdout)
+        source = {"file": "s0.tar", "offset": 0, "length": 1024, "index": 0}
+        assert document["samples"] == [{"key": "0000", "source": source, "parts": parts}]
+
+
+def test_a_part_that_can_not_be_decoded_is_told_and_the_rest_is_shown(opened: Any) -> None:
+    def failing(name: str, data: bytes) -> Any:
+        if name == "jpg":
+            raise DataError("no image")
+        return json.loads(data)
+
+    opened(FakeDataset().with_view(None, failing, None))
+    document = json.loads(run("preview", "coco", "--json", "-n", "1").stdout)
+    parts = document["samples"][0]["parts"]
+    assert parts == {"jpg": "(not decoded: coco/s0.tar '0000.jpg' at byte 0: no image)", "json": "{}"}
+
+
+def test_preview_beyond_the_end(opened: Any) -> None:
+    opened(FakeDataset())
+    done = run("preview", "coco", "--start", "4")
+    assert (done.exit_code, done.stderr) == (1, "error: coco: there is no sample 4, the data set has 4\n")
+
+
+def test_contact_sheet(opened: Any, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    opened(FakeDataset().with_view(None, decode, None))
+    done = run("preview", "coco", "-n", "4", "--sheet", str(tmp_path / "sheet.png"))
+    assert done.exit_code == 0, done.output
+    with image.open(io.BytesIO((tmp_path / "sheet.png").read_bytes())) as sheet:
+        assert sheet.format == "PNG" and sheet.width > 400
+    opened(FakeDataset().with_view(lambda raw: [{"txt": "no image"} for _ in raw], None, None))
+    assert "none of these samples has an image" in run("preview", "coco", "--sheet", str(tmp_path / "b.png")).stderr

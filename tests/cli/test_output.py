@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feedmill.cli.output import emit, facts, human_size, table, to_json
+
+
+def test_emit_prints_one_document_or_calls_human(capsys: pytest.CaptureFixture[str]) -> None:
+    emit({"n": np.int64(3), "path": Path("a")}, True, lambda: pytest.fail("not for people"))
+    assert json.loads(capsys.readouterr().out) == {"n": 3, "path": "a"}
+    called: list[int] = []
+    emit({}, False, lambda: called.append(1))
+    assert called == [1] and capsys.readouterr().out == ""
+
+
+def test_json_takes_arrays_and_any_key() -> None:
+    assert json.loads(to_json({1: np.arange(3)})) == {"1": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (5_120, "5.12 kB"),
+        (123_456, "123 kB"),
+        (2**40, "1.1 TB"),
+        (5e15, "5,000 TB"),
+    ],
+)
+def test_human_size(count: float, text: str) -> None:
+    assert human_size(count) == text
+
+
+def test_tables_and_facts_print_every_cell_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    table(["split", "samples"], [("train[x]", 12345), ("val", 2)])
+    facts([("format", "jsonl"), ("nothing", None), ("indexed", True)])
+    out = capsys.readouterr().out
+    assert "train[x]" in out and "12,345" in out
+    assert "jsonl" in out and "yes" in out and "nothing" not in out

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from itertools import chain, islice, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes import FakePlan
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.loading.batches import generator, takes_rng
+from feedmill.loading.loader import Loader
+from feedmill.loading.threads import THREAD_NAME
+
+RANKS, WORKERS, BATCH_SIZES = (1, 2, 3, 8), (0, 1, 3), (1, 4, 7)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    yield
+    assert [t.name for t in threading.enumerate() if t.name.startswith(THREAD_NAME)] == []
+
+
+def jitter(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**sample, "noise": float(rng.random())}
+
+
+def stream(
+    plan: FakePlan, ranks: int, workers: int, batch_size: int, steps: int | None, state: dict[str, Any] | None = None
+) -> tuple[list[tuple[int, str, float]], dict[str, Any]]:
+    """What all ranks see in `steps` steps, put together in rank order, and the state after them."""
+    loaders = [
+        Loader(plan, batch_size, rank=rank, world_size=ranks, workers=workers, transform=jitter)
+        for rank in range(ranks)
+    ]
+    for loader in loaders:
+        if state is not None:
+            loader.load_state_dict(state)
+    batches = [list(islice(loader, steps)) for loader in loaders]
+    seen: list[tuple[int, str, float]] = []
+    for step in range(max(map(len, batches), default=0)):
+        for mine in batches:
+            if step < len(mine):
+                batch = mine[step]
+                seen += zip(batch["position"].tolist(), batch["__key__"], batch["noise"].tolist(), strict=True)
+    states = {json.dumps(loader.state_dict()) for loader in loaders}
+    assert len(states) == 1, "all ranks have the same state"
+    return seen, json.loads(states.pop())
+
+
+@pytest.mark.parametrize(("ranks", "workers", "batch_size"), list(product(RANKS, WORKERS, BATCH_SIZES)))
+def test_the_stream_depends_on_the_plan_alone(ranks: int, workers: int, batch_size: int) -> None:
+    wanted, _ = stream(FakePlan(length=101), 1, 0, 101, None)
+    assert [position for position, _, _ in wanted] == list(range(101))
+    found, state = stream(FakePlan(length=101), ranks, workers, batch_size, None)
+    assert found == wanted
+    assert state["position"] == 101
+
+
+legs = st.tuples(st.sampled_from(RANKS), st.sampled_from(WORKERS), st.integers(1, 9), st.integers(0, 5))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(legs, min_size=1, max_size=4), st.sampled_from([None, 97, 150]))
+def test_resume_between_any_two(runs: list[tuple[int, int, int, int]], length: int | None) -> None:
+    plan, state, seen = FakePlan(length=length), None, []
+    for ranks, workers, batch_size, steps in runs:
+        part, state = stream(plan, ranks, workers, batch_size, steps, state)
+        seen += part
+    wanted, _ = stream(plan, 1, 0, max(len(seen), 1), 1)
+    assert seen == wanted[: len(seen)]
+    assert state is not None and state["position"] == len(seen)
+
+
+def test_leaving_the_loop_and_iterating_again_goes_on() -> None:
+    loader = Loader(FakePlan(), 4, workers=2)
+    first = [batch["position"].tolist() for batch in islice(loader, 3)]
+    for batch in loader:
+        first.append(batch["position"].tolist())
+        break
+    first.append(next(iter(loader))["position"].tolist())
+    loader.close()
+    assert list(chain.from_iterable(first)) == list(range(20))
+    assert loader.position == 20
+
+
+def test_exhausted_until_moved() -> None:
+    loader = Loader(FakePlan(length=10), 4)
+    fresh = loader.state_dict()
+    assert [len(batch["x"]) for batch in loader] == [4, 4, 2]
+    assert list(loader) == []
+    loader.load_state_dict(fresh)
+    assert [len(batch["x"]) for batch in loader] == [4, 4, 2]
+
+
+def test_drop_last_and_len() -> None:
+    assert len(Loader(FakePlan(length=10), 2, world_size=2, drop_last=True)) == 2
+    assert [len(Loader(FakePlan(length=9), 2, rank=r, world_size=2)) for r in range(2)] == [2, 3]
+    loader = Loader(FakePlan(length=10), 2, rank=1, world_size=2, drop_last=True)
+    assert [batch["position"].tolist() for batch in loader] == [[2, 3], [6, 7]]
+    assert loader.position == 8
+    with pytest.raises(TypeError, match="never ends"):
+        len(Loader(FakePlan(), 2))
+
+
+def test_state_is_small_json_and_tells_of_yielded_batches_only() -> None:
+    loader = Loader(FakePlan(), 4, world_size=8, workers=2, prefetch=3)
+    loader.load_state_dict({**loader.state_dict(), "position": 2**62})
+    batches = iter(loader)
+    next(batches)
+    text = json.dumps(loader.state_dict())
+    assert json.loads(text)["position"] == 2**62 + 32
+    assert len(text) < 1024
+    loader.close()
+
+
+def test_state_stays_small_with_many_sources() -> None:
+    class ManySources(FakePlan):
+        @property
+        def fingerprints(self) -> dict[str, str]:
+            return {f"source-{i}": f"{i:016x}" for i in range(300)}
+
+    state = Loader(ManySources(), 1).state_dict()
+    assert len(json.dumps(state)) < 1024
+    with pytest.raises(ConfigError, match="its fingerprint was plan-a-None"):
+        Loader(ManySources(revision="b"), 1).load_state_dict(state)
+
+
+def test_a_changed_plan_is_refused_with_what_changed() -> None:
+    state = Loader(FakePlan(), 4).state_dict()
+    with pytest.raises(ConfigError, match="source 'docs' changed") as caught:
+        Loader(FakePlan(revision="b"), 4).load_state_dict(state)
+    assert caught.value.kind == "plan-changed"
+    with pytest.raises(ConfigError, match="its fingerprint was"):
+        Loader(FakePlan(length=5), 4).load_state_dict(state)
+    with pytest.raises(ConfigError, match="seed was 7 and is 8"):
+        Loader(FakePlan(), 4, seed=8).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: {"epoch": 3}, "not the state of a feedmill loader .found the keys epoch"),
+        (lambda s: [1], "not the state of a feedmill loader .found list"),
+        (lambda s: {**s, "feedmill_loader": 2}, "version 2"),
+        (lambda s: {k: v for k, v in s.items() if k != "position"}, "damaged at: position"),
+        (lambda s: {**s, "position": "7", "plan": None}, "damaged at: position, plan"),
+        (lambda s: {**s, "position": -1}, "position -1"),
+        (lambda s: {**s, "position": 100}, "position 100, the plan has 99"),
+    ],
+)
+def test_bad_states_are_refused(change: Any, message: str) -> None:
+    loader = Loader(FakePlan(length=99), 4)
+    with pytest.raises(ConfigError, match=message):
+        loader.load_state_dict(change(loader.state_dict()))
+    assert loader.position == 0
+
+
+@pytest.mark.parametrize("arguments", [
+    {"batch_size": 0}, {"rank": 2, "world_size": 2}, {"rank": -1}, {"workers": -1}, {"prefetch": 0},
+    {"output": "jax"}, {"output": "samples", "collate": list},
+])  # fmt: skip
+def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Loader(FakePlan(), **{"batch_size": 2, **arguments})
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_an_error_comes_at_its_batch_and_names_the_sample(workers: int) -> None:
+    loader = Loader(FakePlan(fails_at=frozenset([14])), 4, workers=workers)
+    batches = iter(loader)
+    assert [next(batches)["position"][0] for _ in range(3)] == [0, 4, 8]
+    with pytest.raises(DataError, match=r"cut short \(at position 14 \(source 0, sample 8, epoch 0\)\)") as caught:
+        next(batches)
+    assert (caught.value.file, caught.value.offset, caught.value.record) == ("docs/s0.tar", 512, "k14")
+    assert loader.position == 12
+    with pytest.raises(ConfigError, match="ended by an error"):
+        next(batches)
+    loader.plan.fails_at = frozenset()
+    assert next(iter(loader))["position"].tolist() == [12, 13, 14, 15]
+    loader.close()
+
+
+def test_errors_of_user_code_name_the_sample() -> None:
+    def transform(sample: dict[str, Any]) -> Any:
+        if sample["position"] == 5:
+            raise StopIteration("surprise")
+        return sample
+
+    with pytest.raises(
+        FeedmillError, match=r"transforming the sample at position 5 .*StopIteration: surprise"
+    ) as caught:
+        list(Loader(FakePlan(length=8), 4, transform=transform, workers=1))
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+    def bad_collate(samples: list[Any]) -> Any:
+        if any(sample["position"] == 6 for sample in samples):
+            raise KeyError("six")
+        return samples
+
+    with pytest.raises(FeedmillError, match=r"collating the sample at position 6 .*KeyError: 'six'"):
+        list(Loader(FakePlan(length=8), 4, collate=bad_collate))
+
+
+def test_an_old_iteration_does_not_go_on_silently() -> None:
+    loader = Loader(FakePlan(), 4, workers=1)
+    old = iter(loader)
+    next(old)
+    new = iter(loader)
+    assert next(new)["position"][0] == 4
+    with pytest.raises(ConfigError, match="newer iteration"):
+        next(old)
+    loader.load_state_dict(loader.state_dict())
+    with pytest.raises(ConfigError, match="load_state_dict"):
+        next(new)
+
+
+@pytest.mark.parametrize("end", ["break", "collect", "cycle", "interrupt"])
+def test_no_thread_is_left_behind(end: str) -> None:
+    def transform(sample: Any) -> Any:
+        time.sleep(0.0005)
+        return sample
+
+    loader = Loader(FakePlan(), 4, workers=3, transform=transform)
+    if end == "break":
+        for _ in loader:
+            break
+    elif end == "interrupt":
+        with pytest.raises(KeyboardInterrupt):
+            for _ in loader:
+                raise KeyboardInterrupt
+    else:
+        batches = iter(loader)
+        next(batches)
+        if end == "cycle":
+            loader.mine = (loader, batches)  # type: ignore[attr-defined]
+        alive = weakref.ref(batches)
+        del loader, batches
+        gc.collect()
+        assert alive() is None
+
+
+def test_memory_is_bounded() -> None:
+    plan = FakePlan()
+    loader = Loader(plan, 4, workers=2, prefetch=3)
+    for taken, _ in enumerate(islice(loader, 20), 1):
+        time.sleep(0.001)
+        assert len(plan.reads) <= taken + 6
+    loader.close()
+
+
+def test_outputs() -> None:
+    plan = FakePlan(length=4)
+    (batch,) = Loader(plan, 4)
+    assert batch["x"].dtype == np.int32 and batch["x"].shape == (4, 3) and batch["__key__"][0] == "0/3"
+    (samples,) = Loader(plan, 4, output="samples")
+    assert [sample["position"] for sample in samples] == [0, 1, 2, 3]
+    assert list(Loader(plan, 2, collate=len)) == [2, 2]
+
+
+def test_torch_output() -> None:
+    torch = pytest.importorskip("torch")
+    (batch,) = Loader(FakePlan(length=4), 4, output="torch")
+    assert batch["x"].dtype == torch.int32 and batch["position"].tolist() == [0, 1, 2, 3]
+    assert batch["__key__"] == ["0/3", "1/3", "0/10", "1/0"]
+
+
+def test_which_transforms_take_a_generator() -> None:
+    assert takes_rng(jitter)
+    assert takes_rng(lambda sample, rng=None: sample)
+    assert not takes_rng(lambda sample, size=224: sample)
+    assert not takes_rng(lambda sample: sample)
+    assert not takes_rng(dict)
+
+
+def test_generators_of_positions_are_reproducible_and_differ() -> None:
+    draws = {(seed, p): generator(seed, p).random() for seed in (0, 1, -1, 2**80) for p in (0, 1, 2**62)}
+    assert len(set(draws.values())) == len(draws) - 3  # 2**80 and 0 are the same seed modulo 2**64
+    assert all(generator(seed, p).random() == value for (seed, p), value in draws.items())

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from feedmill.loading.threads import THREAD_NAME, ordered_map
+
+
+def loader_threads() -> int:
+    return sum(thread.name.startswith(THREAD_NAME) for thread in threading.enumerate())
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    assert loader_threads() == 0
+    yield
+    assert loader_threads() == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_results_come_in_order(workers: int) -> None:
+    def slow_at_first(i: int) -> int:
+        time.sleep(0.005 if i % 3 == 0 else 0)
+        return i * i
+
+    assert list(ordered_map(slow_at_first, range(40), workers=workers, in_flight=6)) == [i * i for i in range(40)]
+
+
+def test_never_more_in_flight_than_allowed() -> None:
+    begun: list[int] = []
+    results = ordered_map(lambda i: begun.append(i) or i, range(50), workers=3, in_flight=5)
+    for taken, value in enumerate(results, 1):
+        assert value == taken - 1
+        time.sleep(0.001)
+        assert len(begun) <= taken + 5
+    assert sorted(begun) == list(range(50))
+
+
+def test_prefetches_while_the_consumer_is_busy() -> None:
+    begun: list[int] = []
+    results = ordered_map(begun.append, range(50), workers=2, in_flight=4)
+    next(results)
+    deadline = time.monotonic() + 5
+    while len(begun) < 5 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert len(begun) == 5
+    results.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_error_comes_at_its_place(workers: int) -> None:
+    def fail_at_7(i: int) -> int:
+        if i == 7:
+            raise ValueError("seven")
+        return i
+
+    results = ordered_map(fail_at_7, range(20), workers=workers, in_flight=6)
+    assert [next(results) for _ in range(7)] == list(range(7))
+    with pytest.raises(ValueError, match="seven"):
+        next(results)
+    assert loader_threads() == 0
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_collected_in_a_cycle_by_a_worker_thread() -> None:
+    """The collector may run anywhere; where it runs on a worker, joining that worker would fail."""
+
+    class Holder:
+        results: object
+
+    collect = threading.Event()
+    collected = threading.Event()
+
+    def work(i: int) -> int:
+        if collect.wait(0.001):
+            gc.collect()
+            collected.set()
+        return i
+
+    gc.disable()
+    try:
+        holder, results = Holder(), ordered_map(work, range(10**6), workers=1, in_flight=2)
+        next(results)
+        holder.results = (holder, results)
+        del holder, results
+        collect.set()
+        assert collected.wait(5)
+    finally:
+        gc.enable()
+        gc.collect()
+    deadline = time.monotonic() + 5
+    while loader_threads() and time.monotonic() < deadline:
+        time.sleep(0.002)
