@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from feedmill.kernels import lines
 
-LINE = st.sampled_from([b"{}", b'{"a":1}', b"", b"  ", b"\t", b' {"a": 2} ', b'{"x": "\xc3\xa9"}\r', b"[1]", b"{", b"}"])
+LINE = st.sampled_from(
+    [b"{}", b'{"a":1}', b"", b"  ", b"\t", b' {"a": 2} ', b'{"x": "\xc3\xa9"}\r', b"[1]", b"{", b"}"]
+)
 
 
 def plain(data: bytes) -> tuple[list[int], list[int]]:

@@ -226,7 +226,7 @@ def test_sample_names(name: str, wanted: tuple[str, str] | None) -> None:
 @given(st.text("_a/.", min_size=1, max_size=12))
 def test_sample_names_follow_the_written_rules(name: str) -> None:
     last = name.rpartition("/")[2]
-    skipped = "." not in last or name.startswith(".") and "/" not in name or re.match(r"__[^/]*__(/|$)", name)
+    skipped = "." not in last or (name.startswith(".") and "/" not in name) or re.match(r"__[^/]*__(/|$)", name)
     found = tar.sample_name(name)
     assert (found is None) == bool(skipped)
     if found:

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from feedmill.errors import ConfigError, DataError, NotFound, TrustError
+from feedmill.formats.yamls import read_yaml
 from feedmill.samples.decode import Decoder
 from feedmill.samples.types import CaptioningSample, TextSample
 from feedmill.samples.view import DatasetView, build_view
-from feedmill.formats.yamls import read_yaml
 from rawsamples import sample_of
 
 OURS = "{__module__: megatron.energon, __class__: %s}"

@@ -17,11 +17,13 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon, energon_index, energon_write, jsonl, sidecar
+from feedmill.indexing import media as media_rows
 from feedmill.indexing import splitting
 from feedmill.indexing.journal import Journal
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.samples.description import check_parts, describe_type, loader_template
+from feedmill.samples.media import MediaFilter
 from feedmill.storage import Entry, Store, open_store, split_url
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")
@@ -39,6 +41,7 @@ class PrepareReport:
         scanned, reused: shards read now, and shards taken from the index or from an interrupted run.
         parts: distinct part names in the order met, at most 50.
         splits: split name -> number of shards.
+        media: files with media metadata.
         left_out: shards that could not be indexed (only with `skip_bad_shards`).
         warnings: what is odd but harmless.
         seconds: wall time.
@@ -53,6 +56,7 @@ class PrepareReport:
     parts: list[str] = field(default_factory=list)
     splits: dict[str, int] = field(default_factory=dict)
     left_out: list[DataError] = field(default_factory=list)
+    media: int = 0
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -73,6 +77,7 @@ def prepare(
     sample_type: str | None = None,
     field_map: Mapping[str, str] | None = None,
     dataset_yaml_name: str = "dataset.yaml",
+    media: MediaFilter | None = None,
     skip_bad_shards: bool = False,
     rescan: bool = False,
     digest: bool = True,
@@ -91,6 +96,7 @@ def prepare(
         shuffle_tars: shuffle the shard list (``random.Random(42)``) before a ratio split.
         tar_index_only: index the shards already listed again; splits and description stay.
         sample_type, field_map: what ``dataset.yaml`` is to say; nothing is written without a sample type.
+        media: which parts to take media metadata of, into the index.
         skip_bad_shards: index the others, and report those that cannot be read.
         rescan: read all shards again, unchanged ones too.
         digest: hash each shard, so that `check` can tell whether it changed.
@@ -128,7 +134,8 @@ def prepare(
         )
         if field_map and len(report.parts) < MAX_PARTS:
             check_parts(field_map, report.parts)
-        write_all(store, scanned, splits)
+        rows = _media(store, scanned, media, workers, report)
+        write_all(store, scanned, splits, media, rows)
         if description is not None:
             write_description(store, description, dataset_yaml_name, report.parts)
     finally:
@@ -271,7 +278,24 @@ def _splits(
     return splitting.extended(present.parts, [s for s in shards if s not in present.shards_out])
 
 
-def write_all(store: Store, scanned: Sequence[Scanned], splits: Mapping[str, Sequence[str]] | None) -> None:
+def _media(
+    store: Store, scanned: Sequence[Scanned], wanted: MediaFilter | None, workers: int | None, report: PrepareReport
+) -> list[media_rows.Row]:
+    if wanted is None:
+        return []
+    rows, broken = media_rows.collect(store, scanned, wanted, workers=workers)
+    report.media = len(rows)
+    report.warnings += [f"no media metadata: {error}" for error in broken]
+    return rows
+
+
+def write_all(
+    store: Store,
+    scanned: Sequence[Scanned],
+    splits: Mapping[str, Sequence[str]] | None,
+    media: MediaFilter | None = None,
+    media_found: Sequence[media_rows.Row] = (),
+) -> None:
     """Write the whole index, in an order in which every intermediate state can be read (see `energon_write`)."""
     rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
     _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
@@ -281,6 +305,8 @@ def write_all(store: Store, scanned: Sequence[Scanned], splits: Mapping[str, Seq
         list(pool.map(lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new))
     with store.build(energon.INDEX) as path:
         energon_index.write_index(path, rows)
+        if media is not None:
+            media_rows.add_tables(path, media_found, media)
     energon_write.write_uuid(store)
     energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
     sidecar.write(store, {found.shard: found.record for found in scanned})

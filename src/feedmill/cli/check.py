@@ -1,0 +1,52 @@
+"""``feedmill check``: everything that could spoil a run on this data set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import DatasetConfig, DatasetPath, Json, SplitConfig, Trust
+from feedmill.cli.output import emit, human_size
+
+if TYPE_CHECKING:
+    from feedmill.indexing.check import CheckReport
+
+
+def check(
+    path: DatasetPath,
+    samples: Annotated[bool, typer.Option("--samples", help="Also read and decode every sample.")] = False,
+    dataset_config: DatasetConfig = None,
+    split_config: SplitConfig = None,
+    trust: Trust = False,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Threads; default: the cores.")] = None,
+    json: Json = False,
+) -> None:
+    """Compare a data set with its index: cut or damaged shards, hashes, duplicate keys, wrong offsets and counts.
+
+    Exit status 0 where all is well, 1 where something was found.
+    """
+    from feedmill.indexing.check import check as check_dataset
+
+    report = check_dataset(
+        path,
+        samples=samples,
+        dataset_config=dataset_config,
+        split_config=split_config,
+        trust=trust,
+        workers=workers,
+        progress=not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+    if report.findings:
+        raise typer.Exit(1)
+
+
+def show(report: CheckReport) -> None:
+    """Print the findings, and the last line that says whether all is well."""
+    for finding in report.findings:
+        typer.echo(f"found: {finding}")
+    for note in report.notes:
+        typer.echo(f"note: {note}")
+    seen = f"{report.samples:,} samples in {report.shards:,} shards, {human_size(report.bytes)}"
+    typer.echo(f"{report.path}: {f'{len(report.findings)} findings' if report.findings else 'all is well'} ({seen})")

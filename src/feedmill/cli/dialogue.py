@@ -1,0 +1,126 @@
+"""The questions of an interactive ``prepare``: split ratio, sample type, field map."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from feedmill.indexing.prepare import PrepareReport
+
+MAX_PARTS_FOR_A_MAP = 10
+"""With more distinct parts a field map is not offered: parts that vary that much need a function."""
+
+
+def confirm_overwrite(url: str, overwrite: bool) -> None:
+    """Ask before an index is made anew."""
+    from feedmill.formats.energon import INFO, INFO_YAML
+    from feedmill.storage import open_store
+
+    store = open_store(url)
+    if overwrite or not (store.exists(INFO) or store.exists(INFO_YAML)):
+        return
+    typer.confirm(
+        "This data set is prepared already. Prepare it again (unchanged shards are not read again)?", abort=True
+    )
+
+
+def ask_ratio(url: str) -> str:
+    """Show which shards there are, and ask for the split."""
+    from feedmill.errors import ConfigError
+    from feedmill.indexing.prepare import find_shards
+    from feedmill.indexing.splitting import parse_ratio
+    from feedmill.storage import open_store
+
+    shards = [entry.path for entry in find_shards(open_store(url))]
+    typer.echo(f"Found {len(shards):,} shards, from {shards[0]} to {shards[-1]}.")
+    while True:
+        answer: str = typer.prompt('Ratio of train, val and test, like "8,1,1" or "0.5, 0.2, 0.3"')
+        try:
+            parse_ratio(answer)
+        except ConfigError as error:
+            typer.echo(str(error))
+            continue
+        return answer
+
+
+def describe(url: str, report: PrepareReport, name: str) -> None:
+    """Show the first samples, ask for type and fields, and write the description."""
+    from feedmill.indexing.prepare import write_description
+    from feedmill.samples.description import CRUDE, describe_type, type_names
+    from feedmill.storage import open_store
+
+    _show_first(url)
+    typer.echo(f"Parts of the samples: {', '.join(report.parts)}")
+    if not typer.confirm("Write a description of the samples (dataset.yaml)?", default=True):
+        typer.echo("None was written: samples are then mappings of parts.")
+        return
+    names = type_names()
+    typer.echo("The sample types:")
+    for number, type_name in enumerate(names):
+        typer.echo(f"  {number}. {type_name}{' (parts as they are)' if type_name in CRUDE else ''}")
+    chosen = _ask_number("Number of the sample type", len(names))
+    field_map = None
+    if names[chosen] not in CRUDE:
+        few = len(report.parts) <= MAX_PARTS_FOR_A_MAP
+        if few and typer.confirm("Map each field to a part (or else write a sample_loader.py)?", default=True):
+            field_map = _ask_fields(names[chosen], report.parts)
+    description = describe_type(names[chosen], field_map)
+    write_description(open_store(url), description, name, report.parts)
+    if "sample_loader" in description:
+        typer.echo(f"Edit {url}/.nv-meta/sample_loader.py so that it gives the fields of {names[chosen]}.")
+
+
+def _ask_number(question: str, count: int) -> int:
+    while True:
+        number: int = typer.prompt(question, type=int)
+        if 0 <= number < count:
+            return number
+        typer.echo(f"A number from 0 to {count - 1}, please.")
+
+
+def _ask_fields(type_name: str, parts: list[str]) -> dict[str, str]:
+    from feedmill.errors import ConfigError
+    from feedmill.samples.description import check_parts
+    from feedmill.samples.types import fields_of, sample_type
+
+    typer.echo("Name the part of each field. json[a][0] looks inside a part, jpg,png takes the first that is there;")
+    typer.echo("leave an optional field empty to skip it.")
+    obligatory, optional = fields_of(sample_type(type_name))
+    out: dict[str, str] = {}
+    for name in [*obligatory, *optional]:
+        while True:
+            note = "" if name in obligatory else " (optional)"
+            answer = str(typer.prompt(f"{name}{note}", default="", show_default=False)).strip()
+            if not answer and name in optional:
+                break
+            try:
+                check_parts({name: answer}, parts)
+            except ConfigError as error:
+                typer.echo(str(error))
+                continue
+            out[name] = answer
+            break
+    return out
+
+
+def _show_first(url: str) -> None:
+    from feedmill.samples.open import open as open_dataset
+
+    dataset: Any = open_dataset(url, raw=True)
+    for sample in dataset.read_raw(range(min(2, len(dataset)))):
+        typer.echo(f"Sample {sample.key!r}: {', '.join(f'{part} ({len(sample.raw(part)):,} B)' for part in sample)}")
+        if "json" in sample:
+            typer.echo(json.dumps(_shortened(sample["json"]), indent=2, ensure_ascii=False))
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in value[:3]] + (["..."] if len(value) > 3 else [])
+    if isinstance(value, str) and len(value) > 200:
+        return value[:200] + "..."
+    return value

@@ -1,0 +1,168 @@
+"""``feedmill prepare``: index a data set and say how it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import emit, facts, human_size
+
+if TYPE_CHECKING:
+    from feedmill.indexing.prepare import PrepareReport
+
+Target = Annotated[str, typer.Argument(metavar="PATH", help="Folder of tar shards, or one .jsonl file; a path or URL.")]
+SplitParts = Annotated[
+    list[str] | None,
+    typer.Option("--split-parts", metavar="NAME:REGEX", help="Shards of a split by regular expression; repeatable."),
+]
+SplitRatio = Annotated[str | None, typer.Option("--split-ratio", metavar="A,B,C", help="train,val,test, e.g. 8,1,1.")]
+Exclude = Annotated[str | None, typer.Option("--exclude", metavar="REGEX", help="Shards to leave out, by path.")]
+Workers = Annotated[int | None, typer.Option("--num-workers", "--workers", min=1, help="Threads; default: the cores.")]
+TarIndexOnly = Annotated[bool, typer.Option("--tar-index-only", help="Index the listed shards again, nothing else.")]
+ShuffleTars = Annotated[bool, typer.Option("--shuffle-tars", help="Shuffle the shards before a ratio split.")]
+SampleType = Annotated[
+    str | None, typer.Option("--sample-type", metavar="CLASS", help="E.g. CaptioningSample, or CrudeWebdataset.")
+]
+FieldMapText = Annotated[
+    str | None, typer.Option("--field-map", metavar="JSON", help='E.g. \'{"image": "jpg", "caption": "json[text]"}\'.')
+]
+YamlName = Annotated[str, typer.Option("--dataset-yaml-name", help="Name of the description in .nv-meta.")]
+SkipYaml = Annotated[bool, typer.Option("--skip-dataset-yaml", help="Write no description.")]
+Media = Annotated[bool, typer.Option("--media-metadata", help="Store media metadata; with one of the three below.")]
+ByExtension = Annotated[
+    bool, typer.Option("--media-metadata-by-extension", "--media-by-extension", help="Media by file extension.")
+]
+ByHeader = Annotated[bool, typer.Option("--media-metadata-by-header", "--media-by-header", help="Media by content.")]
+ByGlob = Annotated[
+    str | None,
+    typer.Option("--media-metadata-by-glob", "--media-by-glob", metavar="P[,P]", help="Media by name, e.g. '*.jpg'."),
+]
+Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare again without asking.")]
+Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
+
+
+def prepare(
+    path: Target,
+    split_ratio: SplitRatio = None,
+    split_parts: SplitParts = None,
+    exclude: Exclude = None,
+    shuffle_tars: ShuffleTars = False,
+    tar_index_only: TarIndexOnly = False,
+    sample_type: SampleType = None,
+    field_map: FieldMapText = None,
+    dataset_yaml_name: YamlName = "dataset.yaml",
+    skip_dataset_yaml: SkipYaml = False,
+    media_metadata: Media = False,
+    media_by_extension: ByExtension = False,
+    media_by_header: ByHeader = False,
+    media_by_glob: ByGlob = None,
+    skip_bad_shards: Annotated[
+        bool, typer.Option("--skip-bad-shards", help="Index the others where a shard can't be read, and say so.")
+    ] = False,
+    rescan: Annotated[bool, typer.Option("--rescan", help="Read unchanged shards again too.")] = False,
+    digest: Annotated[bool, typer.Option("--hash/--no-hash", help="Hash each shard, for 'check' to compare.")] = True,
+    interactive: Annotated[
+        bool | None,
+        typer.Option("--interactive/--non-interactive", help="Ask for what is missing; default: on a terminal."),
+    ] = None,
+    force_overwrite: Overwrite = False,
+    workers: Workers = None,
+    progress: Progress = True,
+    json: Json = False,
+) -> None:
+    """Index a data set, divide it into splits, and say how samples are read.
+
+    Run it again after adding shards: only new ones are read, and they join the first split.
+    """
+    import sys
+
+    asking = (sys.stdin.isatty() and not json) if interactive is None else interactive
+    report = run(
+        path,
+        asking=asking and not tar_index_only,
+        overwrite=force_overwrite,
+        media=media_filter(media_metadata, media_by_extension, media_by_header, media_by_glob),
+        field_map=parse_field_map(field_map),
+        sample_type=None if skip_dataset_yaml else sample_type,
+        describe=not skip_dataset_yaml and not tar_index_only,
+        split_ratio=split_ratio,
+        split_parts=split_parts or (),
+        exclude=exclude,
+        shuffle_tars=shuffle_tars,
+        tar_index_only=tar_index_only,
+        dataset_yaml_name=dataset_yaml_name,
+        skip_bad_shards=skip_bad_shards,
+        rescan=rescan,
+        digest=digest,
+        workers=workers,
+        progress=progress and not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: Any) -> PrepareReport:
+    """Prepare, with questions for what the options leave open if `asking`."""
+    from feedmill.cli import dialogue
+    from feedmill.indexing.prepare import prepare as prepare_dataset
+
+    if not asking or url.endswith(".jsonl"):
+        return prepare_dataset(url, **options)
+    dialogue.confirm_overwrite(url, overwrite)
+    if options["split_ratio"] is None and not options["split_parts"]:
+        options["split_ratio"] = dialogue.ask_ratio(url)
+    report = prepare_dataset(url, **options)
+    if describe and options["sample_type"] is None:
+        dialogue.describe(url, report, options["dataset_yaml_name"])
+    return report
+
+
+def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) -> Any:
+    """The `MediaFilter` that the options ask for, or None. Raises `ConfigError` where they contradict each other."""
+    if not (wanted or extension or header or glob is not None):
+        return None
+    from feedmill.samples.media import MediaFilter
+
+    return MediaFilter.parse(glob=glob, header=header, extension=extension)
+
+
+def parse_field_map(text: str | None) -> dict[str, str] | None:
+    """The ``--field-map`` option. Raises `ConfigError`."""
+    if text is None:
+        return None
+    import orjson
+
+    from feedmill.errors import ConfigError
+
+    fix = 'Write for example: --field-map \'{"image": "jpg", "caption": "txt"}\''
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"--field-map is not JSON ({error})", kind="bad-field-map", fix=fix) from None
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise ConfigError("--field-map must be an object from field names to texts", kind="bad-field-map", fix=fix)
+    return value
+
+
+def show(report: PrepareReport) -> None:
+    """Print what was done."""
+    splits = ", ".join(f"{name} {count}" for name, count in report.splits.items())
+    reused = f" ({report.reused} taken from the index, {report.scanned} read)" if report.reused else ""
+    facts(
+        [
+            ("prepared", Path(report.path).name if report.path.endswith(".jsonl") else report.path),
+            ("samples", report.samples),
+            ("shards", f"{report.shards:,}{reused}"),
+            ("size", human_size(report.bytes)),
+            ("parts", ", ".join(report.parts) or None),
+            ("media", report.media or None),
+            ("shards per split", splits or None),
+            ("time", f"{report.seconds:.2f} s, {report.samples / max(report.seconds, 1e-9):,.0f} samples/s"),
+        ]
+    )
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    for error in report.left_out:
+        typer.echo(f"left out: {error}", err=True)

@@ -1,0 +1,46 @@
+"""``feedmill repair``: keep what is whole, and index it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import DatasetPath, Json
+from feedmill.cli.output import emit
+
+if TYPE_CHECKING:
+    from feedmill.indexing.repair import RepairReport
+
+
+def repair(
+    path: DatasetPath,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Threads; default: the cores.")] = None,
+    json: Json = False,
+) -> None:
+    """Cut incomplete tails off tar shards, take bad lines out of JSONL, and make the index anew.
+
+    What is taken out is kept in .nv-meta/repair (or FILE.repair), with a report. Exit status 1 where damage remains.
+    """
+    from feedmill.indexing.repair import repair as repair_dataset
+
+    report = repair_dataset(path, workers=workers, progress=not json)
+    emit(report.as_dict(), json, lambda: show(report))
+    if report.remaining:
+        raise typer.Exit(1)
+
+
+def show(report: RepairReport) -> None:
+    """Print what was taken out, what remains, and what is indexed now."""
+    for item in report.dropped:
+        keys = f", samples {', '.join(item.keys)}" if item.keys else ""
+        typer.echo(
+            f"taken out: {item.bytes:,} bytes from byte {item.offset:,} of {item.file}{keys}; kept in {item.saved}"
+        )
+        typer.echo(f"  because {item.why}")
+    for error in report.remaining:
+        typer.echo(f"left out of the index: {error}")
+    if not report.dropped and not report.remaining:
+        typer.echo("nothing had to be taken out")
+    if report.prepared is not None:
+        typer.echo(f"indexed: {report.prepared.samples:,} samples in {report.prepared.shards:,} shards")

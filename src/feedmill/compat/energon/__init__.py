@@ -1,0 +1,1 @@
+"""Megatron Energon's faces: its command line (`cli`)."""

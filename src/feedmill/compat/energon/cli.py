@@ -1,0 +1,155 @@
+"""``feedmill energon ...``: Energon 7.4's own commands and options, over Feedmill.
+
+The files that `prepare` writes are Energon's byte for byte (but for the order of rows inside the database, which
+Energon leaves to chance). Where Energon loses data (a ratio split that drops shards, a cut tar that passes, a lint that
+exits with 0), this does not; docs/migration/energon.md lists the differences.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from feedmill.cli import prepare as prepare_cli
+from feedmill.cli.app import new_app
+from feedmill.cli.check import show as show_findings
+from feedmill.cli.info import info
+from feedmill.cli.options import DatasetConfig, DatasetPath, SplitConfig, Trust
+from feedmill.cli.prepare import (
+    ByExtension,
+    ByGlob,
+    ByHeader,
+    Exclude,
+    FieldMapText,
+    Media,
+    Overwrite,
+    Progress,
+    SampleType,
+    ShuffleTars,
+    SkipYaml,
+    SplitParts,
+    SplitRatio,
+    Target,
+    TarIndexOnly,
+    Workers,
+    YamlName,
+)
+from feedmill.cli.preview import preview
+
+app = new_app(no_args_is_help=True, help="Energon's command line: the same options, the same files.")
+app.command("info")(info)
+
+
+@app.command("preview")
+def preview_(
+    path: DatasetPath,
+    split_parts: Annotated[str, typer.Option("--split-parts", help="Splits to show, by comma.")] = "train,val,test",
+    dataset_config: DatasetConfig = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Samples of each split.")] = 3,
+    trust: Trust = False,
+) -> None:
+    """Show the first samples of each split as text."""
+    for split in _present(path, split_parts):
+        typer.secho(f"split {split}", bold=True)
+        preview(path, count=count, split=split, dataset_config=dataset_config, trust=trust)
+
+
+def _present(path: str, names: str) -> list[str]:
+    """Those of the named splits that have samples."""
+    from feedmill.samples.open import open as open_dataset
+
+    splits = open_dataset(path, raw=True).splits
+    return [name for name in names.split(",") if splits.get(name)]
+
+
+@app.command()
+def lint(
+    path: DatasetPath,
+    split_parts: Annotated[  # noqa: ARG001 - all splits are checked at once
+        str, typer.Option("--split-parts", help="Taken for compatibility: every split is checked.")
+    ] = "train,val,test",
+    dataset_config: DatasetConfig = None,
+    split_config: SplitConfig = None,
+    parallel: Annotated[int, typer.Option("--parallel", min=1, help="Threads.")] = 1,
+    trust: Trust = False,
+) -> None:
+    """Check index and shards and decode every sample. Exit status 1 where anything is wrong."""
+    from feedmill.indexing.check import check
+
+    report = check(
+        path,
+        samples=True,
+        dataset_config=dataset_config,
+        split_config=split_config,
+        trust=trust,
+        workers=parallel,
+    )
+    show_findings(report)
+    if report.findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def prepare(
+    path: Target,
+    progress: Progress = True,
+    split_parts: SplitParts = None,
+    exclude: Exclude = None,
+    num_workers: Workers = None,
+    tar_index_only: TarIndexOnly = False,
+    shuffle_tars: ShuffleTars = False,
+    media_metadata: Media = False,
+    media_metadata_by_glob: ByGlob = None,
+    media_metadata_by_header: ByHeader = False,
+    media_metadata_by_extension: ByExtension = False,
+    non_interactive: Annotated[bool, typer.Option("--non-interactive", help="Ask nothing.")] = False,
+    split_ratio: SplitRatio = None,
+    force_overwrite: Overwrite = False,
+    skip_dataset_yaml: SkipYaml = False,
+    dataset_yaml_name: YamlName = "dataset.yaml",
+    sample_type: SampleType = None,
+    field_map: FieldMapText = None,
+    tmp_path: Annotated[  # noqa: ARG001 - temporary files have one place of their own
+        str | None, typer.Option("--tmp-path", help="Taken for compatibility; temporary files go where TMPDIR says.")
+    ] = None,
+) -> None:
+    """Index a folder of tars or a JSONL file, as Energon does."""
+    from feedmill.errors import ConfigError
+    from feedmill.formats.energon import INFO, INFO_YAML
+    from feedmill.storage import open_store
+
+    is_folder = not path.endswith(".jsonl")
+    media = prepare_cli.media_filter(
+        media_metadata, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
+    )
+    if tar_index_only and media is not None:
+        raise ConfigError("--tar-index-only cannot be combined with media metadata", fix="Leave one of them out.")
+    if is_folder and non_interactive and not tar_index_only:
+        if split_ratio is None and not split_parts:
+            raise ConfigError("--non-interactive needs --split-ratio or --split-parts", fix="E.g. --split-ratio 8,1,1.")
+        store = open_store(path)
+        if not force_overwrite and (store.exists(INFO) or store.exists(INFO_YAML)):
+            raise ConfigError("the data set is prepared already", file=path, fix="Add --force-overwrite to redo it.")
+    report = prepare_cli.run(
+        path,
+        asking=not non_interactive and not tar_index_only,
+        overwrite=force_overwrite,
+        describe=not skip_dataset_yaml,
+        split_ratio=split_ratio,
+        split_parts=split_parts or (),
+        exclude=exclude,
+        shuffle_tars=shuffle_tars,
+        tar_index_only=tar_index_only,
+        sample_type=None if skip_dataset_yaml else sample_type,
+        field_map=prepare_cli.parse_field_map(field_map),
+        dataset_yaml_name=dataset_yaml_name,
+        media=media,
+        rescan=True,
+        energon_exact=True,
+        workers=num_workers,
+        progress=progress,
+    )
+    prepare_cli.show(report)
+    if is_folder and non_interactive and sample_type is None and not skip_dataset_yaml and not tar_index_only:
+        typer.echo("No dataset.yaml was written (--sample-type writes one).")

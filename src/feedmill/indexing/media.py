@@ -1,0 +1,80 @@
+"""Media metadata of a data set's parts: sizes of images, durations of audio and video, as Energon's index keeps them."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from feedmill.errors import DataError
+from feedmill.formats.offsets import read_records
+from feedmill.indexing.scanning import Scanned
+from feedmill.samples.media import MediaFilter, metadata_json, probe
+from feedmill.storage import Store
+
+Row = tuple[str, str, str]
+"""entry_key (full member name), metadata_type, metadata_json."""
+_AT_ONCE = 256
+
+_TABLES = (
+    "CREATE TABLE media_metadata ( entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL, metadata_json TEXT NOT NULL )",
+    "CREATE TABLE media_filters ( filter_id INTEGER PRIMARY KEY AUTOINCREMENT, strategy TEXT NOT NULL, patterns TEXT,"
+    " created_at_utc TEXT DEFAULT CURRENT_TIMESTAMP, UNIQUE(strategy, patterns) )",
+)
+
+
+def collect(
+    store: Store, scanned: Sequence[Scanned], wanted: MediaFilter, *, workers: int | None = None
+) -> tuple[list[Row], list[DataError]]:
+    """Metadata of all parts that `wanted` selects, in stored order, and the media files that could not be read.
+
+    Raises:
+        MissingExtra: the library for a kind of media is not installed.
+    """
+    rows: list[Row] = []
+    broken: list[DataError] = []
+    with ThreadPoolExecutor(max_workers=workers or os.cpu_count() or 1) as pool:
+        for some_rows, some_broken in pool.map(lambda found: _of_shard(store, found, wanted), scanned):
+            rows += some_rows
+            broken += some_broken
+    return rows, broken
+
+
+def _of_shard(store: Store, found: Scanned, wanted: MediaFilter) -> tuple[list[Row], list[DataError]]:
+    scan = found.scan
+    names = [f"{scan.keys[s]}.{part}" for s, part in zip(scan.sample.tolist(), scan.parts, strict=True)]
+    chosen = [i for i, name in enumerate(names) if wanted.may_hold(name)]
+    rows: list[Row] = []
+    broken: list[DataError] = []
+    for low in range(0, len(chosen), _AT_ONCE):
+        some = np.asarray(chosen[low : low + _AT_ONCE], np.int64)
+        contents = read_records(store, found.shard, scan.data[some], scan.data[some] + scan.sizes[some])
+        for i, data in zip(some.tolist(), contents, strict=True):
+            kind = wanted.kind(names[i], data)
+            if kind is None:
+                continue
+            try:
+                kind, metadata = probe(names[i], data, kind)
+            except DataError as error:
+                error.file, error.offset = store.locate(found.shard), int(scan.data[i])
+                broken.append(error)
+                continue
+            rows.append((names[i], kind, metadata_json(metadata)))
+    return rows, broken
+
+
+def add_tables(path: Path, rows: Iterable[Row], wanted: MediaFilter) -> None:
+    """Add the two media tables to an index that is being built. Of two parts with one name the last one counts."""
+    connection = sqlite3.connect(path)
+    try:
+        with connection:
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.executemany("INSERT OR REPLACE INTO media_metadata VALUES (?, ?, ?)", rows)
+            connection.execute("INSERT INTO media_filters (strategy, patterns) VALUES (?, ?)", wanted.row)
+    finally:
+        connection.close()
