@@ -3,7 +3,7 @@
 Source: "Database File Format" of the SQLite documentation (b-tree pages, cell formats, record format, the lock-byte
 page). Pages are packed full in key order, level by level, and each page is written once:
 
-* A table leaf holds its rows by rowid (1, 2, 3, ...); a table interior cell repeats the largest rowid of its left child.
+* A table leaf holds its rows by rowid (1, 2, 3, ...); a table interior cell repeats the last rowid of its left child.
 * An index leaf holds records of the indexed columns and the rowid, in order; a record that stands in an interior page
   stands in no leaf.
 
@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numba
@@ -91,16 +92,15 @@ def varint_width(value):  # type: ignore[no-untyped-def]
     return width
 
 
-@numba.njit(cache=True, nogil=True)
-def put_varint(page, at, value):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True, nogil=True, inline="always")  # a call costs two counts of references to `out`
+def put_varint(out, at, value):  # type: ignore[no-untyped-def]
     """Writes a varint (seven bits a byte, the highest first); where it ends."""
-    if value < 128:
-        page[at] = value
-        return at + 1
     end = at + varint_width(value)
+    more = 0
     for i in range(end - 1, at - 1, -1):
-        page[i] = (value & 127) | (128 if i < end - 1 else 0)
+        out[i] = (value & 127) | more
         value >>= 7
+        more = 128
     return end
 
 
@@ -110,7 +110,8 @@ def _cell_sizes(table, fields, ints, starts, rows, sizes):  # type: ignore[no-un
     for i in range(len(rows)):
         row = rows[i]
         size = 1 + len(fields)
-        for field in fields:
+        for f in range(len(fields)):
+            field = fields[f]
             if field >= 0:
                 size += _width(ints[field, row])
             elif field == TEXT:
@@ -131,7 +132,7 @@ def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-
     bounds[0] = 0
     i = 0
     while i < n:
-        need = np.int64(sizes[i]) + extra
+        need = extra + sizes[i]
         if used + need <= room:
             used += need
         elif promote and i < n - 1:
@@ -148,97 +149,112 @@ def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-
 
 
 @numba.njit(cache=True, nogil=True)
-def _put_record(page, at, fields, ints, text, starts, row):  # type: ignore[no-untyped-def]
-    """Writes a record: its header of serial types, then the values, each as short as it goes."""
+def _put_integer(out, head, body, value):  # type: ignore[no-untyped-def]
+    """Writes an integer as short as it goes, its serial type at `head`, its bytes from `body` on; where they end."""
+    width = _width(value)
+    if width == 0:
+        out[head] = 8 + value
+    elif width <= 4:
+        out[head] = width
+    else:
+        out[head] = width // 2 + 2
+    for i in range(body + width - 1, body - 1, -1):
+        out[i] = value & 255
+        value >>= 8
+    return body + width
+
+
+@numba.njit(cache=True, nogil=True)
+def _put_record(out, at, fields, ints, text, starts, row):  # type: ignore[no-untyped-def]
+    """Writes a record: its header of serial types, then the values."""
     head = at + 1
-    body = at + 1 + len(fields)
-    for field in fields:
-        if field == TEXT and starts[row + 1] - starts[row] - 1 > 57:
+    body = head + len(fields)
+    for f in range(len(fields)):
+        if fields[f] == TEXT and starts[row + 1] - starts[row] - 1 > 57:
             body += 1
-    page[at] = body - at
-    for field in fields:
+    out[at] = body - at
+    for f in range(len(fields)):
+        field = fields[f]
         if field == TEXT:
-            begin = starts[row]
-            length = starts[row + 1] - begin - 1
-            head = put_varint(page, head, 13 + 2 * length)
-            for i in range(length):
-                page[body + i] = text[begin + i]
-            body += length
+            begin, end = starts[row], starts[row + 1] - 1
+            head = put_varint(out, head, 13 + 2 * (end - begin))
+            for i in range(begin, end):
+                out[body] = text[i]
+                body += 1
         else:
-            value = ints[field, row] if field >= 0 else row + 1
-            width = _width(value)
-            if width == 0:
-                page[head] = 8 + value
-            else:
-                page[head] = width if width <= 4 else width // 2 + 2
+            body = _put_integer(out, head, body, ints[field, row] if field >= 0 else row + 1)
             head += 1
-            for i in range(body + width - 1, body - 1, -1):
-                page[i] = value & 255
-                value >>= 8
-            body += width
 
 
 @numba.njit(cache=True, nogil=True)
 def _put_pages(out, first, kind, bounds, promote, rows, sizes, child, fields, ints, text, starts):  # type: ignore[no-untyped-def]
-    """Writes pages first, first + 1, ... of one level into out, uint8[pages, 4096]."""
-    interior = kind == _INDEX_INTERIOR or kind == _TABLE_INTERIOR
-    table = kind == _TABLE_LEAF or kind == _TABLE_INTERIOR
-    header = _INTERIOR_HEADER if interior else _LEAF_HEADER
-    for p in range(len(out)):
-        page = out[p]
+    """Writes pages first, first + 1, ... of one level into out, uint8[pages * 4096]."""
+    interior = kind in (_INDEX_INTERIOR, _TABLE_INTERIOR)
+    table = kind in (_TABLE_LEAF, _TABLE_INTERIOR)
+    link = 4 if interior else 0
+    # Pages are addressed in one flat array: a view of each would cost a reference count at every call.
+    for p in range(len(out) // PAGE):
+        page = p * PAGE
         begin = bounds[first + p]
         end = bounds[first + p + 1] - promote
-        top = PAGE
+        pointer = page + (_INTERIOR_HEADER if interior else _LEAF_HEADER)
+        top = page + PAGE
         for i in range(begin, end):
             row = rows[i]
-            size = np.int64(sizes[i]) + (4 if interior else 0)
-            top -= size
-            at = top
+            stop = top
+            top -= link + sizes[i]
+            at = top + link
             if interior:
-                _put_number(page, at, child + i, 4)
-                at += 4
+                _put_number(out, top, _stepped(child + i), 4)
             if kind == _TABLE_INTERIOR:
-                put_varint(page, at, row + 1)
+                put_varint(out, at, row + 1)
             else:
-                payload = top + size - at - (varint_width(row + 1) if table else 0)
-                at = put_varint(page, at, payload - (1 if payload <= 128 else 2))
+                payload = stop - at - (varint_width(row + 1) if table else 0)
+                at = put_varint(out, at, payload - (1 if payload <= 128 else 2))
                 if table:
-                    at = put_varint(page, at, row + 1)
-                _put_record(page, at, fields, ints, text, starts, row)
-            pointer = header + 2 * (i - begin)
-            page[pointer] = top >> 8
-            page[pointer + 1] = top & 255
-        page[header + 2 * (end - begin) : top] = 0
-        page[0] = kind
-        page[1] = 0  # no free block
-        page[2] = 0
-        _put_number(page, 3, end - begin, 2)
-        _put_number(page, 5, top, 2)
-        page[7] = 0  # no fragments
+                    at = put_varint(out, at, row + 1)
+                _put_record(out, at, fields, ints, text, starts, row)
+            _put_number(out, pointer, top - page, 2)
+            pointer += 2
+        out[pointer:top] = 0
+        out[page] = kind
+        _put_number(out, page + 1, 0, 2)  # no free block
+        _put_number(out, page + 3, end - begin, 2)
+        _put_number(out, page + 5, top - page, 2)
+        out[page + 7] = 0  # no fragments
         if interior:
-            _put_number(page, 8, child + end, 4)
+            _put_number(out, page + 8, _stepped(child + end), 4)
 
 
 @numba.njit(cache=True, nogil=True)
-def _put_number(page, at, value, width):  # type: ignore[no-untyped-def]
-    """Writes a big-endian number; page numbers (four bytes) step over the lock-byte page."""
-    if width == 4 and value >= LOCK_PAGE:
-        value += 1
+def _stepped(page):  # type: ignore[no-untyped-def]
+    """A page's number, from its number among the pages that may hold data."""
+    return page if page < LOCK_PAGE else page + 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
+    """Writes a big-endian number."""
     for i in range(at + width - 1, at - 1, -1):
-        page[i] = value & 255
+        out[i] = value & 255
         value >>= 8
 
 
 @dataclass(slots=True)
 class _Level:
-    """One level of a tree: cells (rows and their sizes as leaf cells), cut into pages."""
+    """One level of a tree: cells, cut into pages.
+
+    kind: type of its pages. rows: int64[k], the row of each cell. sizes: uint16[k], bytes of each, without the number
+    of its child. bounds: as `_partition` gives them. first, child: the first page of this level and of the one below,
+    counted as if there were no lock-byte page.
+    """
 
     tree: Tree
     kind: int
     rows: Int64s
     sizes: npt.NDArray[np.uint16]
     bounds: Int64s
-    first: int = 0  # its first page, and that of the level below; both count as if there were no lock-byte page
+    first: int = 0
     child: int = 0
 
     @property
@@ -263,7 +279,7 @@ def _levels(tree: Tree) -> list[_Level]:
         rows, sizes = below.rows[cells], below.sizes[cells]
         if below.kind == _TABLE_LEAF:
             # An interior cell of a table holds a rowid and nothing else.
-            sizes = 1 + sum((rows + 1 >= 1 << bits).astype(np.uint16) for bits in (7, 14, 21, 28, 35, 42, 49))
+            sizes = np.searchsorted(1 << np.arange(7, 56, 7), rows + 1, side="right").astype(np.uint16) + np.uint16(1)
         levels.append(_level(tree, _TABLE_INTERIOR if table else _INDEX_INTERIOR, rows, sizes))
     return levels
 
@@ -276,11 +292,6 @@ def _level(tree: Tree, kind: int, rows: Int64s, sizes: npt.NDArray[np.uint16]) -
     pages = _partition(sizes, extra, room, level.promote, level.bounds)
     level.bounds = level.bounds[: pages + 1]
     return level
-
-
-def page_number(count: int) -> int:
-    """The number of the `count`-th page that may hold data, counted from 1."""
-    return count if count < LOCK_PAGE else count + 1
 
 
 def write_trees(file: int, trees: Sequence[Tree], pages: int, *, threads: int = 1) -> int:
@@ -301,14 +312,14 @@ def write_trees(file: int, trees: Sequence[Tree], pages: int, *, threads: int = 
     with ThreadPoolExecutor(threads) as pool:
         tasks: list[tuple[_Level, int, int, int]] = []
         for levels in pool.map(_levels, trees):
-            for below, level in zip(levels, levels[1:], strict=False):
+            for below, level in pairwise(levels):
                 below.first = level.child = pages + 1
                 pages += below.pages
             levels[-1].first = levels[-1].tree.root
             tasks += [(level, *chunk) for level in levels for chunk in _chunks(level)]
         for _ in pool.map(lambda task: _write_chunk(file, *task), tasks):
             pass
-    return page_number(pages)
+    return int(_stepped(pages))
 
 
 def _chunks(level: _Level) -> Iterator[tuple[int, int, int]]:
@@ -317,20 +328,20 @@ def _chunks(level: _Level) -> Iterator[tuple[int, int, int]]:
     while at < level.pages:
         number = level.first + at
         count = min(_CHUNK, level.pages - at)
-        if number < LOCK_PAGE:
+        if number < LOCK_PAGE:  # a run ends where the lock-byte page lies
             count = min(count, LOCK_PAGE - number)
-        yield at, count, page_number(number)
+        yield at, count, int(_stepped(number))
         at += count
 
 
 def _write_chunk(file: int, level: _Level, at: int, count: int, number: int) -> None:
-    out = np.empty((count, PAGE), np.uint8)
+    out = np.empty(count * PAGE, np.uint8)
     columns, fields = level.tree.columns, np.asarray(level.tree.fields)
     _put_pages(
         out, at, level.kind, level.bounds, level.promote, level.rows, level.sizes, level.child, fields,
         columns.ints, columns.text, columns.starts,
     )  # fmt: skip
-    view = memoryview(out).cast("B")
+    view = out.data
     offset = (number - 1) * PAGE
     while view:
         done = os.pwrite(file, view, offset)

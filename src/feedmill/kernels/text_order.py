@@ -1,4 +1,4 @@
-"""The order of UTF-8 texts, byte by byte (SQLite's BINARY collation), for texts that stand NUL-terminated in one buffer.
+"""The order of UTF-8 texts, byte by byte (SQLite's BINARY collation); they stand NUL-terminated in one buffer.
 
 The reference is Python's ``sorted`` over the encoded texts. `sort_texts` is a radix sort from the most significant
 end, eight bytes at a time ("Engineering Radix Sort", McIlroy, Bostic and McIlroy, 1993, with eight-byte digits that
@@ -21,9 +21,7 @@ _SMALL = 48
 @numba.njit(cache=True, nogil=True)
 def compare(text, a, b):  # type: ignore[no-untyped-def]
     """Less than, equal to or greater than 0, as the text at `a` is before, the same as or after the one at `b`."""
-    while text[a] == text[b]:
-        if text[a] == 0:
-            return 0
+    while text[a] == text[b] and text[a] != 0:
         a += 1
         b += 1
     return np.int64(text[a]) - np.int64(text[b])
@@ -31,22 +29,21 @@ def compare(text, a, b):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _strictly_ascending(text, starts):  # type: ignore[no-untyped-def]
-    for i in range(len(starts) - 2):
-        if compare(text, starts[i], starts[i + 1]) >= 0:
-            return False
-    return True
+    i = 0
+    while i < len(starts) - 2 and compare(text, starts[i], starts[i + 1]) < 0:
+        i += 1
+    return i >= len(starts) - 2
 
 
 @numba.njit(cache=True, nogil=True)
 def _digit(text, at):  # type: ignore[no-untyped-def]
     """The next eight bytes as a big-endian number, filled up with zeros after the end."""
     digit = np.uint64(0)
-    for i in range(8):
-        byte = np.uint64(text[at + i])
-        digit = (digit << np.uint64(8)) | byte
-        if byte == 0:
-            return digit << np.uint64(8 * (7 - i))
-    return digit
+    size = 0
+    while size < 8 and text[at + size] != 0:
+        digit = (digit << np.uint64(8)) | np.uint64(text[at + size])
+        size += 1
+    return digit << np.uint64(8 * (8 - size)) if size else digit
 
 
 @numba.njit(cache=True, nogil=True)
@@ -133,12 +130,11 @@ def sort_texts(text: Bytes, starts: Int64s) -> tuple[Int64s, bool]:
 def _row_before(ints, text, starts, a, b):  # type: ignore[no-untyped-def]
     """Whether row a comes before row b by text, then the integer columns in turn, then row number."""
     order = compare(text, starts[a], starts[b])
-    if order != 0:
-        return order < 0
-    for k in range(len(ints)):
-        if ints[k, a] != ints[k, b]:
-            return ints[k, a] < ints[k, b]
-    return a < b
+    k = 0
+    while order == 0 and k < len(ints):
+        order = np.int64(ints[k, a] > ints[k, b]) - np.int64(ints[k, a] < ints[k, b])
+        k += 1
+    return order < 0 or (order == 0 and a < b)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -162,10 +158,10 @@ def _sort_groups(group, then, text, starts, rows):  # type: ignore[no-untyped-de
 
 @numba.njit(cache=True, nogil=True)
 def _same(ints, a, b):  # type: ignore[no-untyped-def]
+    same = True
     for k in range(len(ints)):
-        if ints[k, a] != ints[k, b]:
-            return False
-    return True
+        same &= ints[k, a] == ints[k, b]
+    return same
 
 
 def sort_groups(group: Int64s, then: Int64s, text: Bytes, starts: Int64s, rows: Int64s) -> Int64s:
