@@ -1,0 +1,195 @@
+"""The order of UTF-8 texts, byte by byte (SQLite's BINARY collation); they stand NUL-terminated in one buffer.
+
+The reference is Python's ``sorted`` over the encoded texts. `sort_texts` is a radix sort from the most significant
+end, eight bytes at a time ("Engineering Radix Sort", McIlroy, Bostic and McIlroy, 1993, with eight-byte digits that
+are themselves sorted by a least-significant-byte radix sort): its time is linear in the bytes that tell texts apart,
+whatever the texts are.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_SMALL = 48
+
+
+@numba.njit(cache=True, nogil=True)
+def compare(text, a, b):  # type: ignore[no-untyped-def]
+    """Less than, equal to or greater than 0, as the text at `a` is before, the same as or after the one at `b`."""
+    while text[a] == text[b] and text[a] != 0:
+        a += 1
+        b += 1
+    return np.int64(text[a]) - np.int64(text[b])
+
+
+@numba.njit(cache=True, nogil=True)
+def _strictly_ascending(text, starts):  # type: ignore[no-untyped-def]
+    i = 0
+    while i < len(starts) - 2 and compare(text, starts[i], starts[i + 1]) < 0:
+        i += 1
+    return i >= len(starts) - 2
+
+
+@numba.njit(cache=True, nogil=True)
+def _digit(text, at):  # type: ignore[no-untyped-def]
+    """The next eight bytes as a big-endian number, filled up with zeros after the end."""
+    digit = np.uint64(0)
+    size = 0
+    while size < 8 and text[at + size] != 0:
+        digit = (digit << np.uint64(8)) | np.uint64(text[at + size])
+        size += 1
+    return digit << np.uint64(8 * (8 - size)) if size else digit
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort_digits(digits, rows, other_digits, other_rows, counts):  # type: ignore[no-untyped-def]
+    """Sorts rows by their digits, both in place; stable. The other arrays are room to work in."""
+    n = len(digits)
+    if n <= _SMALL:
+        for i in range(1, n):
+            digit, row = digits[i], rows[i]
+            j = i
+            while j > 0 and digits[j - 1] > digit:
+                digits[j], rows[j] = digits[j - 1], rows[j - 1]
+                j -= 1
+            digits[j], rows[j] = digit, row
+        return
+    counts[:] = 0
+    for digit in digits:
+        for byte in range(8):
+            counts[byte, (digit >> np.uint64(8 * byte)) & np.uint64(255)] += 1
+    for byte in range(8):
+        shift = np.uint64(8 * byte)
+        if counts[byte, (digits[0] >> shift) & np.uint64(255)] == n:
+            continue  # the same byte everywhere
+        total = 0
+        for i in range(256):
+            here = counts[byte, i]
+            counts[byte, i] = total
+            total += here
+        for i in range(n):
+            slot = (digits[i] >> shift) & np.uint64(255)
+            to = counts[byte, slot]
+            counts[byte, slot] = to + 1
+            other_digits[to] = digits[i]
+            other_rows[to] = rows[i]
+        digits[:] = other_digits[:n]
+        rows[:] = other_rows[:n]
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort(text, starts, rows, digits, other_digits, other_rows):  # type: ignore[no-untyped-def]
+    """Sorts rows in place; whether no two texts are the same."""
+    counts = np.empty((8, 256), np.int64)
+    distinct = True
+    todo = [(0, len(rows), 0)]  # runs of rows that agree in their first bytes: begin, end, how many bytes
+    while len(todo) > 0:
+        begin, end, depth = todo.pop()
+        for i in range(begin, end):
+            digits[i] = _digit(text, starts[rows[i]] + depth)
+        _sort_digits(digits[begin:end], rows[begin:end], other_digits, other_rows, counts)
+        i = begin
+        while i < end:
+            digit = digits[i]
+            j = i + 1
+            while j < end and digits[j] == digit:
+                j += 1
+            if j - i > 1:
+                if digit & np.uint64(255) == 0:
+                    distinct = False
+                else:
+                    todo.append((i, j, depth + 8))
+            i = j
+    return distinct
+
+
+def sort_texts(text: Bytes, starts: Int64s) -> tuple[Int64s, bool]:
+    """The order of texts, and whether they are all different.
+
+    Args:
+        text: uint8, every text followed by one NUL; no text holds a NUL.
+        starts: int64[n + 1], where each text begins; the last entry is the end of the buffer.
+
+    Returns:
+        int64[n], row numbers in ascending order, equal texts by row number.
+    """
+    rows = np.arange(len(starts) - 1)
+    if _strictly_ascending(text, starts):
+        return rows, True
+    digits = np.empty(len(rows), np.uint64)
+    distinct = _sort(text, starts, rows, digits, np.empty_like(digits), np.empty_like(rows))
+    return rows, bool(distinct)
+
+
+@numba.njit(cache=True, nogil=True)
+def _row_before(ints, text, starts, a, b):  # type: ignore[no-untyped-def]
+    """Whether row a comes before row b by text, then the integer columns in turn, then row number."""
+    order = compare(text, starts[a], starts[b])
+    k = 0
+    while order == 0 and k < len(ints):
+        order = np.int64(ints[k, a] > ints[k, b]) - np.int64(ints[k, a] < ints[k, b])
+        k += 1
+    return order < 0 or (order == 0 and a < b)
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort_groups(group, then, text, starts, rows):  # type: ignore[no-untyped-def]
+    gaps = (1 << 20, 400_000, 150_000, 57_000, 21_500, 8_100, 3_050, 1_150, 436, 132, 57, 23, 10, 4, 1)
+    begin = 0
+    while begin < len(rows):
+        end = begin + 1
+        while end < len(rows) and _same(group, rows[begin], rows[end]):
+            end += 1
+        for gap in gaps:  # Shell's sort: groups are nearly always a handful of rows
+            for i in range(begin + gap, end):
+                row = rows[i]
+                j = i
+                while j - gap >= begin and _row_before(then, text, starts, row, rows[j - gap]):
+                    rows[j] = rows[j - gap]
+                    j -= gap
+                rows[j] = row
+        begin = end
+
+
+@numba.njit(cache=True, nogil=True)
+def _same(ints, a, b):  # type: ignore[no-untyped-def]
+    same = True
+    for k in range(len(ints)):
+        same &= ints[k, a] == ints[k, b]
+    return same
+
+
+def sort_groups(group: Int64s, then: Int64s, text: Bytes, starts: Int64s, rows: Int64s) -> Int64s:
+    """Rows sorted by (group columns, text, other columns, row number), from rows that are sorted by group already.
+
+    Args:
+        group, then: int64[k, n], the columns before and after the text.
+        text, starts: as in `sort_texts`.
+        rows: int64[n], an order by the group columns.
+    """
+    out = rows.copy()
+    _sort_groups(group, then, text, starts, out)
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _ascending(ints):  # type: ignore[no-untyped-def]
+    for i in range(1, ints.shape[1]):
+        for k in range(len(ints)):
+            if ints[k, i - 1] != ints[k, i]:
+                if ints[k, i - 1] > ints[k, i]:
+                    return False
+                break
+    return True
+
+
+def sort_rows(ints: Int64s) -> Int64s:
+    """int64[n]: rows in ascending order of the columns int64[k, n], equal ones by row number."""
+    if _ascending(ints):
+        return np.arange(ints.shape[1])
+    return np.lexsort(ints[::-1])
