@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from urllib.parse import unquote
 
+from feedmill.errors import ConfigError
 from feedmill.storage.base import Entry, Store
 from feedmill.storage.local import LocalStore
 
@@ -17,26 +19,50 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     if not separator:
         return LocalStore(text)
     if scheme == "file":
-        return LocalStore(rest)
+        return LocalStore("/" + unquote(rest).removeprefix("localhost").lstrip("/"))
     from feedmill.storage.remote import RemoteStore
 
     return RemoteStore(text)
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
-    """Folder and file name of a path or URL, for a file that is to be read through its folder's store."""
-    folder, slash, name = os.fspath(url).rstrip("/").rpartition("/")
-    return (folder or slash or "."), name
+    """Folder and file name of a path or URL, for a file that is to be read through its folder's store.
+
+    The name is empty where the URL is a whole bucket or the root folder.
+    """
+    root, rest = _root(os.fspath(url))
+    folder, _, name = rest.rstrip("/").rpartition("/")
+    return (root + folder).rstrip("/") or root or ".", name
 
 
 def join_url(base: str, path: str) -> str:
-    """`path` as seen from the folder `base`; absolute paths and URLs stay as they are."""
+    """`path` as seen from the folder `base`; absolute paths and URLs stay as they are.
+
+    Raises `ConfigError` where ``..`` leads out of a bucket.
+    """
     if "://" in path or path.startswith("/"):
         return path
-    parts = base.rstrip("/").split("/")
+    root, rest = _root(base)
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
     for part in path.split("/"):
-        if part == ".." and parts and parts[-1] not in ("", ".."):
+        if part == ".." and parts and parts[-1] != "..":
             parts.pop()
-        elif part not in ("", "."):
+        elif part == ".." and "://" in root:
+            raise ConfigError(
+                f"the path {path!r} leaves the bucket",
+                file=base,
+                kind="path-escapes",
+                fix="Write the whole URL instead.",
+            )
+        elif part not in ("", ".") and not (part == ".." and root):
             parts.append(part)
-    return "/".join(parts) or "/"
+    return (root + "/".join(parts)).rstrip("/") or root or "."
+
+
+def _root(url: str) -> tuple[str, str]:
+    """What cannot be climbed out of (``/``, ``s3://bucket/``, or nothing) and the rest."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return ("/", url.lstrip("/")) if url.startswith("/") else ("", url)
+    host, _, rest = rest.partition("/")
+    return f"{scheme}://{host}/", rest

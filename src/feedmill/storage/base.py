@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ class Store(ABC):
     @abstractmethod
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
         """Every file below `prefix` (a folder), sorted by path; files in folders beginning with a dot are left out
-        unless `prefix` itself is such a folder."""
+        unless `prefix` itself is such a folder, and so are files that are still being written. Raises `NotFound`
+        where there is no such folder."""
 
     @abstractmethod
     def stat(self, path: str) -> Entry:
@@ -78,7 +79,7 @@ class Store(ABC):
 
     def locate(self, path: str) -> str:
         """The full path or URL of a file, as shown to people."""
-        return f"{self.url}/{path}" if path else self.url
+        return f"{self.url.rstrip('/')}/{path}" if path else self.url
 
     def exists(self, path: str) -> bool:
         """Whether the file is there."""
@@ -107,8 +108,6 @@ class Store(ABC):
 
 def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
     """The error for a range that ends after the file does."""
-    from feedmill.errors import DataError
-
     return DataError(
         f"the file is cut short (expected {wanted} bytes here, found {found})",
         file=file,
@@ -116,4 +115,14 @@ def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
         kind="truncated",
         fix="The file changed after it was indexed, or was copied incompletely: copy it again, then run"
         " 'feedmill check' and 'feedmill prepare'.",
+    )
+
+
+def bad_range(file: str, offset: int, length: int) -> FeedmillError:
+    """The error for a range that begins before the file, or has a negative length."""
+    return DataError(
+        f"there is no range of {length} bytes at {offset}",
+        file=file,
+        kind="bad-range",
+        fix="The index that names this range is damaged: run 'feedmill prepare' again.",
     )

@@ -1,18 +1,23 @@
-"""The local file system as a `Store`."""
+"""The local file system as a `Store`.
+
+Descriptors stay open in one cache for the whole process, so a read of a known file is one system call. A file that
+this process replaces or deletes through any store is opened anew. A file that *another* process replaces is read
+as it was when first opened, for as long as its descriptor is cached: an open data set does not change under its
+reader. `stat`, `files` and the reading of whole files always see the disk as it is.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Store, too_short
+from feedmill.storage.base import Entry, Store, bad_range, too_short
 
 TEMPORARY_SUFFIX = ".feedmill-tmp"
 _OPEN_FILES = 256
@@ -28,6 +33,7 @@ def storage_error(error: OSError, file: str) -> FeedmillError:
         errno.EROFS: ("the file system is read-only", "Write to another folder or mount it writable."),
         errno.ENOSPC: ("the disk is full", "Free some space and run the same command again; finished work is kept."),
         errno.EDQUOT: ("the disk quota is used up", "Free some space and run the same command again."),
+        errno.ELOOP: ("its symbolic links lead in a circle", "Remove the link that points back to itself."),
         errno.EISDIR: ("this is a folder, a file was expected", "Check the path."),
         errno.EMFILE: ("too many files are open", "Raise the limit with 'ulimit -n'."),
     }
@@ -38,15 +44,39 @@ def storage_error(error: OSError, file: str) -> FeedmillError:
 class _File:
     """An open descriptor that closes itself when the cache and every reader have let go of it."""
 
-    __slots__ = ("fd", "size")
+    __slots__ = ("fd",)
 
     def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        self.size = os.fstat(self.fd).st_size
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
             os.close(self.fd)
+
+
+_open_files: dict[str, _File] = {}
+"""Full path -> descriptor, oldest first. Single dict operations are atomic, so threads need no lock."""
+
+_replaced = 0
+"""Counts replaced and deleted files, so that a descriptor opened meanwhile is not kept."""
+
+
+def _open(full: str) -> _File:
+    before = _replaced
+    file = _File(full)
+    while len(_open_files) >= _OPEN_FILES:
+        with contextlib.suppress(StopIteration, RuntimeError):  # another thread was faster
+            _open_files.pop(next(iter(_open_files)), None)
+    _open_files[full] = file
+    if before != _replaced:
+        _open_files.pop(full, None)
+    return file
+
+
+def _forget(full: str) -> None:
+    global _replaced
+    _replaced += 1
+    _open_files.pop(full, None)
 
 
 class LocalStore(Store):
@@ -56,8 +86,8 @@ class LocalStore(Store):
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(os.fspath(root))
-        self.url = self.root.rstrip("/") or "/"
-        self._open = lru_cache(maxsize=_OPEN_FILES)(_File)
+        self.url = self.root
+        self._prefix = self.root.rstrip("/") + "/"
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (self.root,)
@@ -66,31 +96,26 @@ class LocalStore(Store):
         return f"LocalStore({self.root!r})"
 
     def _full(self, path: str) -> str:
-        return os.path.join(self.root, self.check_path(path)) if path else self.root
+        return self._prefix + self.check_path(path) if path else self.root
 
     def _file(self, path: str) -> _File:
+        # Every read passes here: a path in the cache was checked when it was opened.
+        file = _open_files.get(self._prefix + path)
+        if file is not None:
+            return file
         full = self._full(path)
         try:
-            return self._open(full)
+            return _open(full)
         except OSError as error:
             raise storage_error(error, full) from None
 
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
-        top = self._full(prefix.rstrip("/"))
+        folder = prefix.strip("/")
+        top = self._full(folder)
         if not os.path.isdir(top):
             raise NotFound("there is no such folder", file=top, fix="Check the path.")
-        wanted = tuple(suffixes)
-        found: list[Entry] = []
-        folders = [top]
         try:
-            while folders:
-                with os.scandir(folders.pop()) as entries:
-                    for item in entries:
-                        if item.is_dir():
-                            if not item.name.startswith("."):
-                                folders.append(item.path)
-                        elif not wanted or item.name.endswith(wanted):
-                            found.append(_entry(os.path.relpath(item.path, self.root), item.stat()))
+            found = list(_walk(top, folder + "/" if folder else "", tuple(suffixes)))
         except OSError as error:
             raise storage_error(error, error.filename or top) from None
         found.sort(key=lambda entry: entry.path)
@@ -99,22 +124,21 @@ class LocalStore(Store):
     def stat(self, path: str) -> Entry:
         full = self._full(path)
         try:
-            status = os.stat(full)
+            return _entry(path, os.stat(full))
         except OSError as error:
             raise storage_error(error, full) from None
-        return _entry(path, status)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        if length is None and offset == 0:
-            full = self._full(path)
-            try:
-                return Path(full).read_bytes()
-            except OSError as error:
-                raise storage_error(error, full) from None
-        file = self._file(path)
-        if length is None:
-            length = max(0, file.size - offset)
-        return self._pread(file, path, offset, length)
+        if length is not None:
+            return self._pread(self._file(path), path, offset, length)
+        full = self._full(path)
+        try:
+            with open(full, "rb", buffering=0) as f:
+                if offset:
+                    f.seek(offset)
+                return f.readall()
+        except OSError as error:
+            raise storage_error(error, full) from None
 
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         file = self._file(path)
@@ -128,24 +152,34 @@ class LocalStore(Store):
                 if not more:
                     raise too_short(self._full(path), offset, length, len(data))
                 data += more
-        except OSError as error:
-            raise storage_error(error, self._full(path)) from None
+        except (OSError, OverflowError, MemoryError) as error:
+            raise self._refused(error, file, path, offset, length) from None
         return data
+
+    def _refused(self, error: Exception, file: _File, path: str, offset: int, length: int) -> FeedmillError:
+        """Why a range could not be read; a damaged index asks for ranges that no file can have."""
+        full = self._full(path)
+        if offset < 0 or length < 0:
+            return bad_range(full, offset, length)
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            return storage_error(error, full)
+        return too_short(full, offset, length, max(0, os.fstat(file.fd).st_size - offset))
 
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
         full = self._full(path)
-        folder, name = os.path.split(full)
+        temporary = temporary_beside(full)
         try:
-            os.makedirs(folder, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=TEMPORARY_SUFFIX, dir=folder)
-            os.close(handle)
-        except OSError as error:
-            raise storage_error(error, full) from None
-        try:
+            if full == self.root:
+                raise IsADirectoryError(errno.EISDIR, "this is a folder")
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(temporary, "xb"):
+                pass
             yield Path(temporary)
             publish(temporary, full)
         except OSError as error:
+            if error.filename not in (None, full, temporary, os.path.dirname(full)):
+                raise  # the caller's own code failed on a file of its own
             raise storage_error(error, full) from None
         finally:
             with contextlib.suppress(OSError):
@@ -164,6 +198,8 @@ class LocalStore(Store):
             return
         except OSError as error:
             raise storage_error(error, full) from None
+        finally:
+            _forget(full)
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
@@ -173,16 +209,17 @@ class LocalStore(Store):
         yield Path(full)
 
 
-def publish(temporary: str, final: str) -> None:
-    """Sync a finished temporary file, give it its final name, and make the rename itself durable.
+def temporary_beside(final: str) -> str:
+    """A new hidden name in the folder of `final`; `files` leaves such names out."""
+    folder, name = os.path.split(final)
+    return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
 
-    The mode is what a plain `open` would have given, not the private mode of temporary files.
-    """
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(temporary, 0o666 & ~umask)
+
+def publish(temporary: str, final: str) -> None:
+    """Sync a finished temporary file, give it its final name, and make the rename itself durable."""
     _sync(temporary)
     os.replace(temporary, final)
+    _forget(final)
     _sync(os.path.dirname(final))
 
 
@@ -194,5 +231,42 @@ def _sync(path: str) -> None:
         os.close(handle)
 
 
+def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]:
+    """Every visible file below `top`. Linked folders are followed, except back into a folder they lie in."""
+    status = os.stat(top)
+    todo = [(top, relative, frozenset([(status.st_dev, status.st_ino)]))]
+    while todo:
+        folder, relative, parents = todo.pop()
+        with os.scandir(folder) as items:
+            for item in items:
+                name = item.name
+                if item.is_dir():
+                    status = item.stat()
+                    identity = (status.st_dev, status.st_ino)
+                    if not name.startswith(".") and identity not in parents:
+                        todo.append((item.path, f"{relative}{name}/", parents | {identity}))
+                elif not name.endswith(TEMPORARY_SUFFIX) and (not suffixes or name.endswith(suffixes)):
+                    entry = _listed(item, relative + name)
+                    if entry is not None:
+                        yield entry
+
+
+def _listed(item: os.DirEntry[str], path: str) -> Entry | None:
+    """The entry of a regular file; None for sockets and pipes, and for a file deleted since the folder was read."""
+    try:
+        if item.is_file():
+            return _entry(path, item.stat())
+    except FileNotFoundError:
+        return None
+    if item.is_symlink() and not os.path.exists(item.path):
+        raise NotFound(
+            f"this link leads to nothing ({os.readlink(item.path)})",
+            file=item.path,
+            kind="dangling-link",
+            fix="Bring back what it points to, or remove the link.",
+        )
+    return None
+
+
 def _entry(path: str, status: os.stat_result) -> Entry:
-    return Entry(path.replace(os.sep, "/"), status.st_size, f"{status.st_mtime_ns:x}-{status.st_size:x}")
+    return Entry(path, status.st_size, f"{status.st_mtime_ns:x}-{status.st_size:x}")

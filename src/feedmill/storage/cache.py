@@ -1,0 +1,86 @@
+"""Lasting local copies of remote files that are opened by path, such as SQLite indices."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from feedmill.errors import NotFound
+from feedmill.storage.base import Entry, Store
+from feedmill.storage.local import publish, storage_error, temporary_beside
+
+if TYPE_CHECKING:
+    from feedmill.storage.remote import RemoteStore
+
+
+def cache_folder() -> Path:
+    """``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``."""
+    return Path(os.environ.get("FEEDMILL_CACHE_DIR") or "~/.cache/feedmill").expanduser()
+
+
+def cached_copy(store: Store, path: str) -> Path:
+    """A file as a path on this machine: itself where the store is local, else a copy that later calls find again.
+
+    A copy is named after the URL and the version, so a changed file is fetched anew. Of several processes that ask
+    at once, one downloads and the others wait for it. Raises `NotFound` and `StorageError`.
+    """
+    if store.is_local:
+        full = Path(store.locate(path))
+        if not full.exists():
+            raise NotFound("there is no such file", file=str(full), fix="Check the path.")
+        return full
+    from feedmill.storage.remote import RemoteStore
+
+    assert isinstance(store, RemoteStore)
+    folder = cache_folder()
+    entry = store.stat(path)
+    copy = _name(folder, store, entry)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _one_at_a_time(copy):
+            return copy if _whole(copy, entry) else _download(store, path, folder)
+    except OSError as error:
+        translated = storage_error(error, str(folder))
+        translated.fix = "Set FEEDMILL_CACHE_DIR to a folder with room that may be written to."
+        raise translated from None
+
+
+def _name(folder: Path, store: Store, entry: Entry) -> Path:
+    word = hashlib.sha256(f"{store.locate(entry.path)}\n{entry.version}".encode()).hexdigest()[:32]
+    return folder / f"{word}-{entry.path.rpartition('/')[2]}"
+
+
+def _whole(copy: Path, entry: Entry) -> bool:
+    try:
+        return copy.stat().st_size == entry.size
+    except FileNotFoundError:
+        return False
+
+
+def _download(store: RemoteStore, path: str, folder: Path) -> Path:
+    temporary = temporary_beside(str(folder / "download"))
+    try:
+        with open(temporary, "xb") as f:
+            entry = store.download(path, f)  # the version that came, should the file have changed since
+            f.flush()
+            os.fsync(f.fileno())
+        copy = _name(folder, store, entry)
+        publish(temporary, str(copy))
+        return copy
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(copy: Path) -> Iterator[None]:
+    """Hold this copy's lock; the system frees it when a process dies. Where locks do not work, go without."""
+    with open(f"{copy}.lock", "wb") as f:
+        with contextlib.suppress(OSError):
+            fcntl.flock(f, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,83 @@
+"""How an object store is reached: options, the environment, and the files that cloud tools keep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from configparser import ConfigParser, Error
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from feedmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_CLIENT = {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
+"""A stalled request is given up after a minute; a long one that moves is not."""
+
+
+def connect(url: str, options: dict[str, Any]) -> ObjectStore:
+    """The `obstore` store for a URL. No request is made. Raises `ConfigError`."""
+    import obstore.store
+    from obstore.exceptions import BaseError
+
+    from_url: Callable[..., ObjectStore] = obstore.store.from_url  # its overloads name every option of every cloud
+    scheme = url.partition("://")[0]
+    settings = dict(options)
+    if scheme in ("s3", "s3a"):
+        settings = {**_shared_aws_settings(settings), **settings}
+    client = {**_CLIENT, **settings.pop("client_options", {})}
+    if _is_plain_http(url, settings):
+        client.setdefault("allow_http", True)
+    try:
+        # Object keys are taken literally, as the clouds' own tools do: "%20" in a URL is three characters of a name.
+        exact = url if scheme.startswith("http") else quote(url, safe=":/@!$&'()*+,;=~")
+        return from_url(exact, client_options=client, **settings)
+    except (BaseError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"the storage cannot be set up ({reason})",
+            file=url,
+            fix="Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or https://host/folder,"
+            " and check the options and environment variables of the store.",
+        ) from None
+
+
+def _is_plain_http(url: str, settings: dict[str, Any]) -> bool:
+    """Whether an http:// address was given on purpose."""
+    endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    return url.startswith("http://") or str(endpoint).startswith("http://")
+
+
+def _shared_aws_settings(given: dict[str, Any]) -> dict[str, str]:
+    """Keys, region and endpoint of the chosen profile in ``~/.aws``, for what neither `given` nor the environment says.
+
+    Only keys that stand in the files are used; for single sign-on and roles, export them first with
+    ``aws configure export-credentials --format env``.
+    """
+    environment = os.environ
+    profile = environment.get("AWS_PROFILE", "default")
+    home = Path.home() / ".aws"
+    section = profile if profile == "default" else f"profile {profile}"
+    config = _section(environment.get("AWS_CONFIG_FILE", home / "config"), section)
+    keys = {**config, **_section(environment.get("AWS_SHARED_CREDENTIALS_FILE", home / "credentials"), profile)}
+    found: dict[str, str] = {}
+    if not {"access_key_id", "skip_signature"} & set(given) and "AWS_ACCESS_KEY_ID" not in environment:
+        names = ("access_key_id", "secret_access_key", "session_token")
+        found = {name: keys[f"aws_{name}"] for name in names if f"aws_{name}" in keys}
+    if "region" in config and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & set(environment):
+        found["region"] = config["region"]
+    if "endpoint_url" in config and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"} & set(environment):
+        found["endpoint"] = config["endpoint_url"]
+    return found
+
+
+def _section(path: str | Path, name: str) -> dict[str, str]:
+    parser = ConfigParser(interpolation=None)
+    try:
+        parser.read(path)
+        return dict(parser[name]) if parser.has_section(name) else {}
+    except (OSError, Error, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file cannot be read ({error})", file=str(path), fix="Mend it or remove it.") from None

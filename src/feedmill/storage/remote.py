@@ -1,0 +1,385 @@
+"""Object stores and web servers as a `Store`, through `obstore` (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
+
+An object appears whole or not at all: what is written is spooled to this machine's temporary folder and put in one
+request (or one multipart upload) when the block ends. An object store has no folders; a folder is there as long as
+something lies in it.
+
+The event loop of `obstore` does not survive `fork`: a child would hang and its parent with it, so requests in a forked
+child are refused. Processes started by "spawn" or "forkserver" (as `feedmill.jobs` does) are not concerned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from feedmill.errors import FeedmillError, NotFound, StorageError
+from feedmill.storage.base import Entry, Store, bad_range, too_short
+from feedmill.storage.local import storage_error
+from feedmill.storage.options import connect
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+_GAP = 1 << 20  # ranges closer than this are fetched in one request
+_LARGEST = 16 << 20  # but one request grows no longer than this, so that long runs are fetched in parallel
+_PART = 8 << 20  # of a multipart upload
+_MOST_PARTS = 10_000  # S3 takes no more
+
+_process = {"requested": False, "forked": False}
+
+
+class RemoteStore(Store):
+    """A bucket, a prefix of one, or a folder of a web server.
+
+    Args:
+        url: ``s3://bucket/prefix``, ``gs://...``, ``az://...`` or ``https://host/folder``.
+        options: settings of `obstore` that go before the environment's, e.g. ``endpoint``, ``region``,
+            ``skip_signature``, ``client_options``, ``retry_config``.
+
+    Raises `ConfigError` where the URL or an option is not understood.
+    """
+
+    is_local = False
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.url = url.rstrip("/")
+        self._options = options
+        self._store = connect(self.url, options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.url, self._options)
+
+    def __repr__(self) -> str:
+        return f"RemoteStore({self.url!r})"  # options may hold secrets
+
+    def _key(self, path: str) -> str:
+        key = "/".join(part for part in self.check_path(path).split("/") if part not in ("", "."))
+        if not key:
+            raise StorageError("this is a folder, a file was expected", file=self.url, kind="eisdir", fix=_CHECK)
+        return key
+
+    @contextlib.contextmanager
+    def _asking(self, path: str) -> Iterator[None]:
+        """Every request runs in here: its errors become ours."""
+        _guard_against_fork(self.url)
+        try:
+            yield
+        except FeedmillError:
+            raise
+        except BaseException as error:
+            translated = _translate(error, self.locate(path))
+            if translated is None:
+                raise
+            raise translated from None
+
+    def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
+        import obstore
+
+        folder = "/".join(part for part in self.check_path(prefix).split("/") if part not in ("", "."))
+        skip, wanted, empty = len(folder) + 1 if folder else 0, tuple(suffixes), True
+        found: list[Entry] = []
+        with self._asking(prefix):
+            for page in obstore.list(self._store, prefix=folder or None, chunk_size=1000):
+                empty = False
+                found.extend(_entry(meta["path"], meta) for meta in page if _listed(meta["path"][skip:], wanted))
+        if empty:
+            raise NotFound("there is no such folder", file=self.locate(folder), fix="Check the URL.")
+        # A store lists its folder markers ("a/") as empty files of the folder's name.
+        folders = {parent for entry in found for parent in _parents(entry.path)}
+        found = [entry for entry in found if entry.size or entry.path not in folders]
+        found.sort(key=lambda entry: entry.path)
+        yield from found
+
+    def stat(self, path: str) -> Entry:
+        import obstore
+
+        key = self._key(path)
+        with self._asking(path):
+            return _entry(path, obstore.head(self._store, key))
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        import obstore
+
+        if length is not None:
+            return self.read_ranges(path, [offset], [length])[0]
+        key = self._key(path)
+        with self._asking(path):
+            if not offset:
+                return obstore.get(self._store, key).bytes().to_bytes()
+            try:
+                return obstore.get(self._store, key, options={"range": {"offset": offset}}).bytes().to_bytes()
+            except Exception as error:
+                if _status(error) == "416":  # nothing lies behind the end
+                    return b""
+                raise
+
+    def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        import obstore
+
+        key = self._key(path)
+        spans, places = _merge(self.locate(path), offsets, lengths)
+        if not spans:
+            self.stat(path)
+            return [b""] * len(places)
+        # The merging is ours because `get_ranges` panics where a merged range lies behind the end of the file.
+        with self._asking(path):
+            try:
+                blocks = obstore.get_ranges(
+                    self._store, key, starts=[a for a, _ in spans], ends=[b for _, b in spans], coalesce=0
+                )
+            except Exception as error:
+                if _status(error) != "416":
+                    raise
+                blocks = None
+        if blocks is None:
+            raise self._beyond_end(path, offsets, lengths)
+        views = [memoryview(block) for block in blocks]
+        found = [
+            bytes(views[span][start : start + length]) for (span, start), length in zip(places, lengths, strict=True)
+        ]
+        for data, offset, length in zip(found, offsets, lengths, strict=True):
+            if len(data) != length:
+                raise too_short(self.locate(path), int(offset), int(length), len(data))
+        return found
+
+    def _beyond_end(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> FeedmillError:
+        size = self.stat(path).size
+        for offset, length in zip(offsets, lengths, strict=True):
+            if offset + length > size:
+                return too_short(self.locate(path), int(offset), int(length), max(0, int(size - offset)))
+        return StorageError("the server refused a range that the file has", file=self.locate(path), fix=_AGAIN)
+
+    @contextlib.contextmanager
+    def write(self, path: str) -> Iterator[BinaryIO]:
+        key = self._key(path)
+        try:
+            with tempfile.TemporaryFile(prefix="feedmill-") as spool:
+                yield spool
+                size = spool.seek(0, os.SEEK_END)
+                spool.seek(0)
+                self._put(path, key, spool, size)
+        except OSError as error:
+            if error.filename is not None and os.path.dirname(str(error.filename)) != tempfile.gettempdir():
+                raise  # the caller's own code failed on a file of its own
+            raise _spool_error(error) from None
+
+    @contextlib.contextmanager
+    def build(self, path: str) -> Iterator[Path]:
+        key = self._key(path)
+        folder = tempfile.mkdtemp(prefix="feedmill-")
+        file = Path(folder, key.rpartition("/")[2])
+        try:
+            file.touch()
+            yield file
+            with file.open("rb") as spool:
+                self._put(path, key, spool, file.stat().st_size)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _put(self, path: str, key: str, spool: BinaryIO, size: int) -> None:
+        import obstore
+
+        part = max(_PART, -(-size // _MOST_PARTS))
+        with self._asking(path):
+            obstore.put(
+                self._store,
+                key,
+                spool,
+                chunk_size=part,
+                use_multipart=size > part and not self.url.startswith("http"),
+                max_concurrency=4,
+            )
+
+    def delete(self, path: str) -> None:
+        import obstore
+
+        key = self._key(path)
+        with contextlib.suppress(NotFound), self._asking(path):
+            obstore.delete(self._store, key)
+
+    @contextlib.contextmanager
+    def local_copy(self, path: str) -> Iterator[Path]:
+        folder = tempfile.mkdtemp(prefix="feedmill-")
+        copy = Path(folder, self._key(path).rpartition("/")[2])
+        try:
+            try:
+                with copy.open("wb") as f:
+                    self.download(path, f)
+            except OSError as error:
+                raise _spool_error(error) from None
+            yield copy
+        finally:
+            copy.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a library may have left its own files beside the copy
+                os.rmdir(folder)
+
+    def download(self, path: str, file: BinaryIO) -> Entry:
+        """Stream one whole file, of one version, into an open file; says which version it was."""
+        import obstore
+
+        key = self._key(path)
+        written = 0
+        with self._asking(path):
+            result = obstore.get(self._store, key)
+            for piece in result.stream(min_chunk_size=_PART):
+                try:
+                    written += file.write(piece)
+                except OSError as error:
+                    raise _spool_error(error) from None
+        entry = _entry(path, result.meta)
+        if written != entry.size:
+            raise too_short(self.locate(path), 0, entry.size, written)
+        return entry
+
+
+def _rebuild(url: str, options: dict[str, Any]) -> RemoteStore:
+    return RemoteStore(url, **options)
+
+
+def _merge(
+    file: str, offsets: Sequence[int], lengths: Sequence[int]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Neighbouring ranges as one: the (start, end) to fetch, and where each range lies in them, as (span, start)."""
+    places = [(0, 0)] * len(offsets)
+    spans: list[tuple[int, int]] = []
+    ranges = [(int(o), int(n), i) for i, (o, n) in enumerate(zip(offsets, lengths, strict=True))]
+    for offset, length, i in sorted(ranges):
+        if offset < 0 or length < 0 or offset + length >= 1 << 63:
+            raise bad_range(file, offset, length)
+        if not length:
+            continue
+        start, end = spans[-1] if spans else (0, -_GAP - 1)
+        if offset - end <= _GAP and max(end, offset + length) - start <= max(_LARGEST, end - start):
+            spans[-1] = (start, max(end, offset + length))
+        else:
+            spans.append((offset, offset + length))
+        places[i] = (len(spans) - 1, offset - spans[-1][0])
+    return spans, places
+
+
+def _entry(path: str, meta: ObjectMeta) -> Entry:
+    version = (meta["e_tag"] or "").strip('"')
+    return Entry(path, meta["size"], version or f"{meta['last_modified'].timestamp():.6f}-{meta['size']:x}")
+
+
+def _listed(below: str, suffixes: tuple[str, ...]) -> bool:
+    folder = below.rpartition("/")[0]
+    hidden = folder.startswith(".") or "/." in folder
+    return not hidden and (not suffixes or below.endswith(suffixes))
+
+
+def _parents(path: str) -> Iterator[str]:
+    cut = path.rfind("/")
+    while cut > 0:
+        yield path[:cut]
+        cut = path.rfind("/", 0, cut)
+
+
+def _guard_against_fork(url: str) -> None:
+    if _process["forked"]:
+        raise StorageError(
+            "this process was forked from one that had already read from an object store, which would hang",
+            file=url,
+            kind="forked",
+            fix="Start processes with 'spawn' or 'forkserver' (for a torch DataLoader: multiprocessing_context=...).",
+        )
+    if not _process["requested"]:
+        _process["requested"] = True
+        os.register_at_fork(after_in_child=lambda: _process.update(forked=True))
+
+
+_CHECK = "Check the URL."
+_AGAIN = "Run the same command again; finished work is kept."
+
+_REASONS = (
+    # (what the message holds, kind, what, fix); the first that fits is taken
+    (r"NoSuchBucket|ContainerNotFound", "no-bucket", "there is no such bucket", _CHECK),
+    (
+        r"169\.254\.169\.254|metadata\.google|CredentialProvider|MissingCredentials|Unauthenticated",
+        "no-credentials",
+        "no credentials were found",
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the cloud's equivalent); for a public bucket set"
+        " AWS_SKIP_SIGNATURE=true.",
+    ),
+    (
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|401 Unauthorized",
+        "bad-credentials",
+        "the credentials were refused",
+        "Check the access key, the secret and whether a session token has expired.",
+    ),
+    (
+        r"403 Forbidden|AccessDenied",
+        "eacces",
+        "permission denied",
+        "Ask for access, or check the URL and the credentials.",
+    ),
+    (
+        r"PermanentRedirect|AuthorizationHeaderMalformed|301 Moved",
+        "wrong-region",
+        "the bucket lies in another region",
+        "Set AWS_REGION to the bucket's region.",
+    ),
+    (
+        r"BadScheme",
+        "no-http",
+        "the address is http://, which is not encrypted",
+        "Use https://, or set AWS_ALLOW_HTTP=true where the network can be trusted.",
+    ),
+    (
+        r"kind: Connect|[Cc]onnection refused|dns error",
+        "no-connection",
+        "the server cannot be reached",
+        "Check the network, the URL and AWS_ENDPOINT_URL.",
+    ),
+    (r"kind: Timeout|TimedOut|timed out", "timeout", "the server did not answer in time", _AGAIN),
+    (
+        r"Range request not supported",
+        "no-ranges",
+        "this server cannot send a part of a file",
+        "Copy the data to a local disk or to a server that answers range requests.",
+    ),
+    (
+        r"PROPFIND|405 Method Not Allowed|501 Not Implemented|NotSupported|NotImplemented",
+        "not-supported",
+        "this server cannot list or change its files",
+        "A plain web server is for reading prepared data by name; use an object store or a local folder here.",
+    ),
+    (r"contained empty path segment|illegal character", "bad-name", "a file's name cannot be used", "Rename it."),
+)
+
+
+def _status(error: BaseException) -> str | None:
+    """The HTTP status that an error of `obstore` tells of."""
+    match = re.search(r"status code: (\d{3})", str(error))
+    return match[1] if match else None
+
+
+def _translate(error: BaseException, url: str) -> FeedmillError | None:
+    """An error of `obstore` as one that says what to do; None for what is not about storage."""
+    from obstore.exceptions import BaseError
+
+    text = str(error)
+    if not isinstance(error, (BaseError, OSError, ValueError)):
+        return None
+    for pattern, kind, what, fix in _REASONS:
+        if re.search(pattern, text):
+            return StorageError(what, file=url, kind=kind, fix=fix)
+    if isinstance(error, FileNotFoundError):
+        return NotFound("there is no such file", file=url, fix=_CHECK)
+    first = text.splitlines()[0] if text else type(error).__name__
+    return StorageError(f"the store refused the request ({first})", file=url, fix=_AGAIN)
+
+
+def _spool_error(error: OSError) -> FeedmillError:
+    """The local disk failed, not the store."""
+    translated = storage_error(error, tempfile.gettempdir())
+    if translated.kind in ("enospc", "edquot"):
+        translated.fix = "Free some space there, or set TMPDIR to a folder on a larger disk."
+    return translated
