@@ -1,4 +1,4 @@
-"""What Energon loads, `feedmill.open` loads: keys, sources, subflavors, fields and by-name access of the golden data."""
+"""What Energon loads, `feedmill.open` loads: keys, sources, subflavors, fields, and parts by name."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -50,6 +51,12 @@ class Source:
     index: int
     key: str
     names: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The full path or URL of the file."""
+        whole = self.dataset == self.file or self.dataset.endswith(f"/{self.file}")  # the data set is one file
+        return self.dataset if whole else f"{self.dataset.rstrip('/')}/{self.file}"
 
 
 class Sample(Mapping[str, Any]):
@@ -135,7 +142,7 @@ class Sample(Mapping[str, Any]):
         source = self.source
         return NotFound(
             f"the sample has no part {name!r} (it has: {have})",
-            file=f"{source.dataset}/{source.file}",
+            file=source.where,
             record=self.key,
             offset=source.offset,
             kind="missing-part",
@@ -152,6 +159,7 @@ class Dataset(ABC):
         url: path or URL.
         split: name of the opened split, or None where the format has none.
         subflavors: data attached to every sample by the data set's description.
+        about: what the description says, for `describe`.
     """
 
     format: ClassVar[str]
@@ -160,6 +168,7 @@ class Dataset(ABC):
     subflavors: Mapping[str, Any] | None = None
     view: View | None = None
     decode: Decode | None = None
+    about: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -185,6 +194,10 @@ class Dataset(ABC):
 
         Cheap: made from the index (shards, counts, sizes), never from the data.
         """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Plain facts: format, path, split, samples, shards, bytes, whether indexed, splits, and `about`."""
 
     @property
     @abstractmethod
@@ -239,7 +252,7 @@ def split_name(name: str) -> tuple[str, str]:
 def locate(error: FeedmillError, source: Source, record: str | None = None) -> FeedmillError:
     """The same error, saying which sample it is about where it does not say so yet."""
     if error.file is None:
-        error.file, error.offset = f"{source.dataset}/{source.file}", source.offset
+        error.file, error.offset = source.where, source.offset
         error.record = record or source.key
     return error
 

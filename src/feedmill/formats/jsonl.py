@@ -161,6 +161,7 @@ class JsonlDataset(Dataset):
             "shards": 1,
             "bytes": int(self._offsets[-1]),
             "indexed": self.indexed,
+            **self.about,
         }
 
 

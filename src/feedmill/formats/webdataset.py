@@ -251,6 +251,7 @@ class TarDataset(Dataset):
             "bytes": sum(sizes),
             "indexed": not isinstance(self.table, ScannedShards),
             **self._description,
+            **self.about,
         }
 
 

@@ -1,4 +1,4 @@
-"""Media metadata of a data set's parts: sizes of images, durations of audio and video, as Energon's index keeps them."""
+"""Media metadata of a data set's parts, as Energon's index keeps it: sizes of images, durations of audio and video."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Row = tuple[str, str, str]
 _AT_ONCE = 256
 
 _TABLES = (
-    "CREATE TABLE media_metadata ( entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL, metadata_json TEXT NOT NULL )",
+    "CREATE TABLE media_metadata ( entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL,"
+    " metadata_json TEXT NOT NULL )",
     "CREATE TABLE media_filters ( filter_id INTEGER PRIMARY KEY AUTOINCREMENT, strategy TEXT NOT NULL, patterns TEXT,"
     " created_at_utc TEXT DEFAULT CURRENT_TIMESTAMP, UNIQUE(strategy, patterns) )",
 )

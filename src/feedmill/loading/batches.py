@@ -145,7 +145,7 @@ def _fail(
     source = _source(sample)
     raise DataError(
         f"{doing} failed with {type(error).__name__}: {error}",
-        file=f"{source.dataset}/{source.file}" if source else None,
+        file=source.where if source else None,
         offset=source.offset if source else None,
         record=source.key if source else None,
         kind=kind,

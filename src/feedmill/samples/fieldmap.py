@@ -117,7 +117,7 @@ class FieldMap:
         source = sample.source
         raise NotFound(
             f"no value for the field {field!r} = {self.expressions[field]!r}: {problem}",
-            file=f"{source.dataset}/{source.file}",
+            file=source.where,
             record=sample.key,
             offset=source.offset,
             kind="missing-field",

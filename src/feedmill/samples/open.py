@@ -53,6 +53,7 @@ def open(
     dataset, _ = open_raw(where, split=split, split_config=split_config)
     if description is None:
         return dataset.with_view(None, decode, None)
+    dataset.about = description.about
     return dataset.with_view(description.view, description.decode, description.subflavors)
 
 

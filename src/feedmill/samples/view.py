@@ -44,6 +44,7 @@ class DatasetView:
         type_name: name of the sample type, or ``CrudeSample``.
         part_filter: which parts are read; None for all.
         arguments: loader arguments that the description sets, such as ``split_part``.
+        field_map: the field map as written, where there is one.
     """
 
     view: View | None
@@ -52,6 +53,12 @@ class DatasetView:
     type_name: str
     part_filter: PartFilter | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
+    field_map: Mapping[str, str] | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What `Dataset.describe` says of the samples."""
+        return {"sample_type": self.type_name, "field_map": self.field_map, "subflavors": self.subflavors or None}
 
 
 def build_view(
@@ -128,7 +135,8 @@ class _Description:
 
     def _result(self, view: View | None, type_name: str, keep: PartFilter | None) -> DatasetView:
         arguments = {key: value for key, value in self.config.items() if key in LOADER_ARGUMENTS}
-        return DatasetView(view, self.decoder, self._subflavors(), type_name, keep, arguments)
+        mapped = self.config.get("field_map")
+        return DatasetView(view, self.decoder, self._subflavors(), type_name, keep, arguments, mapped)
 
     def _class_name(self) -> str | None:
         """None for the standard form, ``CrudeWebdataset``, or an old factory's name."""
@@ -268,7 +276,7 @@ class LoaderView:
     def _failed(self, source: Source, what: str) -> DataError:
         return DataError(
             what,
-            file=f"{source.dataset}/{source.file}",
+            file=source.where,
             offset=source.offset,
             record=source.key,
             kind="sample-loader-failed",

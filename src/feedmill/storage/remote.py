@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
