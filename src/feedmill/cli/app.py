@@ -6,6 +6,7 @@ with verbs of its own) and one row in `VERBS`.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -109,4 +110,9 @@ def root(
 
 def main() -> None:
     """The console entry. Exit status: 0 done, 1 an error or findings, 2 wrong usage, 130 interrupted."""
-    app(prog_name="feedmill")
+    # A command is short and makes few cycles: collecting rarely, and not once more at exit, saves a tenth of a second.
+    gc.set_threshold(100_000, 50, 50)
+    try:
+        app(prog_name="feedmill")
+    finally:
+        gc.freeze()

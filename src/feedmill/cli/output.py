@@ -63,17 +63,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str |
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Print names and values in two columns; values that are None are left out."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in pairs:
-        if value is not None:
-            grid.add_row(Text(name), Text(_cell(value)))
-    _print(grid)
+    """Print names and values in two columns; values that are None are left out. Plain text: rich is slow to import."""
+    shown = [(name, _cell(value)) for name, value in pairs if value is not None]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, text in shown:
+        typer.echo(f"{typer.style(name.ljust(width), bold=True)}  {text}")
 
 
 def human_size(count: float) -> str:

@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
 from typing import NamedTuple
 
 import numpy as np
@@ -47,11 +48,18 @@ def shard_digest(store: Store, shard: str) -> str:
         return str(xxhash.xxh3_128_hexdigest(memoryview(np.memmap(local, np.uint8, "r"))))  # type: ignore[arg-type]
 
 
+def load_kernel() -> None:
+    """Load the compiled scan, by using it once on an empty archive."""
+    from feedmill.kernels.tar import scan
+
+    scan(np.zeros(1024, np.uint8), compiled=True)
+
+
 def scan_one(store: Store, entry: Entry, *, digest: bool, compiled: bool) -> Scanned:
     """Scan and hash one shard. Problems are in the result, with the file named, never raised."""
     try:
+        hashed = shard_digest(store, entry.path) if digest else None  # first: it runs while the kernel is loaded
         scan = scan_shard(store, entry.path, compiled=compiled)
-        hashed = shard_digest(store, entry.path) if digest and scan.problem is None else None
     except FeedmillError as error:
         problem = DataError(error.what, kind=error.kind, fix=error.fix)
         none = np.zeros(0, np.int64)
@@ -80,7 +88,7 @@ def scan_all(
     """Every shard's samples, in the order of `entries`.
 
     Args:
-        workers: threads; by default one a core.
+        workers: threads; by default four a core.
         digest: hash each shard.
         rescan: read every tar again, whatever the present index says.
         journal: where finished scans are noted, and found again after a kill.
@@ -89,7 +97,9 @@ def scan_all(
     known = {} if rescan else _Known.load(store, digest)
     noted = {} if journal is None or rescan else journal.read()
     compiled = sum(entry.size for entry in entries) >= COMPILED_FROM
-    threads = workers or os.cpu_count() or 1
+    threads = workers or 4 * (os.cpu_count() or 1)  # they wait for storage more than they compute
+    if compiled:
+        Thread(target=load_kernel, name="feedmill-load", daemon=True).start()
 
     def work(entry: Entry) -> Scanned:
         record = ShardRecord(entry.size, entry.version, -1)
