@@ -1,0 +1,187 @@
+"""One suite for every format: length, order, bulk reads, keys, sources, threads, fingerprints; local and remote."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from feedmill.errors import NotFound
+from feedmill.formats.base import Dataset
+from feedmill.indexing.prepare import prepare
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import LocalStore, open_store
+from tars import make_shards, write_tar
+
+COUNTS = [5, 1, 9, 4]
+TOTAL = sum(COUNTS)
+FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "pax"]
+
+
+def make(root: Path, kind: str) -> str:
+    """A data set of `TOTAL` samples whose json part says which sample it is of."""
+    if kind.startswith("jsonl"):
+        path = root / "lines.jsonl"
+        path.write_text("".join(json.dumps({"n": n, "part": "json"}) + "\n" * (1 + n % 2) for n in range(TOTAL)))
+        if kind == "jsonl":
+            prepare(str(path), progress=False)
+        return str(path)
+    if kind == "tar":
+        files = [(f"s{n:05d}.json", json.dumps({"n": n, "part": "json"}).encode()) for n in range(TOTAL)]
+        return str(write_tar(root / "one.tar", files))
+    if kind == "pax":  # every member with an extension header, as many writers make them
+        for shard, low in enumerate(range(0, TOTAL, 7)):
+            files = [
+                (f"s{n:05d}.json", json.dumps({"n": n, "part": "json"}).encode())
+                for n in range(low, min(low + 7, TOTAL))
+            ]
+            write_tar(root / f"{shard}.tar", files, form=2, mtime=1.5)
+        return str(root)
+    make_shards(root, COUNTS)
+    if kind == "prepared":
+        prepare(str(root), split_ratio="1,0,0", progress=False)
+    return str(root)
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return open_dataset(make(tmp_path_factory.mktemp(request.param), request.param))
+
+
+def number(sample: object) -> int:
+    return int(sample["json"]["n"])  # type: ignore[index]
+
+
+def test_length_and_stored_order(dataset: Dataset) -> None:
+    assert len(dataset) == TOTAL
+    assert [number(sample) for sample in dataset] == list(range(TOTAL))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(indices=st.lists(st.integers(0, TOTAL - 1), max_size=40))
+def test_bulk_reads_give_what_was_asked_in_order(dataset: Dataset, indices: list[int]) -> None:
+    assert [number(sample) for sample in dataset.read(np.asarray(indices, np.int64))] == indices
+
+
+def test_single_and_sliced_access(dataset: Dataset) -> None:
+    assert number(dataset[3]) == 3
+    assert number(dataset[-1]) == TOTAL - 1
+    assert [number(s) for s in dataset[2:9:3]] == [2, 5, 8]
+    for wrong in (TOTAL, -TOTAL - 1):
+        with pytest.raises(IndexError):
+            dataset[wrong]
+    for wrong in (TOTAL, -1):
+        with pytest.raises(IndexError):
+            dataset.read([0, wrong])
+
+
+def test_keys_find_their_samples(dataset: Dataset) -> None:
+    for index in range(TOTAL):
+        key = dataset.locate(index).key
+        assert dataset.find(key) == index
+        assert number(dataset[key]) == index
+    for wrong in ("nope", "s99999", "", "-1"):
+        with pytest.raises(NotFound):
+            dataset.find(wrong)
+
+
+def test_sources_point_at_the_bytes(dataset: Dataset) -> None:
+    for index, sample in enumerate(dataset.read_raw(range(TOTAL))):
+        source = sample.source
+        assert source == dataset.locate(index)
+        assert source.index == index
+        folder, _, name = source.where.rpartition("/")
+        block = LocalStore(folder).read(name, source.offset, source.length)
+        assert sample.raw("json") in block
+
+
+def test_parts_by_file_name(dataset: Dataset) -> None:
+    key = dataset.locate(7).key
+    assert json.loads(dataset.get(f"{key}.json"))["n"] == 7
+    with pytest.raises(NotFound, match="no part 'jpg'"):
+        dataset.get(f"{key}.jpg")
+
+
+def test_threads_read_the_same(dataset: Dataset) -> None:
+    orders = [np.random.default_rng(seed).permutation(TOTAL) for seed in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(dataset.read, orders))
+    assert [[number(s) for s in samples] for samples in found] == [order.tolist() for order in orders]
+
+
+def test_fingerprint_is_stable_and_notices_change(dataset: Dataset, tmp_path: Path) -> None:
+    assert dataset.fingerprint() == open_dataset(dataset.url).fingerprint()
+    assert len(dataset.fingerprint()) == 32
+
+
+@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl"])
+def test_fingerprint_of_other_data_differs(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first = make(tmp_path / "a", kind)
+    second = make(tmp_path / "b", kind)
+    assert open_dataset(first).fingerprint() == open_dataset(second).fingerprint()  # same data, other place
+    if kind == "jsonl":
+        with open(second, "a") as f:
+            f.write('{"n": 99}\n')
+        prepare(second, progress=False)
+    else:
+        write_tar(Path(second) / "shards" / "shard_000.tar", [("x.json", b'{"n": 1}')])
+        if kind == "prepared":
+            prepare(second, progress=False)
+    assert open_dataset(first).fingerprint() != open_dataset(second).fingerprint()
+
+
+def test_describe_has_the_facts(dataset: Dataset) -> None:
+    facts = dataset.describe()
+    assert facts["samples"] == TOTAL
+    assert facts["bytes"] > 0
+    assert facts["shards"] >= 1
+
+
+def test_a_file_cut_after_indexing_is_noticed_when_read(tmp_path: Path) -> None:
+    from feedmill.errors import DataError
+
+    root = make_shards(tmp_path, [6])
+    prepare(str(root), split_ratio="1,0,0", progress=False)
+    shard = root / "shards" / "shard_000.tar"
+    shard.write_bytes(shard.read_bytes()[:3000])
+    dataset = open_dataset(root)
+    assert dataset[0].key == "s00000"
+    with pytest.raises(DataError, match=r"shard_000.tar at byte \d+: the file is cut short .* run 'feedmill check'"):
+        dataset[5]
+
+
+def test_a_file_rewritten_after_indexing_is_noticed_when_read(tmp_path: Path) -> None:
+    from feedmill.errors import DataError
+
+    root = make_shards(tmp_path, [6])
+    prepare(str(root), split_ratio="1,0,0", progress=False)
+    shard = root / "shards" / "shard_000.tar"
+    shard.write_bytes(b"#" * shard.stat().st_size)
+    with pytest.raises(DataError, match=r"shard_000.tar at byte 0: this is not a tar header"):
+        open_dataset(root)[0]
+
+
+@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl"])
+def test_the_same_through_an_object_store(kind: str, tmp_path: Path, s3_url: str) -> None:
+    local = Path(make(tmp_path, kind))
+    top = local if local.is_dir() else local.parent
+    remote = open_store(s3_url)
+    for path in sorted(top.rglob("*")):
+        if path.is_file():
+            remote.write_bytes(path.relative_to(top).as_posix(), path.read_bytes())
+    url = s3_url if local.is_dir() else f"{s3_url}/{local.name}"
+    ours, theirs = open_dataset(local), open_dataset(url)
+    assert len(theirs) == TOTAL
+    order = np.random.default_rng(3).permutation(TOTAL)
+    assert [number(s) for s in theirs.read(order)] == order.tolist()
+    assert theirs.fingerprint() == ours.fingerprint()
+    key = ours.locate(4).key
+    assert theirs.find(key) == 4
+    assert theirs.locate(4).where.startswith("s3://")
