@@ -30,7 +30,9 @@ def build(path: Path, number: list[int], words: list[str], *, threads: int = 1) 
     encoded = [word.encode() for word in words]
     starts = np.concatenate(([0], np.cumsum([len(word) + 1 for word in encoded]))).astype(np.int64)
     columns = Columns(
-        np.array([number], np.int64).reshape(1, -1), np.frombuffer(b"".join(w + b"\0" for w in encoded), np.uint8), starts
+        np.array([number], np.int64).reshape(1, -1),
+        np.frombuffer(b"".join(w + b"\0" for w in encoded), np.uint8),
+        starts,
     )
     by_number = np.argsort(columns.ints[0], kind="stable")
     by_word = np.array(sorted(range(len(words)), key=lambda i: (encoded[i], number[i], i)), np.int64)
@@ -85,7 +87,7 @@ def test_every_text_length_up_to_the_limit(tmp_path: Path) -> None:
     check(tmp_path / "t", number, words)
 
 
-@pytest.mark.parametrize("count", range(0, 70))
+@pytest.mark.parametrize("count", range(70))
 def test_every_number_of_rows_at_a_small_fan_out(tmp_path: Path, count: int) -> None:
     """Four index cells fill a page here, so pages, and levels, end in every possible way."""
     number = list(range(count))
