@@ -110,7 +110,7 @@ class LocalStore(Store):
             raise storage_error(error, full) from None
 
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
-        folder = prefix.strip("/")
+        folder = self.check_path(prefix).rstrip("/")
         top = self._full(folder)
         if not os.path.isdir(top):
             raise NotFound("there is no such folder", file=top, fix="Check the path.")

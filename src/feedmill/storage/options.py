@@ -47,7 +47,8 @@ def connect(url: str, options: dict[str, Any]) -> ObjectStore:
 
 def _is_plain_http(url: str, settings: dict[str, Any]) -> bool:
     """Whether an http:// address was given on purpose."""
-    endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = settings.get("endpoint") or next((os.environ[name] for name in names if name in os.environ), "")
     return url.startswith("http://") or str(endpoint).startswith("http://")
 
 

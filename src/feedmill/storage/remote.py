@@ -302,7 +302,7 @@ _REASONS = (
     # (what the message holds, kind, what, fix); the first that fits is taken
     (r"NoSuchBucket|ContainerNotFound", "no-bucket", "there is no such bucket", _CHECK),
     (
-        r"169\.254\.169\.254|metadata\.google|CredentialProvider|MissingCredentials|Unauthenticated",
+        r"latest/(api|meta-data)|169\.254\.\d+\.\d+|computeMetadata|CredentialProvider|MissingCredentials|Unauthenticated",
         "no-credentials",
         "no credentials were found",
         "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the cloud's equivalent); for a public bucket set"

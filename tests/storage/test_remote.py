@@ -1,0 +1,218 @@
+"""What only object stores and web servers can do: bad credentials, missing buckets, folder markers, forks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import boto3
+import pytest
+
+from feedmill.errors import ConfigError, DataError, NotFound, StorageError
+from feedmill.storage import open_store, remote
+from feedmill.storage.remote import RemoteStore
+
+QUICK = {"retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=2)}}
+
+
+def refused(ask) -> StorageError:
+    with pytest.raises(StorageError) as caught:
+        ask()
+    assert caught.value.fix
+    return caught.value
+
+
+def test_a_missing_bucket_is_named(s3_bucket):
+    store = RemoteStore(s3_bucket + "-missing")
+    for ask in [lambda: list(store.files()), lambda: store.read("x"), lambda: store.write_bytes("x", b"1")]:
+        error = refused(ask)
+        assert error.kind == "no-bucket" and error.file is not None and error.file.startswith(store.url)
+
+
+def test_a_dead_server_is_an_error_that_names_the_setting(s3_bucket):
+    store = RemoteStore(s3_bucket, endpoint="http://127.0.0.1:9", **QUICK)
+    error = refused(lambda: store.read("x"))
+    assert error.kind == "no-connection" and "AWS_ENDPOINT_URL" in str(error)
+
+
+def test_without_credentials_the_error_names_the_variables(s3_bucket, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    # the cloud machine's own credential service, which is asked next, is not there
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    error = refused(lambda: RemoteStore(s3_bucket, **QUICK).read("x"))
+    assert error.kind == "no-credentials" and "AWS_ACCESS_KEY_ID" in str(error)
+
+
+def test_keys_of_the_shared_credentials_file_are_used(s3_bucket, monkeypatch, tmp_path):
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"]:
+        monkeypatch.delenv(name)
+    (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = a\naws_secret_access_key = b%c\n")
+    (tmp_path / "config").write_text(f"[profile lab]\nregion = us-east-1\nendpoint_url = {endpoint}\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    store = RemoteStore(s3_bucket)
+    store.write_bytes("a", b"1")
+    assert store.read("a") == b"1"
+    (tmp_path / "config").write_text("no section\n")
+    with pytest.raises(ConfigError) as caught:
+        RemoteStore(s3_bucket)
+    assert caught.value.file == str(tmp_path / "config")
+
+
+def test_an_unknown_option_is_named(s3_bucket):
+    with pytest.raises(ConfigError, match="colour"):
+        RemoteStore(s3_bucket, colour="red")
+
+
+def test_options_travel_with_the_pickle_but_are_not_shown(s3_bucket):
+    store = RemoteStore(s3_bucket, access_key_id="visible", secret_access_key="hidden")
+    store.write_bytes("a", b"1")
+    again = pickle.loads(pickle.dumps(store))
+    assert again.read("a") == b"1" and again._options == store._options
+    assert "hidden" not in repr(again)
+
+
+def test_folder_markers_are_not_files(s3_bucket):
+    client, bucket = boto3.client("s3"), s3_bucket.removeprefix("s3://")
+    for key in ["data/a/", "data/a/b/", "data/a/b/x.tar", "data/a.tar"]:
+        client.put_object(Bucket=bucket, Key=key, Body=b"" if key.endswith("/") else b"1")
+    assert [entry.path for entry in RemoteStore(s3_bucket + "/data").files()] == ["a.tar", "a/b/x.tar"]
+
+
+def test_a_prefix_is_taken_literally(s3_bucket):
+    RemoteStore(s3_bucket).write_bytes("50%20 off?/x#1", b"1")
+    assert RemoteStore(s3_bucket + "/50%20 off?").read("x#1") == b"1"
+
+
+def test_a_key_that_cannot_be_a_path_is_an_error(s3_bucket):
+    boto3.client("s3").put_object(Bucket=s3_bucket.removeprefix("s3://"), Key="a//b", Body=b"1")
+    assert refused(lambda: list(RemoteStore(s3_bucket).files())).kind == "bad-name"
+
+
+def test_neighbours_are_fetched_together_and_long_runs_in_parallel():
+    mib = 1 << 20
+    spans, places = remote._merge("f", [0, 100, 3 * mib, 50, 0], [10, 10, 5, 100, 0])
+    assert spans == [(0, 150), (3 * mib, 3 * mib + 5)]
+    assert places == [(0, 0), (0, 100), (1, 0), (0, 50), (0, 0)]
+    spans, _ = remote._merge("f", [i * mib for i in range(64)], [mib] * 64)
+    assert spans == [(i * 16 * mib, (i + 1) * 16 * mib) for i in range(4)]
+
+
+def test_a_large_file_is_sent_in_parts_and_appears_whole(s3_bucket):
+    store = RemoteStore(s3_bucket)
+    data = os.urandom(20 << 20)
+    with store.write("large.bin") as f:
+        for start in range(0, len(data), 1 << 20):
+            f.write(data[start : start + (1 << 20)])
+    assert store.stat("large.bin").version.endswith("-3")  # S3 marks a version made of three parts
+    assert store.read("large.bin") == data
+
+
+def test_a_full_temporary_folder_is_an_error_and_nothing_is_sent(s3_bucket, monkeypatch):
+    store = RemoteStore(s3_bucket)
+    store.write_bytes("a", b"old")
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(remote.tempfile, "TemporaryFile", full)
+    error = refused(lambda: store.write_bytes("a", b"new"))
+    assert error.kind == "enospc" and "TMPDIR" in str(error)
+    assert store.read("a") == b"old"
+
+
+def test_a_forked_child_is_refused_instead_of_hanging(s3_bucket):
+    store = RemoteStore(s3_bucket)
+    store.write_bytes("a", b"1")
+    child = os.fork()
+    if child == 0:
+        kind = ""
+        try:
+            store.read("a")
+        except StorageError as error:
+            kind = error.kind
+        finally:
+            os._exit(0 if kind == "forked" else 1)
+    for _ in range(100):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child hung")
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert store.read("a") == b"1"
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Python's own file server, which knows no ranges, with ranges."""
+
+    def send_head(self):
+        wanted = self.headers.get("Range", "")
+        if not wanted or self.path.endswith("plain.txt"):
+            return super().send_head()
+        with open(self.translate_path(self.path), "rb") as f:
+            data = f.read()
+        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        if int(first) >= len(data):
+            self.send_error(416)
+            return None
+        end = min(int(last) + 1 if last else len(data), len(data))
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(data)}")
+        self.send_header("Content-Length", str(end - int(first)))
+        self.send_header("Last-Modified", self.date_time_string(0))
+        self.end_headers()
+        self.wfile.write(data[int(first) : end])
+        return None
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def web(tmp_path) -> Iterator[str]:
+    (tmp_path / "a b.txt").write_bytes(b"0123456789")
+    (tmp_path / "plain.txt").write_bytes(b"0123456789")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_web_server_is_read_by_name(web):
+    store = open_store(web)
+    assert store.read("a b.txt") == b"0123456789"
+    assert store.read("a b.txt", 8) == b"89" and store.read("a b.txt", 10) == b""
+    assert store.read_ranges("a b.txt", [7, 0], [2, 3]) == [b"78", b"012"]
+    assert store.stat("a b.txt").size == 10 and store.stat("a b.txt").version
+    assert not store.exists("c.txt")
+    with store.local_copy("a b.txt") as path:
+        assert path.read_bytes() == b"0123456789"
+    with pytest.raises(DataError, match="found 1"):
+        store.read("a b.txt", 9, 5)
+    with pytest.raises(NotFound):
+        store.read("c.txt")
+
+
+def test_what_a_web_server_cannot_do_is_said(web):
+    store = RemoteStore(web, **QUICK)
+    for ask in [lambda: list(store.files()), lambda: store.write_bytes("x", b"1"), lambda: store.delete("a b.txt")]:
+        assert refused(ask).kind == "not-supported"
+    assert refused(lambda: store.read("plain.txt", 1, 2)).kind == "no-ranges"

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from feedmill.errors import ConfigError
+from feedmill.storage import LocalStore, join_url, open_store, split_url
+
+
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [
+        ("file:///data/x", "/data/x"),
+        ("file://localhost/data/x", "/data/x"),
+        ("file:///data/with%20space", "/data/with space"),
+        ("/data/x/", "/data/x"),
+        ("/", "/"),
+    ],
+)
+def test_file_urls_and_paths_are_local(url, root):
+    store = open_store(url)
+    assert isinstance(store, LocalStore) and store.root == root
+
+
+def test_files_of_the_root_folder_have_one_slash():
+    assert open_store("/").locate("etc/x") == "/etc/x"
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "s3://", "nonsense://a/b"])
+def test_an_unknown_scheme_is_an_error_that_lists_the_known_ones(url):
+    with pytest.raises(ConfigError, match="s3://bucket/prefix"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "folder", "name"),
+    [
+        ("a/b.tar", "a", "b.tar"),
+        ("b.tar", ".", "b.tar"),
+        ("/b.tar", "/", "b.tar"),
+        ("/", "/", ""),
+        ("s3://bucket/b.tar", "s3://bucket", "b.tar"),
+        ("s3://bucket/a/b/", "s3://bucket/a", "b"),
+        ("s3://bucket", "s3://bucket", ""),
+    ],
+)
+def test_split(url, folder, name):
+    assert split_url(url) == (folder, name)
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "joined"),
+    [
+        ("/a/b", "c/d", "/a/b/c/d"),
+        ("/a/b/", "../c", "/a/c"),
+        ("/a", "../../x", "/x"),
+        ("a", "../../x", "../x"),
+        ("", "x", "x"),
+        (".", "./x", "x"),
+        ("..", "../x", "../../x"),
+        ("/", "x", "/x"),
+        ("/a", "..", "/"),
+        ("s3://bucket/a", "../b", "s3://bucket/b"),
+        ("s3://bucket", "b", "s3://bucket/b"),
+        ("s3://bucket/a", "..", "s3://bucket"),
+        ("/a", "/b", "/b"),
+        ("/a", "s3://x/y", "s3://x/y"),
+    ],
+)
+def test_join(base, path, joined):
+    assert join_url(base, path) == joined
+
+
+def test_join_stays_in_the_bucket():
+    with pytest.raises(ConfigError, match="leaves the bucket"):
+        join_url("s3://bucket/a", "../../other/b")
+
+
+def test_local_stores_do_not_load_the_client_of_remote_ones():
+    code = "import feedmill.storage, sys; feedmill.storage.open_store('.'); print('obstore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
