@@ -169,7 +169,8 @@ def test_a_file_rewritten_after_indexing_is_noticed_when_read(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl"])
-def test_the_same_through_an_object_store(kind: str, tmp_path: Path, s3_url: str) -> None:
+def test_the_same_through_an_object_store(kind: str, tmp_path: Path, s3_bucket: str) -> None:
+    s3_url = f"{s3_bucket}/deep/data"
     local = Path(make(tmp_path, kind))
     top = local if local.is_dir() else local.parent
     remote = open_store(s3_url)
