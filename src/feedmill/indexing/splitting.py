@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from fractions import Fraction
 
 from feedmill.errors import ConfigError
@@ -60,7 +61,8 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
     A shard may be in several splits or in none.
 
     Raises:
-        ConfigError: not of that form, not a regular expression, or (`strict`) it matches no shard.
+        ConfigError: not of that form, not a regular expression, or (`strict`) it matches no shard, or other shards
+            than it would as a file name pattern, which it looks like.
     """
     out: dict[str, list[str]] = {}
     for text in patterns:
@@ -74,6 +76,14 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
         except re.error as error:
             raise ConfigError(f"{pattern!r} is not a regular expression ({error})", kind="bad-pattern") from None
         found = [shard for shard in shards if any(test.match(shard) for test in tests)]
+        as_glob = [shard for shard in shards if "*" in pattern and fnmatchcase(shard, pattern)]
+        if strict and as_glob and as_glob != found:
+            raise ConfigError(
+                f"as a regular expression {pattern!r} matches {len(found)} shards, as a file name pattern it would be"
+                f" {len(as_glob)}",
+                kind="glob-like-pattern",
+                fix=f"It is a regular expression: write {pattern.replace('.', chr(92) + '.').replace('*', '.*')!r}.",
+            )
         if strict and not found:
             raise ConfigError(
                 f"the pattern {pattern!r} of the split {name!r} matches none of {len(shards)} shards"

@@ -1,0 +1,275 @@
+"""Prepare as people use it: again after adding shards, killed, on a full disk, without permission, with wrong options."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.formats import sidecar
+from feedmill.formats.energon import read_info, read_splits
+from feedmill.indexing import scanning
+from feedmill.indexing.check import check
+from feedmill.indexing.prepare import prepare
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import LocalStore, open_store
+from tars import make_shards, write_tar
+
+
+def keys(root: Path, split: str | None = None) -> list[str]:
+    return [sample.key for sample in open_dataset(root, split=split, raw=True)]
+
+
+def meta(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / ".nv-meta").iterdir() if path.is_file()}
+
+
+def test_a_second_run_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_shards(tmp_path, [4, 4, 4, 4, 4])
+    first = prepare(str(root), split_ratio="3,1,1", progress=False)
+    assert (first.scanned, first.reused, first.samples) == (5, 0, 20)
+    write_tar(root / "shards" / "a_new.tar", [("new0.txt", b"0"), ("new1.txt", b"1")])
+    changed = root / "shards" / "shard_001.tar"
+    write_tar(changed, [("other.txt", b"x")])
+    read: list[str] = []
+    original = scanning.scan_shard
+    monkeypatch.setattr(scanning, "scan_shard", lambda store, path, **kw: read.append(path) or original(store, path, **kw))
+    second = prepare(str(root), progress=False)
+    assert sorted(read) == ["shards/a_new.tar", "shards/shard_001.tar"]
+    assert (second.scanned, second.reused, second.samples) == (2, 4, 4 * 4 + 1 + 2)
+    info = read_info(LocalStore(root))
+    assert list(info) == [f"shards/shard_00{i}.tar" for i in range(5)] + ["shards/a_new.tar"]  # known numbers stay
+    splits = read_splits(LocalStore(root))
+    assert splits is not None
+    assert splits.parts["train"][-1] == "shards/a_new.tar"
+    assert len(splits.parts["val"]) == len(splits.parts["test"]) == 1
+    assert not check(str(root), progress=False).findings
+    assert keys(root, "train")[-2:] == ["new0", "new1"]
+
+
+def test_the_index_does_not_depend_on_how_it_came_about(tmp_path: Path) -> None:
+    grown, fresh = tmp_path / "grown", tmp_path / "fresh"
+    make_shards(grown, [3, 4])
+    prepare(str(grown), split_ratio="1,0,0", progress=False)
+    for root in (grown, fresh):
+        make_shards(root, [3, 4, 5])
+    os.utime(grown / "shards" / "shard_000.tar")
+    for root in (grown, fresh):
+        prepare(str(root), split_ratio="1,0,0", workers=1 if root == grown else 4, progress=False)
+    ours, theirs = meta(grown), meta(fresh)
+    for name in (".info.json", "split.yaml", "index.sqlite"):
+        assert ours[name] == theirs[name], name
+    records = [sidecar.read(LocalStore(root)) for root in (grown, fresh)]
+    assert [r.digest for r in records[0].values()] == [r.digest for r in records[1].values()]
+
+
+def test_excluded_samples_survive_preparing_again(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [3, 3])
+    prepare(str(root), split_ratio="1,0,0", progress=False)
+    split = root / ".nv-meta" / "split.yaml"
+    split.write_text(split.read_text().replace("exclude: []", "exclude:\n- shards/shard_000.tar/s00001"))
+    prepare(str(root), split_ratio="1,0,0", progress=False)
+    assert keys(root, "train") == ["s00000", "s00002", "s00003", "s00004", "s00005"]
+    assert len(open_dataset(root, split="train")) == 5
+
+
+KILLED = """
+import sys, time
+from feedmill.indexing import scanning
+from feedmill.indexing.prepare import prepare
+original = scanning.scan_shard
+def slow(store, path, **options):
+    time.sleep(0.03)
+    return original(store, path, **options)
+scanning.scan_shard = slow
+print("ready", flush=True)
+prepare(sys.argv[1], split_ratio="1,0,0", workers=2, progress=False)
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("prepared_before", [False, True])
+def test_killed_at_any_moment_the_old_index_stays_and_the_next_run_finishes(tmp_path: Path, prepared_before: bool) -> None:
+    root = make_shards(tmp_path / "ds", [5] * 8)
+    if prepared_before:
+        prepare(str(root), split_ratio="1,0,0", progress=False)
+        old = keys(root)
+    make_shards(root, [5] * 30)
+    moments = random.Random(5)
+    killed = 0
+    for _ in range(8):
+        child = subprocess.Popen([sys.executable, "-c", KILLED, str(root)], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(moments.uniform(0, 0.25))
+        child.send_signal(signal.SIGKILL)
+        killed += child.wait() == -signal.SIGKILL
+        if prepared_before:
+            now = keys(root)
+            assert now in (old, [f"s{n:05d}" for n in range(150)])
+    assert killed >= 2
+    report = prepare(str(root), split_ratio="1,0,0", progress=False)
+    assert report.samples == 150
+    assert keys(root) == [f"s{n:05d}" for n in range(150)]
+    assert not check(str(root), progress=False).findings
+    left = [path for path in root.rglob("*") if path.name.endswith((".journal", ".feedmill-write-test"))]
+    assert left == []
+
+
+def test_an_interrupted_run_is_continued_from_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_shards(tmp_path, [5] * 6)
+    original = scanning.scan_shard
+    read: list[str] = []
+
+    def dies(store: object, path: str, **options: object) -> object:
+        if path.endswith("004.tar"):
+            raise KeyboardInterrupt
+        read.append(path)
+        return original(store, path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scanning, "scan_shard", dies)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(str(root), split_ratio="1,0,0", workers=1, progress=False)
+    journal = root / ".nv-meta" / "feedmill.prepare.journal"
+    journal.write_bytes(journal.read_bytes() + b"torn")  # as a kill in the middle of a write leaves it
+    first = list(read)
+    assert len(first) >= 4
+    read.clear()
+    monkeypatch.setattr(scanning, "scan_shard", lambda s, p, **kw: read.append(p) or original(s, p, **kw))
+    report = prepare(str(root), split_ratio="1,0,0", progress=False)
+    assert set(read) == {"shards/shard_004.tar", "shards/shard_005.tar"}
+    assert report.reused == 4
+    assert not check(str(root), progress=False).findings
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and sys.platform != "linux", reason="root ignores permissions")
+def test_a_read_only_folder_is_refused_before_scanning(tmp_path: Path) -> None:
+    root = make_shards(tmp_path / "ds", [3])
+    run = ["chattr", "+i", str(root)] if os.geteuid() == 0 else ["chmod", "a-w", str(root)]
+    if subprocess.run(run, capture_output=True, check=False).returncode:
+        pytest.skip("this file system has no immutable flag")
+    try:
+        with pytest.raises(StorageError, match="permission denied"):
+            prepare(str(root), split_ratio="1,0,0", progress=False)
+    finally:
+        subprocess.run([run[0], "-i" if "chattr" in run else "u+w", str(root)], check=True)
+    assert not (root / ".nv-meta").exists() or not list((root / ".nv-meta").iterdir())
+
+
+def test_a_full_disk_keeps_the_old_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_shards(tmp_path, [3, 3])
+    prepare(str(root), split_ratio="1,0,0", progress=False)
+    before = meta(root)
+    make_shards(root, [3, 3, 3])
+    from feedmill.formats import energon_index
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(energon_index, "write_index", full)
+    with pytest.raises(FeedmillError, match=r"the disk is full.*run the same command again"):
+        prepare(str(root), split_ratio="1,0,0", progress=False)
+    now = meta(root)
+    assert {name: now[name] for name in before} == before
+    assert keys(root) == [f"s{n:05d}" for n in range(6)]
+    monkeypatch.undo()
+    assert prepare(str(root), split_ratio="1,0,0", progress=False).samples == 9
+
+
+WRONG = [
+    ({"split_ratio": "8,-1,1"}, ConfigError, "not a split ratio"),
+    ({"split_ratio": "a,b"}, ConfigError, "not a split ratio"),
+    ({"split_ratio": "0,0,0"}, ConfigError, "not a split ratio"),
+    ({"split_parts": ["train:nope_.*"]}, ConfigError, r"matches none of 2 shards .*write '\.\*'"),
+    ({"split_parts": ["train_*"]}, ConfigError, "NAME:REGEX"),
+    ({"split_parts": ["train:("]}, ConfigError, "not a regular expression"),
+    ({"exclude": "("}, ConfigError, "not a regular expression"),
+    ({"exclude": "shard"}, NotFound, "no tar files"),
+    ({"sample_type": "CaptionSample"}, ConfigError, "(?i)did you mean.*CaptioningSample"),
+    ({"sample_type": "CaptioningSample", "field_map": {"image": "jpg", "caption": "txt"}}, ConfigError, "no sample has a part 'jpg'"),
+    ({"sample_type": "CaptioningSample", "field_map": {"image": "txt"}}, ConfigError, "caption"),
+    ({"sample_type": "TextSample", "field_map": {"text": "txt", "tetx": "txt"}}, ConfigError, "tetx"),
+    ({"sample_type": "CrudeWebdataset", "field_map": {"a": "txt"}}, ConfigError, "takes no field map"),
+    ({"tar_index_only": True}, NotFound, "not prepared"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "error", "message"), WRONG)
+def test_wrong_options_are_refused_and_nothing_is_written(
+    options: dict, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    root = make_shards(tmp_path, [2, 2])
+    with pytest.raises(error, match=message):
+        prepare(str(root), **{"split_ratio": None, **options}, progress=False)
+    assert not (root / ".nv-meta" / ".info.json").exists()
+
+
+@pytest.mark.parametrize("url", ["missing", "missing.jsonl", "empty"])
+def test_a_wrong_path_is_named(url: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFound, match=url):
+        prepare(str(tmp_path / url), progress=False)
+
+
+def test_names_that_are_not_utf8_are_named(tmp_path: Path) -> None:
+    from tars import tar_bytes
+
+    root = tmp_path / "ds"
+    root.mkdir()
+    raw = tar_bytes([("caf\xe9.txt", b"1")], form=1)
+    (root / "0.tar").write_bytes(raw.replace("caf\xe9".encode(), b"caf\xff\xfe"))
+    fixed = bytearray((root / "0.tar").read_bytes())
+    fixed[148:156] = b" " * 8
+    fixed[148:156] = f"{sum(fixed[:512]):06o}\0 ".encode()
+    (root / "0.tar").write_bytes(fixed)
+    with pytest.raises(DataError, match="UTF-8"):
+        prepare(str(root), split_ratio="1,0,0", progress=False)
+    assert len(open_dataset(root, raw=True)) == 1  # still readable without an index
+
+
+def test_a_sample_loader_template_is_written_and_runs_only_when_trusted(tmp_path: Path) -> None:
+    from feedmill.errors import TrustError
+
+    root = make_shards(tmp_path, [2], parts=("txt",))
+    prepare(str(root), split_ratio="1,0,0", sample_type="TextSample", progress=False)
+    loader = root / ".nv-meta" / "sample_loader.py"
+    assert 'text=raw["txt"]' in loader.read_text()
+    with pytest.raises(TrustError):
+        open_dataset(root)
+    (sample,) = open_dataset(root, trust=True).read([1])
+    assert json.loads(sample.text)["n"] == 1
+    edited = loader.read_text().replace("raw dict", "raw parts")
+    loader.write_text(edited)
+    prepare(str(root), split_ratio="1,0,0", sample_type="TextSample", progress=False)
+    assert loader.read_text() == edited  # a person's work is not overwritten
+
+
+def test_shuffled_tars_follow_pythons_generator(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [1] * 10)
+    prepare(str(root), split_ratio="5,3,2", shuffle_tars=True, progress=False)
+    shards = [f"shards/shard_{i:03d}.tar" for i in range(10)]
+    random.Random(42).shuffle(shards)
+    splits = read_splits(LocalStore(root))
+    assert splits is not None
+    assert splits.parts == {"train": shards[:5], "val": shards[5:8], "test": shards[8:]}
+
+
+def test_an_object_store_is_prepared_in_place(tmp_path: Path, s3_bucket: str) -> None:
+    root = make_shards(tmp_path, [3, 4])
+    url = f"{s3_bucket}/ds"
+    remote = open_store(url)
+    for path in sorted(root.rglob("*.tar")):
+        remote.write_bytes(path.relative_to(root).as_posix(), path.read_bytes())
+    report = prepare(url, split_ratio="1,1,0", sample_type="TextSample", field_map={"text": "txt"}, progress=False)
+    assert report.samples == 7
+    assert json.loads(open_dataset(url, split="val")[3].text)["n"] == 6
+    assert prepare(url, progress=False).reused == 2
+    assert not check(url, progress=False).findings

@@ -1,0 +1,48 @@
+"""Ratio and pattern splits."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedmill.errors import ConfigError
+from feedmill.indexing import splitting
+
+RATIO = st.lists(st.fractions(0, 10, max_denominator=20), min_size=1, max_size=3).filter(any)
+
+
+@given(st.integers(0, 60), RATIO, st.booleans())
+def test_ratio_splits_lose_and_repeat_nothing(count: int, ratio: list[Fraction], cumulative: bool) -> None:
+    shards = [f"{i}.tar" for i in range(count)]
+    found = splitting.by_ratio(shards, ratio, cumulative=cumulative)
+    assert [shard for name in splitting.NAMES for shard in found[name]] == shards
+    for part, name in zip(ratio, splitting.NAMES, strict=False):
+        assert abs(len(found[name]) - count * part / sum(ratio)) < 1
+        if not part and not cumulative:
+            assert not found[name]
+
+
+@pytest.mark.parametrize("text", ["8,1,1", "0.8, 0.1, 0.1", "80,10,10", "4/5,1/10,1/10"])
+def test_ratios_are_exact(text: str) -> None:
+    sizes = {n: len(s) for n, s in splitting.by_ratio(list("abcdefghij"), splitting.parse_ratio(text)).items()}
+    assert sizes == {"train": 8, "val": 1, "test": 1}
+
+
+def test_patterns_match_from_the_start_and_may_overlap() -> None:
+    shards = ["a/0.tar", "a/1.tar", "b/a/0.tar"]
+    found = splitting.by_pattern(shards, ["x:a/.*", "y:{a,b}/.*0", "z:.*"])
+    assert found == {"x": shards[:2], "y": ["a/0.tar", "b/a/0.tar"], "z": shards}
+    assert splitting.by_pattern(shards, ["x:q.*"], strict=False) == {"x": []}
+    with pytest.raises(ConfigError, match="matches none"):
+        splitting.by_pattern(shards, ["x:q_.*"])
+    named = ["train_0.tar", "train_1.tar", "trains.tar"]
+    with pytest.raises(ConfigError, match=r"matches 3 shards, as a file name pattern it would be 2.* 'train_\.\*'"):
+        splitting.by_pattern(named, ["train:train_*"])
+
+
+def test_later_shards_join_the_first_split_only() -> None:
+    parts = {"train": ["0", "1"], "val": ["2"]}
+    assert splitting.extended(parts, ["0", "2", "3"]) == {"train": ["0", "3"], "val": ["2"]}
