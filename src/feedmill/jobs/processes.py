@@ -1,0 +1,183 @@
+"""Worker processes that start from any program, stop when told, and never outlive the process that started them.
+
+They come from a fork server: a helper without threads that imports `preload` once, so that a worker starts in
+milliseconds and inherits no locks, descriptors or event loops of the main process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection, parent_process, popen_forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from types import FrameType
+from typing import Any, NoReturn
+
+from feedmill.errors import FeedmillError
+
+_GRACE = 3.0  # seconds that a worker has to clean up before it is killed
+_working = False  # in a worker: whether the function is running
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a chunk: results in order and, where one item failed, its error in place of the rest."""
+
+    results: list[Any]
+    error: Exception | None = None
+
+
+def work(function: Callable[[Any], Any], items: Sequence[Any]) -> Outcome:
+    """In a worker: call `function` on each item."""
+    global _working
+    results: list[Any] = []
+    try:
+        _working = True
+        for item in items:
+            results.append(function(item))
+        return Outcome(results)
+    except Exception as error:
+        return Outcome(results, _portable(error))
+    except SystemExit as error:
+        if error.code is _STOPPED:
+            os._exit(1)
+        raise
+    finally:
+        _working = False
+
+
+def _portable(error: Exception) -> Exception:
+    """The error as it can be sent to another process, with the worker's traceback as a note."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        # Some exceptions pickle and then fail to unpickle, which would look like a dead worker.
+        sent: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    except Exception:
+        sent = FeedmillError(f"{type(error).__name__}: {error}", kind="worker-error")
+    if not isinstance(error, FeedmillError):
+        sent.add_note(f"in a worker process:\n{trace}")
+    return sent
+
+
+_STOPPED = object()
+
+
+def begin() -> None:
+    """In a worker, before all work: Ctrl-C is for the main process to handle; SIGTERM lets the function clean up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
+    if _working:
+        raise SystemExit(_STOPPED)
+    os._exit(1)
+
+
+def _follow_parent() -> None:
+    """A main process that is killed cannot say so; its end of a pipe closes, and that wakes us."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE)
+        os._exit(1)
+
+
+class _Popen(popen_forkserver.Popen):
+    """Its exit code comes over a pipe, once: of two threads that wait for it, both learn it."""
+
+    _reading = threading.Lock()
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        if self.returncode is None and connection.wait([self.sentinel], 0 if flag == os.WNOHANG else None):
+            with self._reading:
+                return super().poll(os.WNOHANG)
+        return self.returncode
+
+
+class _Process(ForkServerProcess):
+    """A process that may leave the main program's file alone."""
+
+    hide_main = False
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> _Popen:
+        return _Popen(process_obj)
+
+    def start(self) -> None:
+        with _hidden_main() if self.hide_main else contextlib.nullcontext():
+            super().start()
+
+
+class Context(ForkServerContext):
+    """Starts the processes and remembers them.
+
+    Args:
+        hide_main: whether workers do without the main program. By default `multiprocessing` runs the program's file
+            again in each worker, to find its classes: slow for a command line, an endless loop for a script that
+            does not guard its main part, impossible for one that came over stdin.
+        preload: modules that the fork server imports for all workers to share, if it does not run yet.
+    """
+
+    def __init__(self, hide_main: bool, preload: Sequence[str]) -> None:
+        super().__init__()
+        self.hide_main = hide_main
+        self.started: list[_Process] = []
+        self.set_forkserver_preload([__name__, *preload])
+
+    def Process(self, *args: Any, **kwargs: Any) -> _Process:  # type: ignore[override]
+        process = _Process(*args, **kwargs)
+        process.hide_main = self.hide_main
+        self.started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End every worker: politely first, then not."""
+        for process in self.started:
+            if process.is_alive():
+                process.terminate()
+        deadline = time.monotonic() + _GRACE
+        for process in self.started:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def death(self) -> str | None:
+        """The signal that ended a worker which nobody stopped, by name."""
+        for process in self.started:
+            code = process.exitcode
+            if code is not None and code < 0 and -code != signal.SIGTERM:
+                return signal.Signals(-code).name
+        return None
+
+
+@contextlib.contextmanager
+def _hidden_main() -> Iterator[None]:
+    main = sys.modules["__main__"].__dict__
+    hidden: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(hidden)
+
+
+def available_cores() -> int:
+    """Cores that this process may use: its affinity, and the quota of its container (cgroup v2 ``cpu.max``)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        with open("/sys/fs/cgroup/cpu.max") as f:
+            quota, period = f.read().split()
+        cores = min(cores, max(1, round(int(quota) / int(period))))
+    return cores

@@ -1,0 +1,83 @@
+"""A progress bar with rate and time left, for people who watch a terminal; nothing at all for everyone else."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+
+class Progress:
+    """One bar on stderr, for the time of a ``with`` block.
+
+    Args:
+        label: what is being done, e.g. ``"scanning shards"``.
+        total: how many steps there are; None where nobody knows.
+        unit: what one step is, e.g. ``"shards"``.
+        enabled: False for no bar; True and None draw one where stderr is a terminal.
+    """
+
+    def __init__(self, label: str, total: int | None, unit: str = "", enabled: bool | None = None) -> None:
+        self.label = label
+        self.total = total
+        self.unit = unit
+        self.done = 0
+        self.enabled = enabled is not False and sys.stderr is not None and sys.stderr.isatty()
+        self._bar: Bar | None = None
+
+    def __enter__(self) -> Self:
+        if self.enabled:
+            self._bar = _bar(self.unit)
+            self._bar.add_task(self.label, total=self.total)
+            self._bar.start()
+        return self
+
+    def advance(self, n: int = 1) -> None:
+        """`n` more steps are done."""
+        self.done += n
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0], n)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _bar(unit: str) -> Bar:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        ProgressColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bar
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text(f"{speed:,.1f} {unit}/s".replace(" /", "/") if speed else "", style="progress.data.speed")
+
+    return Bar(
+        SpinnerColumn(finished_text=" "),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        Rate(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )

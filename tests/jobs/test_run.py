@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import working
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.jobs.processes import available_cores
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition, seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("chunk", [1, 7])
+def test_results_come_in_order_whatever_the_parallelism(workers, chunk):
+    assert list(run(working.square, range(50), workers=workers, chunk=chunk)) == [x * x for x in range(50)]
+
+
+def test_a_slow_item_holds_its_place_and_several_processes_work():
+    results = list(run(working.slow_first, range(30), workers=2))
+    assert [x for x, _ in results] == list(range(30))
+    assert len({pid for _, pid in results}) == 2 and os.getpid() not in {pid for _, pid in results}
+
+
+@pytest.mark.parametrize(("items", "workers"), [([3], 4), ([1, 2, 3], 1), ([], 4)])
+def test_small_work_stays_in_this_process(items, workers):
+    results = list(run(working.slow_first, items, workers=workers))
+    assert results == [(x, os.getpid()) for x in items]
+
+
+def test_fewer_items_than_a_chunk_still_use_all_workers():
+    assert len({pid for _, pid in run(working.slow_first, range(8), workers=2, chunk=100)}) == 2
+
+
+def test_items_are_taken_only_as_needed():
+    taken = []
+
+    def numbers():
+        for i in range(100_000):
+            taken.append(i)
+            yield i
+
+    results = run(working.square, numbers(), workers=2, chunk=10)
+    assert [next(results) for _ in range(20)] == [x * x for x in range(20)]
+    assert len(taken) <= 20 + 2 * 4 * 10 + 10
+    results.close()
+
+
+def test_workers_none_takes_the_cores_there_are():
+    assert 1 <= available_cores() <= (os.cpu_count() or 1)
+    assert list(run(working.square, range(4))) == [0, 1, 4, 9]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_an_error_comes_through_with_its_fields_after_the_results_before_it(workers, chunk):
+    got = []
+    with pytest.raises(DataError) as caught:
+        for result in run(working.refuse_five, range(20), workers=workers, chunk=chunk):
+            got.append(result)
+    assert got == [0, 1, 2, 3, 4]
+    error = caught.value
+    assert (error.file, error.offset, error.record, error.kind) == ("s5.tar", 512, "k", "test-kind")
+    assert error.fix == "Mend it."
+
+
+def test_another_exception_keeps_its_type_and_tells_where_it_came_from():
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(run(working.divide, [1, 2, 0, 4], workers=2))
+    notes = "\n".join(caught.value.__notes__)
+    assert "while working on 0" in notes and "in divide" in notes
+
+
+def test_an_exception_that_does_not_unpickle_is_not_taken_for_a_dead_worker():
+    with pytest.raises(FeedmillError, match="Picky: ab") as caught:
+        list(run(working.picky, range(4), workers=2))
+    assert caught.value.kind == "worker-error"
+
+
+def test_a_killed_worker_names_the_items_in_flight():
+    got = []
+    with pytest.raises(FeedmillError) as caught:
+        for name in run(working.die_on_seven, [f"shard-{i}" for i in range(100)], workers=2):
+            got.append(name)
+    error = caught.value
+    assert error.kind == "worker-died" and "SIGKILL" in error.what and "shard-7" in error.what
+    assert error.fix is not None and "fewer workers" in error.fix
+    assert got == [f"shard-{i}" for i in range(len(got))] and 6 <= len(got) <= 7
+
+
+def test_a_worker_that_exits_names_the_items_in_flight():
+    with pytest.raises(FeedmillError, match=r"ended while working on one of: .*shard-7") as caught:
+        list(run(working.exit_on_seven, [f"shard-{i}" for i in range(20)], workers=2))
+    assert caught.value.kind == "worker-died"
+
+
+@pytest.mark.parametrize("function", [working.note_and_sleep, working.ignore_and_sleep])
+def test_closing_early_ends_the_workers(function, tmp_path, monkeypatch):
+    monkeypatch.setattr("feedmill.jobs.processes._GRACE", 0.5)
+    results = run(partial(mixed, function), ["", *[str(tmp_path)] * 10], workers=2)
+    assert next(results) == 0
+    assert wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    results.close()
+    assert not any(alive(pid) for pid in workers)
+    if function is working.note_and_sleep:
+        assert list(tmp_path.iterdir()) == []  # they had time to clean up
+
+
+def mixed(function, folder: str) -> int:
+    return function(folder) if folder else 0
+
+
+def test_nothing_is_left_after_the_last_result():
+    pids = {pid for _, pid in run(working.slow_first, range(10), workers=2)}
+    assert pids and not any(alive(pid) for pid in pids)
+
+
+def test_a_daemon_process_works_by_itself():
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=working.run_and_send, args=(theirs,), daemon=True)
+    child.start()
+    assert ours.poll(20) and ours.recv() == [(x, child.pid) for x in range(4)]
+    child.join()
+
+
+def test_progress_counts_results():
+    for workers in [1, 2]:
+        with Progress("squares", 10, enabled=False) as progress:
+            list(run(working.square, range(10), workers=workers, progress=progress))
+        assert progress.done == 10
+
+
+def test_what_cannot_be_sent_is_said():
+    with pytest.raises(ConfigError, match="top level of a module"):
+        run(lambda x: x, range(4), workers=2)
+    with pytest.raises(ConfigError, match="chunks of 0"):
+        run(working.square, range(4), workers=2, chunk=0)
+    assert list(run(lambda x: x + 1, range(3), workers=1)) == [1, 2, 3]
+
+
+USE = """
+import sys
+sys.path.insert(0, {tests!r})
+FEEDMILL_TEST = True
+import working
+from feedmill.jobs.run import run
+print(list(run(working.square, ["__main__", 1, 2][1:], workers=2)), any(run(working.is_main_loaded, [1, 2], workers=2)))
+"""
+
+
+@pytest.mark.parametrize("how", ["-c", "stdin", "script"])
+def test_any_program_may_start_it(how, tmp_path):
+    """Without `if __name__ == "__main__"`, and without workers running the program again."""
+    code = USE.format(tests=str(Path(working.__file__).parent))
+    arguments, given = {"-c": (["-c", code], None), "stdin": (["-"], code)}.get(how, ([str(tmp_path / "a.py")], None))
+    (tmp_path / "a.py").write_text(code)
+    done = subprocess.run([sys.executable, *arguments], input=given, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[1, 4] False\n", done.stderr
+    assert done.stderr == ""
+
+
+def test_a_program_may_use_its_own_functions(tmp_path):
+    (tmp_path / "a.py").write_text(
+        textwrap.dedent("""
+        from feedmill.jobs.run import run
+        def double(x):
+            return 2 * x
+        if __name__ == "__main__":
+            print(list(run(double, [1, 2, 3], workers=2)))
+        """)
+    )
+    done = subprocess.run([sys.executable, tmp_path / "a.py"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[2, 4, 6]\n", done.stderr
+
+
+def test_a_function_without_a_home_is_said_to_have_none():
+    code = "from feedmill.jobs.run import run\ndef f(x): return x\nlist(run(f, [1, 2], workers=2))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "ConfigError" in done.stderr and "Put the function into a module" in done.stderr
+
+
+MAIN = """
+import sys
+sys.path.insert(0, {tests!r})
+import working
+from feedmill.jobs.run import run
+try:
+    list(run(working.note_and_sleep, [{folder!r}] * 10, workers=2))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_a_stopped_program_leaves_no_process_behind(number, tmp_path):
+    code = MAIN.format(tests=str(Path(working.__file__).parent), folder=str(tmp_path))
+    main = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+    session = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and in_session(p, main.pid)]
+    assert len(session) >= 4  # the program, the fork server and two workers
+    if number == signal.SIGINT:
+        os.killpg(main.pid, number)  # as a terminal does
+    else:
+        main.send_signal(number)
+    out, err = main.communicate(timeout=30)
+    assert wait_for(lambda: not any(alive(pid) for pid in session))
+    assert list(tmp_path.iterdir()) == []
+    if number == signal.SIGINT:
+        assert (out, err) == ("interrupted\n", "")
+    assert "Traceback" not in err
+
+
+def in_session(process: Path, session: int) -> bool:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[3]) == session
+    except OSError:
+        return False

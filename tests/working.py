@@ -1,0 +1,81 @@
+"""Functions that worker processes of the tests run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from feedmill.errors import DataError
+from feedmill.jobs.run import run
+
+
+class Picky(Exception):
+    """Pickles, but does not unpickle."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def slow_first(x: int) -> tuple[int, int]:
+    time.sleep(0.2 if x == 0 else 0)
+    return x, os.getpid()
+
+
+def refuse_five(x: int) -> int:
+    if x == 5:
+        raise DataError("bad", file="s5.tar", offset=512, record="k", fix="Mend it.", kind="test-kind")
+    return x
+
+
+def divide(x: int) -> float:
+    return 1 / x
+
+
+def picky(x: int) -> int:
+    raise Picky("a", "b")
+
+
+def die_on_seven(name: str) -> str:
+    if name == "shard-7":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return name
+
+
+def exit_on_seven(name: str) -> str:
+    if name == "shard-7":
+        os._exit(3)
+    return name
+
+
+def note_and_sleep(folder: str) -> int:
+    """Leave a file with this process's number while at work."""
+    mark = Path(folder) / f"{os.getpid()}"
+    try:
+        mark.write_text("")
+        time.sleep(60)
+    finally:
+        mark.unlink()
+    return 0
+
+
+def ignore_and_sleep(folder: str) -> int:
+    while True:
+        with contextlib.suppress(SystemExit):
+            note_and_sleep(folder)
+
+
+def is_main_loaded(_: int) -> bool:
+    return hasattr(sys.modules.get("__main__"), "FEEDMILL_TEST")
+
+
+def run_and_send(pipe: Connection) -> None:
+    pipe.send(list(run(slow_first, range(4), workers=2)))
