@@ -41,7 +41,9 @@ def test_a_second_run_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest
     write_tar(changed, [("other.txt", b"x")])
     read: list[str] = []
     original = scanning.scan_shard
-    monkeypatch.setattr(scanning, "scan_shard", lambda store, path, **kw: read.append(path) or original(store, path, **kw))
+    monkeypatch.setattr(
+        scanning, "scan_shard", lambda store, path, **kw: read.append(path) or original(store, path, **kw)
+    )
     second = prepare(str(root), progress=False)
     assert sorted(read) == ["shards/a_new.tar", "shards/shard_001.tar"]
     assert (second.scanned, second.reused, second.samples) == (2, 4, 4 * 4 + 1 + 2)
@@ -97,7 +99,9 @@ print("done", flush=True)
 
 
 @pytest.mark.parametrize("prepared_before", [False, True])
-def test_killed_at_any_moment_the_old_index_stays_and_the_next_run_finishes(tmp_path: Path, prepared_before: bool) -> None:
+def test_killed_at_any_moment_the_old_index_stays_and_the_next_run_finishes(
+    tmp_path: Path, prepared_before: bool
+) -> None:
     root = make_shards(tmp_path / "ds", [5] * 8)
     if prepared_before:
         prepare(str(root), split_ratio="1,0,0", progress=False)

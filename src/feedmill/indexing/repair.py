@@ -14,9 +14,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, FeedmillError
 from feedmill.formats import jsonl
-from feedmill.formats.offsets import read_records
+from feedmill.formats.energon import idx_name
+from feedmill.formats.offsets import load_offsets, read_records
 from feedmill.formats.sniff import JSONL, TAR, sniff
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
@@ -97,7 +98,7 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
 def _repair_shard(store: Store, scanned: Scanned, folder: str, report: RepairReport) -> None:
     problem = scanned.scan.problem
     assert problem is not None
-    whole = whole_samples(scanned.scan)
+    whole = max(whole_samples(scanned.scan), _whole_by_index(store, scanned))
     if problem.kind not in CUT or not whole:
         report.remaining.append(problem)
         return
@@ -111,9 +112,33 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, report: RepairRep
         out.write(bytes(2 * tar.BLOCK))
     report.dropped.append(
         Dropped(
-            store.locate(scanned.shard), end, size - end, str(problem), scanned.scan.keys[whole:], store.locate(saved)
+            store.locate(scanned.shard),
+            end,
+            size - end,
+            str(problem),
+            _keys_from(scanned.scan, whole),
+            store.locate(saved),
         )
     )
+
+
+def _keys_from(scan: tar.ShardScan, whole: int) -> list[str]:
+    """The keys of the samples that are lost, as far as they can be told."""
+    name = tar.sample_name(scan.problem.record) if scan.problem is not None and scan.problem.record else None
+    return list(dict.fromkeys([*scan.keys[whole:], *([name[0]] if name else [])]))
+
+
+def _whole_by_index(store: Store, scanned: Scanned) -> int:
+    """How many samples end before the damage, by an offset file from before it; 0 where there is none that fits."""
+    problem, starts = scanned.scan.problem, scanned.scan.starts
+    try:
+        known = load_offsets(store, idx_name(scanned.shard), fix="")
+    except FeedmillError:
+        return 0
+    count = min(len(scanned.scan.keys), len(known) - 1)
+    if problem is None or problem.offset is None or not np.array_equal(known[1:count], starts[1:count]):
+        return 0
+    return int(np.searchsorted(known[1 : count + 1], problem.offset, side="right"))
 
 
 def whole_samples(scan: tar.ShardScan) -> int:

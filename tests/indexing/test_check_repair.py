@@ -1,0 +1,193 @@
+"""Damage of every kind: found by check, mended by repair where it can be, and nothing thrown away."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from feedmill.cli.app import app
+from feedmill.errors import NotFound
+from feedmill.indexing.check import check
+from feedmill.indexing.prepare import prepare
+from feedmill.indexing.repair import repair
+from feedmill.samples.open import open as open_dataset
+from tars import make_shards, tar_bytes, write_tar
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = make_shards(tmp_path, [4, 5, 6], parts=("txt", "json"))
+    prepare(str(made), split_ratio="1,0,0", progress=False)
+    return made
+
+
+def kinds(root: Path, **options: bool) -> list[str]:
+    return sorted(finding.kind for finding in check(str(root), progress=False, **options).findings)
+
+
+def shard(root: Path, number: int = 1) -> Path:
+    return root / "shards" / f"shard_{number:03d}.tar"
+
+
+def edit(path: Path, at: int, data: bytes) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at : at + len(data)] = data
+    path.write_bytes(raw)
+
+
+def execute(root: Path, sql: str) -> None:
+    with sqlite3.connect(root / ".nv-meta" / "index.sqlite") as connection:
+        connection.execute(sql)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "content changed": (lambda r: edit(shard(r), 520, b"#"), "hash-mismatch"),
+    "header changed": (lambda r: edit(shard(r), 1024, b"#"), "bad-header"),
+    "cut in a member": (lambda r: shard(r).write_bytes(shard(r).read_bytes()[:2600]), "truncated-member"),
+    "cut in a header": (lambda r: shard(r).write_bytes(shard(r).read_bytes()[:2100]), "truncated-header"),
+    "cut between members": (lambda r: shard(r).write_bytes(shard(r).read_bytes()[:2048]), "stale-index"),
+    "emptied": (lambda r: shard(r).write_bytes(b""), "empty-file"),
+    "gone": (lambda r: shard(r).unlink(), "missing-shard"),
+    "added": (lambda r: write_tar(r / "shards" / "x.tar", [("x.txt", b"")]), "unindexed-shard"),
+    "key twice": (lambda r: write_tar(r / "shards" / "x.tar", [("s00003.txt", b"")]), "duplicate-key"),
+    "offsets cut": (lambda r: shard(r).with_suffix(".tar.idx").write_bytes(bytes(7)), "bad-index"),
+    "offsets gone": (lambda r: shard(r).with_suffix(".tar.idx").unlink(), "bad-index"),
+    "offsets wrong": (lambda r: edit(shard(r).with_suffix(".tar.idx"), 8, b"\x01"), "stale-index"),
+    "row wrong": (lambda r: execute(r, "UPDATE samples SET sample_key = 'z' WHERE sample_key = 's00005'"), "stale-index"),
+    "part row gone": (lambda r: execute(r, "DELETE FROM sample_parts WHERE rowid = 3"), "stale-index"),
+    "database damaged": (lambda r: edit(r / ".nv-meta" / "index.sqlite", 0, b"garbage"), "bad-index"),
+    "info damaged": (lambda r: (r / ".nv-meta" / ".info.json").write_text("{"), "bad-info"),
+    "split wrong": (
+        lambda r: (r / ".nv-meta" / "split.yaml").write_text("split_parts: {train: [shards/no.tar]}"),
+        "unknown-shard",
+    ),
+    "description wrong": (lambda r: (r / ".nv-meta" / "dataset.yaml").write_text("sample_type: 3"), "bad-config"),
+}  # fmt: skip
+
+
+def test_an_unharmed_data_set_has_no_findings(root: Path) -> None:
+    assert kinds(root) == []
+    assert kinds(root, samples=True) == []
+    result = CliRunner().invoke(app, ["check", str(root)])
+    assert result.exit_code == 0
+    assert "all is well (15 samples in 3 shards" in result.stdout
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_check_finds(name: str, root: Path) -> None:
+    damage, kind = DAMAGE[name]
+    damage(root)
+    assert kind in kinds(root)
+    result = CliRunner().invoke(app, ["check", str(root), "--json"])
+    assert result.exit_code == 1
+    findings = json.loads(result.stdout)["findings"]
+    assert kind in {finding["kind"] for finding in findings}
+    assert all(finding.get("what") for finding in findings)
+
+
+@pytest.mark.parametrize("name", [n for n in DAMAGE if n not in ("key twice", "split wrong", "description wrong")])
+def test_repair_leaves_a_data_set_without_findings(name: str, root: Path) -> None:
+    DAMAGE[name][0](root)
+    report = repair(str(root), progress=False)
+    if name in ("emptied", "header changed"):  # nothing whole is left of this shard
+        assert [error.kind for error in report.remaining] == [DAMAGE[name][1]]
+        shard(root).unlink()
+    assert kinds(root) == []
+    assert report.prepared is not None
+    assert len(open_dataset(root)) == report.prepared.samples
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept", "lost"),
+    [
+        (DAMAGE["cut in a member"][0], 1, ["s00005"]),
+        (DAMAGE["cut in a header"][0], 1, []),
+        (DAMAGE["header changed"][0], 0, []),
+        (lambda r: edit(shard(r), 3 * 1024, b"#"), 1, ["s00005"]),
+    ],
+)
+def test_repair_drops_incomplete_tails_and_keeps_their_bytes(
+    damage: Callable[[Path], object], kept: int, lost: list[str], root: Path
+) -> None:
+    whole = shard(root).read_bytes()
+    damage(root)
+    damaged = shard(root).read_bytes()
+    report = repair(str(root), progress=False)
+    found = [sample.key for sample in open_dataset(root)]
+    want = [f"s{n:05d}" for n in range(4)] + ["s00004"][:kept] + [f"s{n:05d}" for n in range(9, 15)]
+    assert found == want
+    if kept:
+        (dropped,) = report.dropped
+        assert dropped.keys == lost
+        assert shard(root).read_bytes() == whole[: 2048 * kept] + bytes(1024)
+        assert Path(dropped.saved).read_bytes() == damaged[2048 * kept :]
+        written = json.loads((root / ".nv-meta" / "repair" / "report.json").read_text())
+        assert written["dropped"][0]["why"].startswith(str(shard(root)))
+    else:
+        assert [error.kind for error in report.remaining] == ["bad-header"]
+
+
+def test_repair_keeps_a_last_sample_only_if_it_is_as_complete_as_the_others(tmp_path: Path) -> None:
+    root = tmp_path / "ds"
+    files = [(f"k{n}.{part}", b"x" * 100) for n in range(4) for part in ("jpg", "txt")]
+    for name, end in (("a", 7 * 1024), ("b", 6 * 1024)):
+        raw = tar_bytes([(f"{name}{key}", data) for key, data in files])
+        (root / f"{name}.tar").parent.mkdir(exist_ok=True)
+        (root / f"{name}.tar").write_bytes(raw[:end] + b"rubbish")
+    repair(str(root), progress=False)
+    assert [s.key for s in open_dataset(root)] == [f"{n}k{i}" for n in "ab" for i in range(3)]
+
+
+def test_lint_reads_every_sample(root: Path) -> None:
+    broken = write_tar(root / "shards" / "shard_001.tar", [("bad.txt", b"ok"), ("bad.json", b"{not json")])
+    assert broken.exists()
+    prepare(str(root), progress=False)
+    result = CliRunner().invoke(app, ["energon", "lint", str(root)])
+    assert result.exit_code == 1
+    assert "bad.json" in result.stdout
+    assert "shard_001.tar" in result.stdout
+
+
+def test_unprepared_folders_and_single_tars_are_checked_too(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [2, 2])
+    assert kinds(root) == []
+    one = shard(root, 0)
+    assert kinds(one) == []
+    edit(one, 0, b"#")
+    assert kinds(root) == ["bad-header"]
+    assert kinds(one) == ["bad-header"]
+    with pytest.raises(NotFound):
+        check(str(tmp_path / "nothing"))
+
+
+LINES = b'{"a": 1}\n\n{"b": NaN}\nnot json\n{"c": }\n{"d": 4}\n[1]\n{"e": 5'
+
+
+def test_jsonl_lines(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(LINES)
+    assert kinds(path) == ["bad-line"]
+    report = repair(str(path), progress=False)
+    assert len(report.dropped) == 4
+    assert path.read_bytes() == b'{"a": 1}\n\n{"b": NaN}\n{"d": 4}\n'
+    kept = (tmp_path / "x.jsonl.repair" / "bad-lines.jsonl").read_bytes()
+    assert kept == b'not json\n{"c": }\n[1]\n{"e": 5'
+    assert kinds(path) == []
+    assert [list(s["json"]) for s in open_dataset(path)] == [["a"], ["b"], ["d"]]
+    path.write_bytes(path.read_bytes() + b'{"f": 6}\n')
+    assert kinds(path) == ["stale-index"]
+
+
+def test_jsonl_with_lines_that_only_look_like_objects(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"\n  \n{]}\n" + b'{"n": 1}\n' * 9000 + b"{x}\n")
+    assert kinds(path) == ["bad-line", "bad-line"]
+    assert len(repair(str(path), progress=False).dropped) == 2
+    assert len(open_dataset(path)) == 9000
+    assert np.all(np.diff(open_dataset(path)._offsets) > 0)  # type: ignore[attr-defined]
