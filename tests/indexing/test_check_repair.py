@@ -59,7 +59,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "offsets cut": (lambda r: shard(r).with_suffix(".tar.idx").write_bytes(bytes(7)), "bad-index"),
     "offsets gone": (lambda r: shard(r).with_suffix(".tar.idx").unlink(), "bad-index"),
     "offsets wrong": (lambda r: edit(shard(r).with_suffix(".tar.idx"), 8, b"\x01"), "stale-index"),
-    "row wrong": (lambda r: execute(r, "UPDATE samples SET sample_key = 'z' WHERE sample_key = 's00005'"), "stale-index"),
+    "row wrong": (lambda r: execute(r, "UPDATE samples SET byte_offset = 9 WHERE rowid = 6"), "stale-index"),
     "part row gone": (lambda r: execute(r, "DELETE FROM sample_parts WHERE rowid = 3"), "stale-index"),
     "database damaged": (lambda r: edit(r / ".nv-meta" / "index.sqlite", 0, b"garbage"), "bad-index"),
     "info damaged": (lambda r: (r / ".nv-meta" / ".info.json").write_text("{"), "bad-info"),

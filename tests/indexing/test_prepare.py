@@ -1,4 +1,4 @@
-"""Prepare as people use it: again after adding shards, killed, on a full disk, without permission, with wrong options."""
+"""Prepare as people use it: again after adding shards, killed, on a full disk, with wrong options."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ WRONG = [
     ({"exclude": "("}, ConfigError, "not a regular expression"),
     ({"exclude": "shard"}, NotFound, "no tar files"),
     ({"sample_type": "CaptionSample"}, ConfigError, "(?i)did you mean.*CaptioningSample"),
-    ({"sample_type": "CaptioningSample", "field_map": {"image": "jpg", "caption": "txt"}}, ConfigError, "no sample has a part 'jpg'"),
+    ({"sample_type": "ImageSample", "field_map": {"image": "jpg"}}, ConfigError, "no sample has a part 'jpg'"),
     ({"sample_type": "CaptioningSample", "field_map": {"image": "txt"}}, ConfigError, "caption"),
     ({"sample_type": "TextSample", "field_map": {"text": "txt", "tetx": "txt"}}, ConfigError, "tetx"),
     ({"sample_type": "CrudeWebdataset", "field_map": {"a": "txt"}}, ConfigError, "takes no field map"),
