@@ -164,6 +164,9 @@ def test_a_file_being_written_is_not_listed(store):
 def test_the_callers_own_failure_keeps_its_name(store, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"mine\.txt"), store.write("x"):
         (tmp_path / "mine.txt").read_bytes()
+    with pytest.raises(TimeoutError, match="mine too"), store.write("x"):
+        raise TimeoutError("mine too")
+    assert not store.exists("x")
 
 
 def test_delete_is_quiet_about_what_is_absent(store):

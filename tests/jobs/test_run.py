@@ -110,7 +110,7 @@ def test_a_killed_worker_names_the_items_in_flight():
     error = caught.value
     assert error.kind == "worker-died" and "SIGKILL" in error.what and "shard-7" in error.what
     assert error.fix is not None and "fewer workers" in error.fix
-    assert got == [f"shard-{i}" for i in range(len(got))] and 6 <= len(got) <= 7
+    assert got == [f"shard-{i}" for i in range(len(got))] and len(got) <= 7
 
 
 def test_a_worker_that_exits_names_the_items_in_flight():

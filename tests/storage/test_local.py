@@ -212,3 +212,12 @@ def test_a_read_only_folder_is_an_error_with_a_fix(store, monkeypatch):
     with pytest.raises(StorageError, match="read-only") as caught:
         store.write_bytes("a/b.txt", b"1")
     assert caught.value.kind == "erofs"
+
+
+def test_a_file_where_a_folder_should_be_is_an_error_with_a_fix(store):
+    store.write_bytes("a", b"1")
+    for path in ["a/b.txt", "a/b/c/d.txt"]:
+        with pytest.raises((StorageError, NotFound)) as caught:
+            store.write_bytes(path, b"1")
+        assert caught.value.file == f"{store.root}/{path}" and caught.value.fix
+    assert store.read("a") == b"1"

@@ -21,6 +21,7 @@ from feedmill.storage.base import Entry, Store, bad_range, too_short
 
 TEMPORARY_SUFFIX = ".feedmill-tmp"
 _OPEN_FILES = 256
+_DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
 
 
 def storage_error(error: OSError, file: str) -> FeedmillError:
@@ -39,6 +40,11 @@ def storage_error(error: OSError, file: str) -> FeedmillError:
     }
     what, fix = reasons.get(error.errno or 0, (error.strerror or str(error), "Check the disk and the path."))
     return StorageError(what, file=file, fix=fix, kind=errno.errorcode.get(error.errno or 0, "storage").lower())
+
+
+def is_disk_trouble(error: OSError) -> bool:
+    """Whether this comes from writing to an open file; errors of opening one carry its name."""
+    return error.filename is None and error.errno in _DISK_TROUBLE
 
 
 class _File:
@@ -175,12 +181,15 @@ class LocalStore(Store):
             os.makedirs(os.path.dirname(full), exist_ok=True)
             with open(temporary, "xb"):
                 pass
+        except OSError as error:
+            raise storage_error(error, full) from None
+        try:
             yield Path(temporary)
             publish(temporary, full)
         except OSError as error:
-            if error.filename not in (None, full, temporary, os.path.dirname(full)):
-                raise  # the caller's own code failed on a file of its own
-            raise storage_error(error, full) from None
+            if is_disk_trouble(error) or error.filename in (temporary, os.path.dirname(full)):
+                raise storage_error(error, full) from None
+            raise  # the caller's own code failed on something of its own
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # gone already when the rename succeeded

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, Store, bad_range, too_short
-from feedmill.storage.local import storage_error
+from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import connect
 
 if TYPE_CHECKING:
@@ -160,15 +160,19 @@ class RemoteStore(Store):
     def write(self, path: str) -> Iterator[BinaryIO]:
         key = self._key(path)
         try:
-            with tempfile.TemporaryFile(prefix="feedmill-") as spool:
+            spool = tempfile.TemporaryFile(prefix="feedmill-")  # noqa: SIM115 - closed below, on every way out
+        except OSError as error:
+            raise _spool_error(error) from None
+        try:
+            with spool:
                 yield spool
                 size = spool.seek(0, os.SEEK_END)
                 spool.seek(0)
                 self._put(path, key, spool, size)
         except OSError as error:
-            if error.filename is not None and os.path.dirname(str(error.filename)) != tempfile.gettempdir():
-                raise  # the caller's own code failed on a file of its own
-            raise _spool_error(error) from None
+            if is_disk_trouble(error):
+                raise _spool_error(error) from None
+            raise  # the caller's own code failed on something of its own
 
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
@@ -206,19 +210,19 @@ class RemoteStore(Store):
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
-        folder = tempfile.mkdtemp(prefix="feedmill-")
-        copy = Path(folder, self._key(path).rpartition("/")[2])
+        name = self._key(path).rpartition("/")[2]
         try:
+            folder = tempfile.TemporaryDirectory(prefix="feedmill-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise _spool_error(error) from None
+        with folder:
+            copy = Path(folder.name, name)
             try:
                 with copy.open("wb") as f:
                     self.download(path, f)
             except OSError as error:
                 raise _spool_error(error) from None
             yield copy
-        finally:
-            copy.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # a library may have left its own files beside the copy
-                os.rmdir(folder)
 
     def download(self, path: str, file: BinaryIO) -> Entry:
         """Stream one whole file, of one version, into an open file; says which version it was."""
