@@ -91,7 +91,9 @@ def normalise(weights: Sequence[Any]) -> tuple[Fraction, ...]:
     total = sum(exact, Fraction(0))
     if not total:
         raise ConfigError(
-            "the weights of the blend add up to zero", kind="bad-weight", fix="Give at least one source a weight above 0."
+            "the weights of the blend add up to zero",
+            kind="bad-weight",
+            fix="Give at least one source a weight above 0.",
         )
     return tuple(weight / total for weight in exact)
 
@@ -140,7 +142,8 @@ class Schedule:
     def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
         """Positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
         rounds, rest = np.divmod(ordinal, self.counts[source])
-        return rounds * self.period + self.slots[self.starts[source] + rest]
+        positions: IntArray = rounds * self.period + self.slots[self.starts[source] + rest]
+        return positions
 
     def position(self, source: int, ordinal: int) -> int:
         """The position of one draw, as an integer of any size."""

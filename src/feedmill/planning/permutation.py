@@ -1,10 +1,10 @@
 """A keyed bijection on ``[0, n)``: the shuffle that needs no memory and can be asked at any place, in both directions.
 
 The number is split into two digits ``(left, right)`` of the mixed radix ``a x b >= n``, with ``a = ceil(sqrt n)`` made
-even and ``b = ceil(n / a)``. An alternating Feistel network adds a keyed hash of one digit to the other, modulo that digit's
-radix. The result is a bijection on ``[0, a*b)``; the fewer than ``a`` numbers that land in ``[n, a*b)`` are sent
-through again until they fall inside ("cycle walking"), which makes it a bijection on ``[0, n)``. Every step can be
-undone, so the inverse costs the same.
+even and ``b = ceil(n / a)``. An alternating Feistel network adds a keyed hash of one digit to the other, modulo that
+digit's radix. The result is a bijection on ``[0, a*b)``; the fewer than ``a`` numbers that land in ``[n, a*b)`` are
+sent through again until they fall inside ("cycle walking"), which makes it a bijection on ``[0, n)``. Every step can
+be undone, so the inverse costs the same.
 
 Sources: Luby and Rackoff 1988 and Patarin 2010 (rounds), Black and Rogaway 2002 (unbalanced digits, cycle walking),
 Lemire 2019 (range reduction by multiply and shift), Steele, Lea and Flood 2014 (splitmix64). This is a shuffle for
@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from math import isqrt
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +60,20 @@ def derive(seed: int, *words: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "little")
 
 
+@overload
+def branch(key: int, number: int) -> int: ...
+
+
+@overload
+def branch(key: Keys, number: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]: ...
+
+
+@overload
+def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys: ...
+
+
 def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys:
-    """The key's `number`-th child key, e.g. one per epoch or window; arrays give uint64[n].
+    """The key's `number`-th child key, e.g. one per epoch or window; an array of either gives uint64[n].
 
     Output `number` of the splitmix64 generator that starts at `key`.
     """
@@ -69,11 +82,14 @@ def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys:
         z = ((z ^ (z >> 30)) * _MIX_1) & _MASK
         z = ((z ^ (z >> 27)) * _MIX_2) & _MASK
         return z ^ (z >> 31)
-    steps = _U64((number + 1) & _MASK) if isinstance(number, int) else number.view(_U64) + _U64(1)
-    z = np.asarray(steps * _U64(_GOLDEN) + (_U64(key) if isinstance(key, int) else key))
-    z = (z ^ (z >> _U64(30))) * _U64(_MIX_1)
-    z = (z ^ (z >> _U64(27))) * _U64(_MIX_2)
-    keys: npt.NDArray[np.uint64] = z ^ (z >> _U64(31))
+    keys: npt.NDArray[np.uint64]
+    if isinstance(number, int):
+        keys = np.add(key, _U64((number + 1) * _GOLDEN & _MASK))
+    else:
+        keys = (number.view(_U64) + _U64(1)) * _U64(_GOLDEN) + (_U64(key) if isinstance(key, int) else key)
+    keys = (keys ^ (keys >> _U64(30))) * _U64(_MIX_1)
+    keys = (keys ^ (keys >> _U64(27))) * _U64(_MIX_2)
+    keys ^= keys >> _U64(31)
     return keys
 
 
