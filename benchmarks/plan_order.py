@@ -1,6 +1,6 @@
 """What an order costs: microseconds per position of a plan over 4 sources with 10^9 samples together.
 
-    PYTHONPATH=src python benchmarks/plan_order.py
+PYTHONPATH=src python benchmarks/plan_order.py
 """
 
 from __future__ import annotations

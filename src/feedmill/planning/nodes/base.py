@@ -116,12 +116,14 @@ class Leaf(Node):
 
     Args:
         number: the source's number in the plan.
-        length: its samples.
+        length: its samples, at least one: an empty source would stop whatever it is mixed into.
     """
 
     length: int
 
     def __init__(self, number: int, length: int) -> None:
+        if length < 1:
+            raise ConfigError("the source has no samples", kind="empty-source", fix="Leave it out, or fill it.")
         self.number = number
         self.length = length
         self.leaves = (number,)

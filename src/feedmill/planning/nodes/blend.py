@@ -37,8 +37,6 @@ class Blend(Junction):
             if length is not None and self.schedule.counts[i]
         ]
         self.length = min(*ends, LONGEST) if ends else None
-        if self.length == 0:
-            raise ConfigError("the blend has no samples: a source of it is empty", kind="empty-source")
         # An endless child is one epoch that outlasts all.
         self._lengths = np.array([LONGEST if length is None else length for length in lengths], np.int64)
         self._endless = all(length is None for length in lengths)

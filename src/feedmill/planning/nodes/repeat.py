@@ -33,8 +33,6 @@ class Repeat(Wrapper):
             child.finite("counting epochs")
         if min(times or 1, length or 1, max_repeats or 1) < 1 or 0 in (times, length, max_repeats):
             raise ConfigError("a repetition needs at least one epoch and one sample", kind="bad-repeat")
-        if child.length == 0:
-            raise ConfigError("there is nothing to repeat: no samples", kind="empty-source")
         self._inner = child.length
         self.length = length if times is None else times * child.finite("counting epochs")
         if self.length is not None and self.length > LONGEST:

@@ -69,8 +69,8 @@ class BlockShuffle(Shuffle):
             )
         self.block, self.window = block, window
         # A window longer than the row is the row; keeping it small keeps the arithmetic within 64 bits.
-        self._span = min(block * window, max(self.length, 1))
-        self._block = min(block, max(self.length, 1))
+        self._span = min(block * window, self.length)
+        self._block = min(block, self.length)
         self._blocks = -(-self.length // self._block)
         self._tail = self.length - (self._blocks - 1) * self._block
         self._block_key, self._window_key = branch(key, 0), branch(key, 1)

@@ -28,7 +28,7 @@ class Subset(Wrapper):
                 "a subset can be taken of one source only", kind="bad-subset", fix="Take it of each source by itself."
             )
         if not 0 <= start < stop <= size:
-            reason = "is empty" if 0 <= start <= size and start == stop else f"does not lie in its {size:,} samples"
+            reason = "is empty" if start == stop else f"does not lie in its {size:,} samples"
             raise ConfigError(
                 f"the subset [{start:,}, {stop:,}) {reason}",
                 kind="bad-subset",
