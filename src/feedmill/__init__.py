@@ -25,6 +25,8 @@ _HOME = {
     "FeedmillError": "errors",
     "MissingExtra": "errors",
     "NotFound": "errors",
+    "Plan": "planning.plan",
+    "Recipe": "planning.recipe",
     "Sample": "formats.base",
     "Source": "formats.base",
     "StorageError": "errors",
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
         TrustError,
     )
     from feedmill.formats.base import Dataset, Sample, Source
+    from feedmill.planning.plan import Plan
+    from feedmill.planning.recipe import Recipe
 
 __all__ = [
     "ConfigError",
@@ -50,6 +54,8 @@ __all__ = [
     "FeedmillError",
     "MissingExtra",
     "NotFound",
+    "Plan",
+    "Recipe",
     "Sample",
     "Source",
     "StorageError",

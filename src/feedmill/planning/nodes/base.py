@@ -95,7 +95,11 @@ class Node(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """The node in a few words, for trees and fingerprints; all that decides its order is in it."""
+        """The node in a few words, for people."""
+
+    def identity(self) -> str:
+        """All of the node that decides its order, for fingerprints; what only bounds it is left out."""
+        return self.describe()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.describe()}>"

@@ -22,10 +22,18 @@ class Blend(Junction):
     Args:
         children: the nodes to mix.
         weights: one per child; see `blend.exact_weight`.
+        length: end here, if the children last that long.
         limit: longest period.
     """
 
-    def __init__(self, children: Sequence[Node], weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> None:
+    def __init__(
+        self,
+        children: Sequence[Node],
+        weights: Sequence[Any],
+        *,
+        length: int | None = None,
+        limit: int = PERIOD_LIMIT,
+    ) -> None:
         super().__init__(children)
         if len(children) != len(weights):
             raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-weight")
@@ -37,6 +45,13 @@ class Blend(Junction):
             if length is not None and self.schedule.counts[i]
         ]
         self.length = min(*ends, LONGEST) if ends else None
+        if length is not None and not 1 <= length <= (self.length or LONGEST):
+            raise ConfigError(
+                f"the blend cannot have {length:,} samples: a source of it ends after {self.length or LONGEST:,}",
+                kind="too-long",
+                fix="Ask for fewer samples, or let its sources repeat more often.",
+            )
+        self.length = length or self.length
         # An endless child is one epoch that outlasts all.
         self._lengths = np.array([LONGEST if length is None else length for length in lengths], np.int64)
         self._endless = all(length is None for length in lengths)

@@ -53,10 +53,12 @@ class Repeat(Wrapper):
         return stream % self.length, stream // self.length
 
     def describe(self) -> str:
-        cap = f", at most {self.max_repeats} times in all" if self.max_repeats else ""
+        return self.identity() + (f", at most {self.max_repeats} times in all" if self.max_repeats else "")
+
+    def identity(self) -> str:
         if self.times is not None:
-            return f"{self.times} epoch{'s' if self.times > 1 else ''}{cap}"
-        return (f"first {self.length:,}" if self.length else "repeated") + cap
+            return f"{self.times} epoch{'s' if self.times > 1 else ''}"
+        return f"first {self.length:,}" if self.length else "repeated"
 
 
 def too_long(total: int) -> ConfigError:

@@ -14,6 +14,9 @@ from feedmill.errors import ConfigError
 from feedmill.planning.nodes.base import Epochs, IntArray, Node, Wrapper, split
 from feedmill.planning.permutation import Keys, branch, permute, unpermute
 
+DEFAULT_BLOCK = 256
+DEFAULT_WINDOW = 16
+
 Permutation = Callable[[IntArray, int, Keys], IntArray]
 
 
@@ -44,6 +47,9 @@ class Shuffle(Wrapper):
     def describe(self) -> str:
         return "shuffle global"
 
+    def identity(self) -> str:
+        return f"{self.describe()} key {self.key:016x}"
+
 
 class BlockShuffle(Shuffle):
     """A shuffle that keeps reads together.
@@ -59,7 +65,7 @@ class BlockShuffle(Shuffle):
         window: blocks per window.
     """
 
-    def __init__(self, child: Node, key: int, block: int = 256, window: int = 16) -> None:
+    def __init__(self, child: Node, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> None:
         super().__init__(child, key)
         if block < 1 or window < 1:
             raise ConfigError(
@@ -122,3 +128,18 @@ class BlockShuffle(Shuffle):
 
     def describe(self) -> str:
         return f"shuffle block {self.block} x {self.window}"
+
+
+def shuffled(child: Node, kind: str, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> Node:
+    """The child in the order that a recipe's word asks for: ``none``, ``global`` or ``block``.
+
+    Raises:
+        ConfigError: another word.
+    """
+    if kind == "none":
+        return child
+    if kind == "global":
+        return Shuffle(child, key)
+    if kind == "block":
+        return BlockShuffle(child, key, block, window)
+    raise ConfigError(f"there is no shuffle {kind!r}", kind="bad-shuffle", fix="Use 'none', 'global' or 'block'.")
