@@ -19,44 +19,107 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "CaptioningSample": "samples.types",
+    "CheckReport": "indexing.check",
     "ConfigError": "errors",
     "DataError": "errors",
     "Dataset": "formats.base",
+    "Decoder": "samples.decode",
     "FeedmillError": "errors",
+    "ImageClassificationSample": "samples.types",
+    "ImageSample": "samples.types",
+    "InterleavedSample": "samples.types",
     "Loader": "loading.loader",
     "MissingExtra": "errors",
+    "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
+    "OCRSample": "samples.types",
+    "Plan": "planning.plan",
+    "PrepareReport": "indexing.prepare",
+    "Recipe": "planning.recipe",
+    "RepairReport": "indexing.repair",
     "Sample": "formats.base",
+    "SimilarityInterleavedSample": "samples.types",
     "Source": "formats.base",
     "StorageError": "errors",
+    "Store": "storage.base",
+    "TextSample": "samples.types",
     "TrustError": "errors",
+    "TypedSample": "samples.types",
+    "VQAOCRSample": "samples.types",
+    "VQASample": "samples.types",
+    "VidQASample": "samples.types",
+    "check": "indexing.check",
+    "open": "samples.open",
+    "open_store": "storage",
+    "prepare": "indexing.prepare",
+    "repair": "indexing.repair",
 }
 
 if TYPE_CHECKING:
-    from feedmill.errors import (
-        ConfigError,
-        DataError,
-        FeedmillError,
-        MissingExtra,
-        NotFound,
-        StorageError,
-        TrustError,
-    )
+    from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.formats.base import Dataset, Sample, Source
+    from feedmill.indexing.check import CheckReport, check
+    from feedmill.indexing.prepare import PrepareReport, prepare
+    from feedmill.indexing.repair import RepairReport, repair
     from feedmill.loading.loader import Loader
+    from feedmill.planning.plan import Plan
+    from feedmill.planning.recipe import Recipe
+    from feedmill.samples.decode import Decoder
+    from feedmill.samples.open import open
+    from feedmill.samples.types import (
+        CaptioningSample,
+        ImageClassificationSample,
+        ImageSample,
+        InterleavedSample,
+        MultiChoiceVQASample,
+        OCRSample,
+        SimilarityInterleavedSample,
+        TextSample,
+        TypedSample,
+        VidQASample,
+        VQAOCRSample,
+        VQASample,
+    )
+    from feedmill.storage import open_store
+    from feedmill.storage.base import Store
 
 __all__ = [
+    "CaptioningSample",
+    "CheckReport",
     "ConfigError",
     "DataError",
     "Dataset",
+    "Decoder",
     "FeedmillError",
+    "ImageClassificationSample",
+    "ImageSample",
+    "InterleavedSample",
     "Loader",
     "MissingExtra",
+    "MultiChoiceVQASample",
     "NotFound",
+    "OCRSample",
+    "Plan",
+    "PrepareReport",
+    "Recipe",
+    "RepairReport",
     "Sample",
+    "SimilarityInterleavedSample",
     "Source",
     "StorageError",
+    "Store",
+    "TextSample",
     "TrustError",
+    "TypedSample",
+    "VQAOCRSample",
+    "VQASample",
+    "VidQASample",
+    "check",
+    "open",
+    "open_store",
+    "prepare",
+    "repair",
 ]
 
 

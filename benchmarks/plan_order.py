@@ -1,0 +1,67 @@
+"""What an order costs: microseconds per position of a plan over 4 sources with 10^9 samples together.
+
+PYTHONPATH=src python benchmarks/plan_order.py
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import numpy as np
+
+from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Node, Repeat, Shuffle
+from feedmill.planning.permutation import derive, permute, unpermute
+
+SIZES = (400_000_000, 300_000_000, 200_000_000, 100_000_000)
+WEIGHTS = (0.5, 0.25, 0.15, 0.1)
+MANY = 65_536
+
+
+def build(shuffle: str) -> Node:
+    """Four sources, each shuffled and repeated, in one blend."""
+    streams = []
+    for number, size in enumerate(SIZES):
+        key = derive(7, "shuffle", f"source {number}")
+        leaf = Leaf(number, size)
+        streams.append(Repeat(BlockShuffle(leaf, key) if shuffle == "block" else Shuffle(leaf, key)))
+    return Blend(streams, WEIGHTS)
+
+
+def microseconds(function, *arguments, repeats: int = 30) -> float:
+    """Microseconds per position: the best of `repeats` calls on `MANY` positions."""
+    function(*arguments)
+    best = float("inf")
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        function(*arguments)
+        best = min(best, time.perf_counter() - begin)
+    return best / MANY * 1e6
+
+
+def main() -> None:
+    """Print the table."""
+    rng = np.random.default_rng(0)
+    scattered = rng.integers(0, 10**9, MANY)
+    print(f"permute    10^9, one key      {microseconds(permute, scattered, 10**9, 5):.4f} us/position")
+    print(f"unpermute  10^9, one key      {microseconds(unpermute, scattered, 10**9, 5):.4f} us/position")
+    for shuffle in ("block", "global"):
+        tracemalloc.start()
+        begin = time.perf_counter()
+        node = build(shuffle)
+        built = (time.perf_counter() - begin) * 1e3
+        memory = tracemalloc.get_traced_memory()[1] / 1e6
+        tracemalloc.stop()
+        print(f"build      {shuffle:6}              {built:.2f} ms, {memory:.2f} MB at most")
+        for name, positions in (
+            ("in order", np.arange(10**8, 10**8 + MANY)),
+            ("scattered", scattered),
+            ("epochs", rng.integers(0, 10**11, MANY)),
+        ):
+            located = node.locate(positions)
+            forward, back = microseconds(node.locate, positions), microseconds(node.positions, located)
+            print(f"locate     {shuffle:6} {name:9}    {forward:.4f} us/position;  positions {back:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Exact blends: from weights to a periodic schedule in which no source is ever a whole sample away from its share.
+
+Weights become fractions through their decimal text (0.7 is 7/10, not 0.6999...), are normalised, and are written with
+a common denominator D. The schedule repeats every D samples and gives source i exactly ``counts[i] = weight_i * D`` of
+them, so nothing drifts however long the run is.
+
+Inside the period, draw j of source i may take any slot of its window ``[floor(j / w_i), ceil((j + 1) / w_i))``: exactly
+the slots where the source's count stays strictly within one of its share. Earliest deadline first finds such a slot
+for every draw, for any number of sources; choosing the source that is furthest behind does not.
+
+Sources: Tijdeman 1980, "The chairman assignment problem"; Baruah, Cohen, Plaxton and Varvel 1996, "Proportionate
+progress" (the windows); Liu and Layland 1973 (earliest deadline first is optimal on one processor).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from heapq import heappop, heappush
+from math import lcm
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+
+PERIOD_LIMIT = 2**20
+"""Longest period; weights that would need a longer one are rounded to counts in this many samples."""
+
+IntArray = npt.NDArray[np.int64]
+
+_RATIO = re.compile(r"\s*(\d{1,40})\s*/\s*(\d{1,40})\s*")
+
+
+def exact_weight(value: Any) -> Fraction:
+    """A weight as the fraction that its decimal text means.
+
+    >>> exact_weight(0.7), exact_weight("30%"), exact_weight("1/3")
+    (Fraction(7, 10), Fraction(3, 10), Fraction(1, 3))
+
+    Raises:
+        ConfigError: not a number, not finite, or negative.
+    """
+    if isinstance(value, Fraction):
+        weight = value
+    else:
+        weight = _from_text(value)
+    if weight < 0:
+        raise _bad_weight(value, "is negative")
+    return weight
+
+
+def _from_text(value: Any) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | np.integer | np.floating):
+        raise _bad_weight(value, "is not a number")
+    text = str(value).strip()
+    ratio = _RATIO.fullmatch(text)
+    if ratio and int(ratio[2]):
+        return Fraction(int(ratio[1]), int(ratio[2]))
+    percent = text.endswith("%")
+    try:
+        number = Decimal(text.removesuffix("%"))
+    except InvalidOperation:
+        raise _bad_weight(value, "is not a number") from None
+    if not number.is_finite():
+        raise _bad_weight(value, "is not a finite number")
+    if number and not -30 <= number.adjusted() <= 30:
+        raise _bad_weight(value, "is too large or too small to be meant")
+    return Fraction(number) / (100 if percent else 1)
+
+
+def _bad_weight(value: Any, why: str) -> ConfigError:
+    return ConfigError(
+        f"the weight {str(value)[:60]!r} {why}",
+        kind="bad-weight",
+        fix="Give a number such as 0.7, 30% or 1/3; weights are relative to their sum.",
+    )
+
+
+def normalise(weights: Sequence[Any]) -> tuple[Fraction, ...]:
+    """Weights as exact shares of 1.
+
+    Raises:
+        ConfigError: a weight is bad, or all are zero.
+    """
+    exact = [exact_weight(weight) for weight in weights]
+    total = sum(exact, Fraction(0))
+    if not total:
+        raise ConfigError(
+            "the weights of the blend add up to zero",
+            kind="bad-weight",
+            fix="Give at least one source a weight above 0.",
+        )
+    return tuple(weight / total for weight in exact)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Schedule:
+    """A periodic order of sources: source and ordinal of any position, and back, in constant time.
+
+    Attributes:
+        asked: the normalised weights that were asked for.
+        counts: draws per source and period, int64[sources].
+        source: source of each slot of the period, unsigned[D].
+        ordinal: which of its source's draws a slot is, int32[D].
+        slots: the slots of source 0 in order, then of source 1, ..., int32[D].
+        starts: where each source's part of `slots` begins, int64[sources + 1].
+    """
+
+    asked: tuple[Fraction, ...]
+    counts: IntArray
+    source: npt.NDArray[Any]
+    ordinal: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
+    starts: IntArray
+
+    @property
+    def period(self) -> int:
+        """Samples after which the schedule repeats."""
+        return len(self.source)
+
+    @property
+    def realised(self) -> tuple[Fraction, ...]:
+        """The weights that the counts give; `asked` unless the period would have been longer than the limit."""
+        return tuple(Fraction(int(count), self.period) for count in self.counts)
+
+    def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
+        """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
+        unsigned = positions.view(np.uint64)
+        rounds = unsigned // np.uint64(self.period)
+        slots = (unsigned - rounds * np.uint64(self.period)).view(np.int64)
+        source = self.source.take(slots)
+        ordinal = rounds.view(np.int64)
+        ordinal *= self.counts.take(source)
+        ordinal += self.ordinal.take(slots)
+        return source, ordinal
+
+    def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
+        """Positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
+        rounds, rest = np.divmod(ordinal, self.counts[source])
+        positions: IntArray = rounds * self.period + self.slots[self.starts[source] + rest]
+        return positions
+
+    def position(self, source: int, ordinal: int) -> int:
+        """The position of one draw, as an integer of any size."""
+        rounds, rest = divmod(ordinal, int(self.counts[source]))
+        return rounds * self.period + int(self.slots[self.starts[source] + rest])
+
+    def drawn(self, total: int) -> list[int]:
+        """How often each source is drawn by the first `total` positions."""
+        rounds, rest = divmod(total, self.period)
+        return [
+            rounds * int(count) + int(np.searchsorted(self.slots[self.starts[i] : self.starts[i + 1]], rest))
+            for i, count in enumerate(self.counts)
+        ]
+
+
+def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> Schedule:
+    """The schedule for these weights; the period is their common denominator, or `limit` where that is longer.
+
+    Takes about 0.6 us per slot: well under 1 ms for a period of 1,000, half a second for the longest.
+
+    Raises:
+        ConfigError: a weight is bad, all are zero, or there are more sources than slots.
+    """
+    asked = normalise(weights)
+    period = lcm(*(share.denominator for share in asked))
+    if period <= limit:
+        counts = [int(share * period) for share in asked]
+    else:
+        counts = _apportion(asked, limit)
+    source = _earliest_deadline_first(counts)
+    # A stable sort by source leaves each source's slots in order; it is the inverse table already.
+    slots = np.argsort(source, kind="stable")
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    ordinal = np.empty(len(source), np.int32)
+    ordinal[slots] = np.arange(len(source)) - np.repeat(starts[:-1], counts)
+    return Schedule(asked, np.array(counts, np.int64), source, ordinal, slots.astype(np.int32), starts)
+
+
+def _apportion(shares: Sequence[Fraction], period: int) -> list[int]:
+    """Counts that add up to `period`, by largest remainder; every source with a weight gets at least one."""
+    wanted = sum(1 for share in shares if share)
+    if wanted > period:
+        raise ConfigError(
+            f"the blend has {wanted} sources, at most {period} are possible",
+            kind="too-many-sources",
+            fix="Blend them in groups: a blend can be a source of another.",
+        )
+    counts = [max(1, int(share * period)) if share else 0 for share in shares]
+    error = [share * period - count for share, count in zip(shares, counts, strict=True)]
+    for _ in range(period - sum(counts)):
+        i = max(range(len(counts)), key=error.__getitem__)
+        counts[i] += 1
+        error[i] -= 1
+    for _ in range(sum(counts) - period):  # the guaranteed single draws were more than the remainders
+        i = min((i for i in range(len(counts)) if counts[i] > 1), key=error.__getitem__)
+        counts[i] -= 1
+        error[i] += 1
+    return counts
+
+
+def _earliest_deadline_first(counts: Sequence[int]) -> npt.NDArray[Any]:
+    """The source of each slot of the period, in the smallest unsigned type that holds the numbers."""
+    period, sources = sum(counts), len(counts)
+    releases, jobs = [], []
+    for i, count in enumerate(counts):
+        if count:
+            draw = np.arange(count, dtype=np.int64)
+            releases.append(draw * period // count)
+            deadline = -(-(draw + 1) * period // count)
+            jobs.append(deadline * sources + i)  # one integer that sorts by deadline, then by source
+    release = np.concatenate(releases)
+    order = np.argsort(release, kind="stable")
+    waiting = np.concatenate(jobs)[order].tolist()
+    ends = np.searchsorted(release[order], np.arange(period), side="right").tolist()
+    heap: list[int] = []
+    chosen = []
+    begin = 0
+    for end in ends:
+        for job in waiting[begin:end]:
+            heappush(heap, job)
+        begin = end
+        chosen.append(heappop(heap))
+    source = np.array(chosen, np.int64) % sources
+    return source.astype(np.min_scalar_type(sources - 1))

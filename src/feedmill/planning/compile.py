@@ -1,0 +1,199 @@
+"""From a recipe to a plan: open every data set, and build the tree of nodes over them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Subset, shuffled
+from feedmill.planning.permutation import derive
+from feedmill.planning.plan import Plan, unique_names
+from feedmill.storage import join_url
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
+    from feedmill.planning.recipe import Open, Recipe
+    from feedmill.planning.schema import Member, ShuffleModel
+
+_Place = tuple[int | str, ...]
+
+_SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
+
+
+def compile_recipe(recipe: Recipe, open: Open) -> Plan:
+    """The plan of a recipe; `open` is called once for each different data set."""
+    compiler = _Compiler(open)
+    seed = recipe.model.seed or 0
+    root = compiler.recipe(recipe, seed, "")
+    try:
+        return Plan(root, compiler.sources, compiler.names, seed)
+    except ConfigError as error:
+        error.file = error.file or compiler.places.get(error.record or "", recipe.file)
+        raise
+
+
+class _Compiler:
+    """What was opened so far, while walking a recipe and those nested in it."""
+
+    def __init__(self, open: Open) -> None:
+        self.open = open
+        self.opened: dict[tuple[Any, ...], Dataset] = {}
+        self.sources: list[Dataset] = []
+        self.names: list[str] = []
+        self.places: dict[str, str] = {}
+
+    def recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
+        """A whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
+        model = recipe.model
+        walk = _Walk(self, recipe, seed)
+        if model.blend is not None:
+            return walk.blend(model.blend, ("blend",), prefix, model.shuffle, model.samples)
+        cap = None
+        if model.concat is not None:
+            node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix)
+            name = prefix.rstrip("/")
+        else:
+            assert model.source is not None  # the schema has made sure of one of the three
+            name = prefix + _names([model.source])[0]
+            node = walk.member(model.source, ("source",), name, model.source.shuffle or model.shuffle)
+            cap = model.source.max_repeats
+        if node.length is None and model.samples is None and model.epochs is None and cap is None:
+            return node
+        with recipe_line(recipe, ("source",)):
+            return Repeat(node, model.epochs, length=model.samples, max_repeats=cap, name=name)
+
+
+class _Walk:
+    """One recipe on its way into the tree."""
+
+    def __init__(self, compiler: _Compiler, recipe: Recipe, seed: int) -> None:
+        self.compiler, self.file, self.seed = compiler, recipe, seed
+
+    def blend(
+        self,
+        members: Sequence[Member],
+        place: _Place,
+        prefix: str,
+        shuffle: ShuffleModel,
+        samples: int | None = None,
+    ) -> Node:
+        """Members by weight, each a stream of its own."""
+        streams = []
+        for number, (member, name) in enumerate(zip(members, _names(members), strict=True)):
+            here = (*place, number)
+            node = self.member(member, here, prefix + name, member.shuffle or shuffle)
+            if node.length is not None or member.epochs or member.max_repeats:
+                node = self.repeat(node, member, here, prefix + name, member.epochs)
+            streams.append(node)
+        with recipe_line(self.file, place if samples is None else ("samples",)):
+            weights = [1 if member.weight is None else member.weight for member in members]
+            return Blend(streams, weights, length=samples)
+
+    def concat(self, members: Sequence[Member], place: _Place, prefix: str) -> Node:
+        """Members one after another, each in stored order unless it says otherwise itself."""
+        parts = []
+        for number, (member, name) in enumerate(zip(members, _names(members), strict=True)):
+            here = (*place, number)
+            node = self.member(member, here, prefix + name, member.shuffle)
+            if member.epochs or member.max_repeats:
+                node = self.repeat(node, member, here, prefix + name, member.epochs or 1)
+            with recipe_line(self.file, here):
+                node.finite("a concatenation")
+            parts.append(node)
+        with recipe_line(self.file, place):
+            return Concat(parts)
+
+    def repeat(self, node: Node, member: Member, place: _Place, name: str, times: int | None) -> Node:
+        """A member again and again, or as often as it says."""
+        self.compiler.places[name] = self.file.where((*place, "max_repeats"))
+        with recipe_line(self.file, place):
+            return Repeat(node, times, max_repeats=member.max_repeats, name=name)
+
+    def member(self, member: Member, place: _Place, name: str, shuffle: ShuffleModel | None) -> Node:
+        """One epoch of a member in its order, or an endless one."""
+        if member.blend is not None:
+            return self.blend(member.blend, (*place, "blend"), f"{name}/", shuffle or self.file.model.shuffle)
+        if member.concat is not None:
+            node = self.concat(member.concat, (*place, "concat"), f"{name}/")
+        elif member.recipe is not None:
+            nested = self.file.nested[place]
+            # A recipe has its own order inside; only the member itself may ask to shuffle what it gives.
+            shuffle = member.shuffle
+            own = nested.model.seed
+            seed = self.seed if own is None else derive(self.seed, "recipe", name, own)
+            node = self.compiler.recipe(nested, seed, f"{name}/")
+        else:
+            node = self.dataset(member, place, name)
+        with recipe_line(self.file, (*place, "shuffle")):
+            return shuffle_as(node, shuffle, self.seed, name)
+
+    def dataset(self, member: Member, place: _Place, name: str) -> Node:
+        """A leaf for an opened data set, cut to its subset."""
+        compiler = self.compiler
+        assert member.path is not None
+        given = {"split": member.split, "dataset_config": member.dataset_config, "split_config": member.split_config}
+        options = {key: value for key, value in given.items() if value is not None}
+        path = join_url(self.file.base, member.path)
+        known = (path, *options.items())
+        if known not in compiler.opened:
+            compiler.opened[known] = compiler.open(path, **options)
+        dataset = compiler.opened[known]
+        with recipe_line(self.file, (*place, "path")):
+            if not len(dataset):
+                raise ConfigError(
+                    f"the data set {member.path} has no samples",
+                    kind="empty-source",
+                    fix="Leave it out, choose another split, or prepare it again.",
+                )
+            leaf = Leaf(len(compiler.sources), len(dataset))
+        compiler.sources.append(dataset)
+        compiler.names.append(name)
+        if member.subset is None:
+            return leaf
+        start, stop = (_bound(bound, leaf.length) for bound in member.subset)
+        with recipe_line(self.file, (*place, "subset")):
+            return Subset(leaf, start, stop)
+
+
+@contextmanager
+def recipe_line(recipe: Recipe, place: _Place) -> Iterator[None]:
+    """Errors that know no file yet are about this place of the recipe."""
+    try:
+        yield
+    except ConfigError as error:
+        error.file = error.file or recipe.where(place)
+        raise
+
+
+def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str) -> Node:
+    """The node shuffled as a recipe says, with a key of its own for each name."""
+    if shuffle is None:
+        return node
+    return shuffled(node, shuffle.kind, derive(seed, "shuffle", name), shuffle.block, shuffle.window)
+
+
+def _bound(bound: int | str, size: int) -> int:
+    """A bound of a subset as a sample number; percentages are rounded down."""
+    if isinstance(bound, int):
+        return bound
+    return size if bound == "end" else int(Fraction(bound.removesuffix("%")) * size / 100)
+
+
+def _names(members: Sequence[Member]) -> list[str]:
+    """A name for each member: its own, or one made from its path that nobody else has."""
+    given = [member.name for member in members if member.name]
+    made = [_SUFFIX.sub("", _title(member)) for member in members if not member.name]
+    names = unique_names([*given, *made])
+    own, free = iter(names[: len(given)]), iter(names[len(given) :])
+    return [next(own) if member.name else next(free) for member in members]
+
+
+def _title(member: Member) -> str:
+    path = member.path or member.recipe
+    if path:
+        return path.rstrip("/").rpartition("/")[2]
+    return "blend" if member.blend is not None else "concat"

@@ -1,0 +1,46 @@
+"""One child after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Junction, Node
+from feedmill.planning.nodes.repeat import too_long
+
+
+class Concat(Junction):
+    """All positions of the first child, then all of the second, ..., in each epoch."""
+
+    length: int
+
+    def __init__(self, children: Sequence[Node]) -> None:
+        super().__init__(children)
+        if not children:
+            raise ConfigError("there is nothing to concatenate", kind="empty-source")
+        self._sizes = [child.finite("a concatenation") for child in children]
+        self.length = sum(self._sizes)
+        if self.length > LONGEST:
+            raise too_long(self.length)
+        self._starts = np.concatenate(([0], np.cumsum(self._sizes[:-1], dtype=np.int64))).astype(np.int64)
+        self._ends = self._starts + np.array(self._sizes, np.int64)
+
+    def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[np.int64], IntArray, Epochs]:
+        child = np.searchsorted(self._ends, positions, side="right")
+        return child, positions - self._starts[child], epochs
+
+    def outward(self, child: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        return positions + self._starts[child], epochs
+
+    def draws(self, total: int) -> Sequence[int]:
+        epochs, rest = divmod(total, self.length)
+        return [
+            epochs * size + min(max(rest - int(start), 0), size)
+            for size, start in zip(self._sizes, self._starts, strict=True)
+        ]
+
+    def describe(self) -> str:
+        return "concat"

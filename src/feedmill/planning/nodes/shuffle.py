@@ -1,0 +1,145 @@
+"""Shuffles: a new keyed permutation of the child's positions in every epoch, without memory.
+
+`Shuffle` permutes all positions. `BlockShuffle` permutes blocks of neighbouring samples, and then samples inside
+windows of several blocks, so that what is read at about the same time lies in a few contiguous places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes.base import Epochs, IntArray, Node, Wrapper, split
+from feedmill.planning.permutation import Keys, branch, permute, unpermute
+
+DEFAULT_BLOCK = 256
+DEFAULT_WINDOW = 16
+
+Permutation = Callable[[IntArray, int, Keys], IntArray]
+
+
+class Shuffle(Wrapper):
+    """A global shuffle.
+
+    Args:
+        child: a node that ends.
+        key: 64 bits from `permutation.derive`; epoch ``e`` uses the key's child key ``e``.
+    """
+
+    length: int
+
+    def __init__(self, child: Node, key: int) -> None:
+        super().__init__(child)
+        self.length = child.finite("a shuffle")
+        self.key = key
+
+    def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
+        return permute(positions, self.length, branch(self.key, epochs)), epochs
+
+    def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        return unpermute(positions, self.length, branch(self.key, epochs)), epochs
+
+    def reach(self, total: int) -> Sequence[int]:
+        return (-(-total // self.length) * self.length,)
+
+    def describe(self) -> str:
+        return "shuffle global"
+
+    def identity(self) -> str:
+        return f"{self.describe()} key {self.key:016x}"
+
+
+class BlockShuffle(Shuffle):
+    """A shuffle that keeps reads together.
+
+    The child's positions are cut into blocks of `block`; the last may be shorter. Each epoch permutes the blocks, the
+    short one among them, lays them end to end, cuts that row into windows of `block` x `window` positions, the last
+    again shorter, and permutes inside each window. Both steps are bijections of ``[0, length)``.
+
+    Args:
+        child: a node that ends.
+        key: 64 bits from `permutation.derive`.
+        block: neighbouring positions that stay together.
+        window: blocks per window.
+    """
+
+    def __init__(self, child: Node, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> None:
+        super().__init__(child, key)
+        if block < 1 or window < 1:
+            raise ConfigError(
+                f"a block shuffle of block {block} and window {window} makes no sense",
+                kind="bad-shuffle",
+                fix="Give both as 1 or more.",
+            )
+        self.block, self.window = block, window
+        # A window longer than the row is the row; keeping it small keeps the arithmetic within 64 bits.
+        self._span = min(block * window, self.length)
+        self._block = min(block, self.length)
+        self._blocks = -(-self.length // self._block)
+        self._tail = self.length - (self._blocks - 1) * self._block
+        self._block_key, self._window_key = branch(key, 0), branch(key, 1)
+
+    def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
+        row = self._in_windows(positions, epochs, permute)
+        keys = branch(self._block_key, epochs)
+        gap = self._block - self._tail
+        if gap:
+            # The row with the short block filled up to full size: what follows it moves up by the gap.
+            behind = row >= self._short_slot(keys) * self._block + self._tail
+            row = row + np.where(behind, gap, 0)
+        slot, offset = split(row, self._block)
+        if isinstance(slot, int):
+            slot = np.full(len(row), slot, np.int64)
+        return permute(slot, self._blocks, keys) * self._block + offset, epochs
+
+    def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        keys = branch(self._block_key, epochs)
+        block, offset = np.divmod(positions, self._block)
+        slot = unpermute(block, self._blocks, keys)
+        row = slot * self._block + offset
+        gap = self._block - self._tail
+        if gap:
+            row = row - np.where(slot > self._short_slot(keys), gap, 0)
+        return self._in_windows(row, epochs, unpermute), epochs
+
+    def _short_slot(self, keys: Keys) -> IntArray:
+        """Where the permutation puts the last, shorter block, int64[1] or one per key."""
+        count = 1 if isinstance(keys, int) else len(keys)
+        return unpermute(np.full(count, self._blocks - 1, np.int64), self._blocks, keys)
+
+    def _in_windows(self, row: IntArray, epochs: Epochs, apply: Permutation) -> IntArray:
+        """Apply a permutation, or its inverse, inside each window of the row."""
+        window, offset = split(row, self._span)
+        full, rest = divmod(self.length, self._span)
+        epoch_key = branch(self._window_key, epochs)
+        if isinstance(window, int):
+            size = self._span if window < full else rest
+            return apply(offset, size, branch(epoch_key, window)) + window * self._span
+        keys = branch(epoch_key, window)
+        last = np.flatnonzero(window == full)
+        if not len(last):
+            return apply(offset, self._span, keys) + window * self._span
+        moved = np.empty_like(offset)
+        for rows, size in ((np.flatnonzero(window < full), self._span), (last, rest)):
+            moved[rows] = apply(offset[rows], size, keys[rows])
+        return moved + window * self._span
+
+    def describe(self) -> str:
+        return f"shuffle block {self.block} x {self.window}"
+
+
+def shuffled(child: Node, kind: str, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> Node:
+    """The child in the order that a recipe's word asks for: ``none``, ``global`` or ``block``.
+
+    Raises:
+        ConfigError: another word.
+    """
+    if kind == "none":
+        return child
+    if kind == "global":
+        return Shuffle(child, key)
+    if kind == "block":
+        return BlockShuffle(child, key, block, window)
+    raise ConfigError(f"there is no shuffle {kind!r}", kind="bad-shuffle", fix="Use 'none', 'global' or 'block'.")

@@ -1,0 +1,50 @@
+"""A range of one source's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Node, Wrapper
+
+
+class Subset(Wrapper):
+    """Positions ``[start, stop)`` of each epoch of its child.
+
+    Raises:
+        ConfigError: the range is empty or outside the child, or several sources are below: which of their samples
+            the range would keep depends on how they are mixed.
+    """
+
+    length: int
+
+    def __init__(self, child: Node, start: int, stop: int) -> None:
+        super().__init__(child)
+        size = child.finite("a subset")
+        if len(child.leaves) != 1:
+            raise ConfigError(
+                "a subset can be taken of one source only", kind="bad-subset", fix="Take it of each source by itself."
+            )
+        if not 0 <= start < stop <= size:
+            reason = "is empty" if start == stop else f"does not lie in its {size:,} samples"
+            raise ConfigError(
+                f"the subset [{start:,}, {stop:,}) {reason}",
+                kind="bad-subset",
+                fix=f"Give a first number and an end with 0 <= first < end <= {size}.",
+            )
+        self.start, self.length, self._size = start, stop - start, size
+
+    def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
+        return positions + self.start, epochs
+
+    def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        own = positions - self.start
+        return np.where((own >= 0) & (own < self.length), own, NOWHERE), epochs
+
+    def reach(self, total: int) -> Sequence[int]:
+        return (-(-total // self.length) * self._size,)
+
+    def describe(self) -> str:
+        return f"subset [{self.start:,}, {self.start + self.length:,})"

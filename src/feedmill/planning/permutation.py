@@ -1,0 +1,203 @@
+"""A keyed bijection on ``[0, n)``: the shuffle that needs no memory and can be asked at any place, in both directions.
+
+The number is split into two digits ``(left, right)`` of the mixed radix ``a x b >= n``, with ``a = ceil(sqrt n)`` made
+even and ``b = ceil(n / a)``. An alternating Feistel network adds a keyed hash of one digit to the other, modulo that
+digit's radix. The result is a bijection on ``[0, a*b)``; the fewer than ``a`` numbers that land in ``[n, a*b)`` are
+sent through again until they fall inside ("cycle walking"), which makes it a bijection on ``[0, n)``. Every step can
+be undone, so the inverse costs the same.
+
+Sources: Luby and Rackoff 1988 and Patarin 2010 (rounds), Black and Rogaway 2002 (unbalanced digits, cycle walking),
+Lemire 2019 (range reduction by multiply and shift), Steele, Lea and Flood 2014 (splitmix64). This is a shuffle for
+statistics, not a cipher: it hides nothing.
+
+Any change to what these functions return changes every order that was ever planned: raise `ORDER_VERSION` with it,
+which is part of every plan's fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from math import isqrt
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+ORDER_VERSION = 1
+
+_ROUNDS = 8
+_ROUNDS_SMALL = 24  # a small range has few numbers to hash: 8 rounds would visibly prefer some permutations
+_SMALL = 1024
+_CHUNK = 16_384  # 128 KiB per buffer: the four of them stay in the second-level cache
+_U64 = np.uint64
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_HALF = _U64(32)
+
+Keys = int | npt.NDArray[np.uint64]
+"""One key for all elements, or one per element: uint64."""
+
+
+def derive(seed: int, *words: int | str) -> int:
+    """A 64-bit key from a seed and words; the same on every platform and Python version.
+
+    BLAKE2b with an 8-byte digest, read as a little-endian number, of the seed and the words one after the other: an
+    integer as ``i<decimal>;``, a string as ``s<length in bytes>:<UTF-8>;``.
+
+    >>> derive(7, "shuffle", "docs") == derive(7, "shuffle", "docs") != derive(8, "shuffle", "docs")
+    True
+    """
+    parts = []
+    for word in (seed, *words):
+        if isinstance(word, str):
+            text = word.encode("utf-8", "surrogatepass")
+            parts.append(b"s%d:%s;" % (len(text), text))
+        else:
+            parts.append(b"i%d;" % word)
+    return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "little")
+
+
+@overload
+def branch(key: int, number: int) -> int: ...
+
+
+@overload
+def branch(key: Keys, number: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]: ...
+
+
+@overload
+def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys: ...
+
+
+def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys:
+    """The key's `number`-th child key, e.g. one per epoch or window; an array of either gives uint64[n].
+
+    Output `number` of the splitmix64 generator that starts at `key`.
+    """
+    if isinstance(key, int) and isinstance(number, int):
+        z = (key + (number + 1) * _GOLDEN) & _MASK
+        z = ((z ^ (z >> 30)) * _MIX_1) & _MASK
+        z = ((z ^ (z >> 27)) * _MIX_2) & _MASK
+        return z ^ (z >> 31)
+    keys: npt.NDArray[np.uint64]
+    if isinstance(number, int):
+        keys = np.add(key, _U64((number + 1) * _GOLDEN & _MASK))
+    else:
+        keys = (number.view(_U64) + _U64(1)) * _U64(_GOLDEN) + (_U64(key) if isinstance(key, int) else key)
+    keys = (keys ^ (keys >> _U64(30))) * _U64(_MIX_1)
+    keys = (keys ^ (keys >> _U64(27))) * _U64(_MIX_2)
+    keys ^= keys >> _U64(31)
+    return keys
+
+
+def permute(positions: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[np.int64]:
+    """Where the permutation of ``[0, n)`` sends each position.
+
+    Args:
+        positions: int64[m], each in ``[0, n)``.
+        n: size of the range, at most 2^63.
+        key: one key, or uint64[m].
+
+    Returns:
+        int64[m], each in ``[0, n)``.
+
+    Raises:
+        ValueError: a position is outside the range.
+    """
+    return _walk(positions, n, key, _forward)
+
+
+def unpermute(images: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[np.int64]:
+    """The positions that `permute` sends to `images`; same shapes."""
+    return _walk(images, n, key, _backward)
+
+
+_Network = Callable[[npt.NDArray[np.uint64], int, int, Keys, range], npt.NDArray[np.uint64]]
+
+
+def _walk(values: npt.NDArray[np.int64], n: int, key: Keys, network: _Network) -> npt.NDArray[np.int64]:
+    """Apply the network chunk by chunk, and again to whatever lands outside ``[0, n)``."""
+    source = np.ascontiguousarray(values).view(_U64)
+    # Seen as unsigned, a negative number is beyond every range; inside the network it would walk for ever.
+    if len(source) and int(source.max()) >= n:
+        raise ValueError(f"positions reach outside [0, {n})")
+    if n <= 1:
+        return values.copy()
+    a = isqrt(n - 1) + 1
+    a += a % 2  # with two odd digits every round is an even permutation, and half of all orders would never occur
+    b = -(-n // a)
+    rounds = range(_ROUNDS_SMALL if n < _SMALL else _ROUNDS)
+    limit = _U64(n)
+    out = np.empty(len(values), _U64)
+    for start in range(0, len(values), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        keys = key if isinstance(key, int) else key[part]
+        result = network(source[part], a, b, keys, rounds)
+        if a * b > n:
+            outside = np.flatnonzero(result >= limit)
+            while len(outside):
+                again = keys if isinstance(keys, int) else keys[outside]
+                moved = network(result[outside], a, b, again, rounds)
+                result[outside] = moved
+                outside = outside[moved >= limit]
+        out[part] = result
+    return out.view(np.int64)
+
+
+def _forward(x: npt.NDArray[np.uint64], a: int, b: int, key: Keys, rounds: range) -> npt.NDArray[np.uint64]:
+    radix_a, radix_b = _U64(a), _U64(b)
+    left = x // radix_b
+    right = x - left * radix_b
+    noise, spare = np.empty_like(left), np.empty_like(left)
+    for number in rounds:
+        digit, other, radix = (left, right, radix_a) if number % 2 == 0 else (right, left, radix_b)
+        _hash(other, _round_key(key, number), radix, noise, spare)
+        digit += noise
+        # Unsigned numbers wrap below zero, so the smaller of the two is the one in range.
+        np.subtract(digit, radix, out=spare)
+        np.minimum(digit, spare, out=digit)
+    left *= radix_b
+    left += right
+    return left
+
+
+def _backward(x: npt.NDArray[np.uint64], a: int, b: int, key: Keys, rounds: range) -> npt.NDArray[np.uint64]:
+    radix_a, radix_b = _U64(a), _U64(b)
+    left = x // radix_b
+    right = x - left * radix_b
+    noise, spare = np.empty_like(left), np.empty_like(left)
+    for number in reversed(rounds):
+        digit, other, radix = (left, right, radix_a) if number % 2 == 0 else (right, left, radix_b)
+        _hash(other, _round_key(key, number), radix, noise, spare)
+        digit -= noise
+        np.add(digit, radix, out=spare)
+        np.minimum(digit, spare, out=digit)
+    left *= radix_b
+    left += right
+    return left
+
+
+def _round_key(key: Keys, number: int) -> npt.NDArray[np.uint64] | np.uint64:
+    step = (number + 1) * _GOLDEN & _MASK
+    return _U64((key + step) & _MASK) if isinstance(key, int) else key + _U64(step)
+
+
+def _hash(
+    digit: npt.NDArray[np.uint64],
+    key: npt.NDArray[np.uint64] | np.uint64,
+    radix: np.uint64,
+    out: npt.NDArray[np.uint64],
+    spare: npt.NDArray[np.uint64],
+) -> None:
+    """A number in ``[0, radix)`` from a digit and a key, into `out`: two multiplications, then 32 bits scaled down."""
+    np.add(digit, key, out=out)
+    out *= _U64(_MIX_1)
+    np.right_shift(out, _HALF, out=spare)
+    out ^= spare
+    out *= _U64(_MIX_2)
+    out >>= _HALF
+    out *= radix
+    out >>= _HALF

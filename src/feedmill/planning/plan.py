@@ -1,0 +1,310 @@
+"""The plan: a tree of index maps bound to opened data sets. Which sample comes at position k, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.planning import bounds
+from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, shuffled
+from feedmill.planning.nodes.base import Junction
+from feedmill.planning.permutation import ORDER_VERSION, derive
+from feedmill.planning.report import Report, report
+from feedmill.planning.tree import Tree, render
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
+
+IntArray = npt.NDArray[np.int64]
+
+_KEY = re.compile(r" key [0-9a-f]{16}")
+
+
+class Plan:
+    """A pure function from positions to samples, over opened data sets; safe to call from several threads.
+
+    Args:
+        node: the root of the tree; its leaves are numbered like `sources`.
+        sources: the data sets.
+        names: what people call them, each once.
+        seed: the seed that the shuffles' keys were made from.
+
+    Attributes:
+        length: positions, or None where the plan never ends.
+
+    Raises:
+        ConfigError: leaves and sources do not fit together, or a source is repeated more often than it may be.
+    """
+
+    def __init__(self, node: Node, sources: Sequence[Dataset], names: Sequence[str], seed: int = 0) -> None:
+        if sorted(node.leaves) != list(range(len(sources))) or len(set(names)) != len(sources) or not sources:
+            raise ConfigError(
+                f"the plan has {len(node.leaves)} leaves, {len(sources)} sources and {len(set(names))} different names",
+                kind="bad-plan",
+                fix="Give each source one leaf and a name of its own.",
+            )
+        for leaf in _leaves(node):
+            if leaf.length != len(sources[leaf.number]):
+                raise ConfigError(
+                    f"the plan counts on {leaf.length:,} samples, the data set has {len(sources[leaf.number]):,}",
+                    file=sources[leaf.number].url,
+                    kind="bad-plan",
+                )
+        self.node = node
+        self.sources = list(sources)
+        self.names = list(names)
+        self.seed = seed
+        self.length = bounds.longest(node)
+
+    @classmethod
+    def over(
+        cls,
+        datasets: Dataset | Sequence[Dataset],
+        weights: Sequence[Any] | None = None,
+        *,
+        shuffle: str = "block",
+        seed: int = 0,
+        epochs: int | None = None,
+    ) -> Plan:
+        """A plan without a recipe.
+
+        Args:
+            datasets: one data set, or several.
+            weights: their weights in a blend; without them several data sets are shuffled together as one.
+            shuffle: ``none``, ``global`` or ``block``.
+            seed: any integer.
+            epochs: passes over the data; None for no end. A blend has no epochs.
+
+        Raises:
+            ConfigError: nothing to read, bad weights, or `epochs` with `weights`.
+        """
+        several = list(datasets) if isinstance(datasets, Sequence) else [datasets]
+        names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
+        leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
+        if weights is None:
+            together = leaves[0] if len(leaves) == 1 else Concat(leaves)
+            order = shuffled(together, shuffle, derive(seed, "shuffle", *names))
+            return cls(Repeat(order, epochs), several, names, seed)
+        if epochs is not None:
+            raise ConfigError(
+                "a blend has no epochs: its sources end at different times",
+                kind="bad-epochs",
+                fix="Leave 'epochs' out and stop after as many samples as you want.",
+            )
+        streams = [
+            Repeat(shuffled(leaf, shuffle, derive(seed, "shuffle", name)))
+            for leaf, name in zip(leaves, names, strict=True)
+        ]
+        return cls(Blend(streams, weights), several, names, seed)
+
+    def locate(self, positions: npt.ArrayLike) -> Located:
+        """Source, sample number and epoch of each position: int32[n], int64[n], int64[n].
+
+        Raises:
+            NotFound: a position outside ``[0, length)``.
+        """
+        return self.node.locate(self._checked(positions))
+
+    def positions(self, source: int | str, index: int, within: int | None = None) -> IntArray:
+        """All positions of one sample, in order, int64[n].
+
+        Args:
+            source: number or name of the source.
+            index: number of the sample in it.
+            within: look at the first so many positions only; needed where the plan is endless.
+
+        Raises:
+            NotFound: no such source or sample.
+            ConfigError: the plan is endless and `within` is missing.
+        """
+        number = self._number(source)
+        if not 0 <= index < len(self.sources[number]):
+            raise NotFound(
+                f"there is no sample {index} (the source has {len(self.sources[number]):,})", file=self.names[number]
+            )
+        end = self._budget(within)
+        if end is None:
+            raise ConfigError(
+                "the plan is endless, and so are a sample's positions", kind="endless", fix="Say how far with 'within'."
+            )
+        epochs = np.arange(bounds.reach(self.node, number, end))
+        asked = Located(np.full(len(epochs), number, np.int32), np.full(len(epochs), index, np.int64), epochs)
+        positions, again = self.node.positions(asked)
+        return np.sort(positions[(positions >= 0) & (positions < end) & (again == 0)])
+
+    def read(self, positions: npt.ArrayLike) -> list[Any]:
+        """The samples at these positions, in that order: one bulk read per source, in stored order."""
+        located = self.locate(positions)
+        order = np.lexsort((located.index, located.source))
+        samples: list[Any] = [None] * len(order)
+        ends = np.cumsum(np.bincount(located.source, minlength=len(self.sources)))
+        begin = 0
+        for dataset, end in zip(self.sources, ends.tolist(), strict=True):
+            rows = order[begin:end]
+            if len(rows):
+                for row, sample in zip(rows.tolist(), dataset.read(located.index[rows]), strict=True):
+                    samples[row] = sample
+            begin = end
+        return samples
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """What decides the order, part by part: the seed, each source's way through the tree, and its data.
+
+        Where the plan stops is not among them: a run may be made longer.
+        """
+        parts = {"order": f"version {ORDER_VERSION}", "seed": str(self.seed)}
+        ways = dict(_ways(self.node, []))
+        for number, (name, dataset) in enumerate(zip(self.names, self.sources, strict=True)):
+            parts[f"source {name}"] = ways[number]
+            parts[f"data of {name}"] = dataset.fingerprint()
+        return parts
+
+    @property
+    def fingerprint(self) -> str:
+        """One word for the whole plan: the same word means the same order of the same samples."""
+        text = json.dumps(self.fingerprints, sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+    def explain_change(self, old: Mapping[str, str]) -> list[str]:
+        """What differs between this plan and the one whose `fingerprints` were `old`, a phrase for each difference."""
+        new = self.fingerprints
+        changes = []
+        for part in dict.fromkeys([*old, *new]):
+            before, now = old.get(part), new.get(part)
+            if before is not None and now is not None and old.get("seed") != new["seed"]:
+                # A new seed changes all keys; saying it once is enough.
+                before, now = _KEY.sub("", before), _KEY.sub("", now)
+            if before == now:
+                continue
+            if before is None:
+                changes.append(f"{part} is new")
+            elif now is None:
+                changes.append(f"{part} is gone")
+            elif _KEY.sub("", before) == _KEY.sub("", now):
+                changes.append(f"{part} is shuffled with another key: a seed or name of a recipe above it changed")
+            else:
+                changes.append(f"{part} was {before}, is now {now}".replace(" key ", " with key "))
+        return changes
+
+    def report(self, samples: int | None = None) -> Report:
+        """Weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
+        return report(self.node, self.names, self.length, self._budget(samples))
+
+    def __len__(self) -> int:
+        if self.length is None:
+            raise TypeError("the plan is endless and has no len(); plan.length is None")
+        return self.length
+
+    def __str__(self) -> str:
+        size = "endless" if self.length is None else f"{self.length:,} samples"
+        return render((f"plan, {size}, seed {self.seed}", [self._tree(self.node)]))
+
+    def __repr__(self) -> str:
+        size = "endless" if self.length is None else self.length
+        return f"<Plan: {size}, {len(self.sources)} sources, {self.fingerprint}>"
+
+    def _tree(self, node: Node) -> Tree:
+        """One line per source or junction; the nodes that rearrange it stand on its line."""
+        words = []
+        while not isinstance(node, Leaf | Junction):
+            words.append(node.describe())
+            node = node.children[0]
+        if isinstance(node, Leaf):
+            return ", ".join([f"{self.names[node.number]}: {node.describe()}", *reversed(words)]), []
+        return ", ".join([node.describe(), *reversed(words)]), [self._tree(child) for child in node.children]
+
+    def _checked(self, positions: npt.ArrayLike) -> IntArray:
+        given = np.asarray(positions)
+        if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
+            raise ConfigError(
+                f"positions are whole numbers in one row, not {given.dtype} of shape {given.shape}", kind="bad-position"
+            )
+        row = given.astype(np.int64).reshape(-1)
+        if len(row):
+            low, high = int(given.min()), int(given.max())
+            end = 2**63 if self.length is None else self.length
+            if low < 0 or high >= end:
+                raise NotFound(
+                    f"there is no position {low if low < 0 else high} (the plan has {end:,})",
+                    kind="no-such-position",
+                    fix="Positions count from 0; 'samples' or 'epochs' in the recipe say where they end.",
+                )
+        return row
+
+    def _budget(self, samples: int | None) -> int | None:
+        if samples is None:
+            return self.length
+        if samples < 0 or (self.length is not None and samples > self.length):
+            raise ConfigError(
+                f"{samples:,} samples are asked for, the plan has {self.length or 0:,}",
+                kind="bad-budget",
+                fix="Ask for fewer samples, or allow more repeats.",
+            )
+        return samples
+
+    def _number(self, source: int | str) -> int:
+        known = self.names.index(source) if source in self.names else source
+        if isinstance(known, str) or not 0 <= known < len(self.sources):
+            raise NotFound(
+                f"there is no source {source!r}", kind="no-such-source", fix=f"There are: {', '.join(self.names)}."
+            )
+        return known
+
+
+def unique_names(wanted: Sequence[str]) -> list[str]:
+    """The names, with ``-2``, ``-3``, ... after those that came before.
+
+    >>> unique_names(["docs", "code", "docs"])
+    ['docs', 'code', 'docs-2']
+    """
+    taken: set[str] = set()
+    names = []
+    for name in wanted:
+        free, number = name or "source", 1
+        while free in taken:
+            number += 1
+            free = f"{name or 'source'}-{number}"
+        taken.add(free)
+        names.append(free)
+    return names
+
+
+def _leaf(number: int, dataset: Dataset) -> Leaf:
+    if not len(dataset):
+        raise ConfigError("the data set has no samples", file=dataset.url, kind="empty-source", fix="Leave it out.")
+    return Leaf(number, len(dataset))
+
+
+def _leaves(node: Node) -> Iterator[Leaf]:
+    if isinstance(node, Leaf):
+        yield node
+    for child in node.children:
+        yield from _leaves(child)
+
+
+def _ways(node: Node, above: list[str]) -> Iterator[tuple[int, str]]:
+    """Each leaf with the nodes from the root down to it, in words."""
+    if isinstance(node, Leaf):
+        yield node.number, "; ".join(above) or "as stored"
+        return
+    for number, child in enumerate(node.children):
+        if isinstance(node, Blend):
+            own = [f"number {number} of a blend with weight {node.schedule.asked[number]}"]
+            if above and node.length is not None:
+                own.append(f"first {node.length:,}")
+        elif isinstance(node, Concat):
+            own = [f"number {number} of a row"]
+        elif isinstance(node, Repeat) and not above:
+            own = []  # where the whole plan stops does not change what came before
+        else:
+            own = [node.identity()]
+        yield from _ways(child, [*above, *own])

@@ -1,0 +1,232 @@
+"""Recipes: plain data that says what is mixed and how, read from Feedmill's own YAML. See docs/recipes.md."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.tree import Tree, render
+from feedmill.storage import join_url, open_store, split_url
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
+    from feedmill.planning.marks import Marks, Place
+    from feedmill.planning.plan import Plan
+    from feedmill.planning.schema import Member, RecipeModel
+
+Open = Callable[..., "Dataset"]
+"""``open(path, split=..., dataset_config=..., split_config=...)``; what a recipe leaves out is not passed."""
+
+
+class Recipe:
+    """One recipe with the recipes nested in it, validated; made by `load` or `parse`.
+
+    Attributes:
+        model: the recipe as validated data.
+        base: folder or URL that its paths are seen from.
+        file: where it was read from, None for text and mappings.
+        nested: the recipes that its sources name, by place.
+    """
+
+    model: RecipeModel
+
+    def __init__(
+        self,
+        model: RecipeModel,
+        *,
+        base: str,
+        file: str | None = None,
+        marks: Marks | None = None,
+        nested: Mapping[tuple[int | str, ...], Recipe] | None = None,
+    ) -> None:
+        self.model = model
+        self.base = base
+        self.file = file
+        self.nested = dict(nested or {})
+        self._marks = marks
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Recipe:
+        """Read a recipe, and the recipes it names, from a path or URL.
+
+        Raises:
+            NotFound: there is no such file.
+            ConfigError: it is not a recipe; the message names every line that is wrong.
+        """
+        return _load(_absolute(os.fspath(path)), ())
+
+    @classmethod
+    def parse(cls, recipe: str | bytes | Mapping[str, Any], *, base: str | os.PathLike[str] = ".") -> Recipe:
+        """A recipe from YAML text or plain data; its paths are seen from the folder or URL `base`."""
+        return _parse(recipe, _absolute(os.fspath(base)), None, ())
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON schema of recipes, for editors."""
+        from feedmill.planning.schema import RecipeModel
+
+        return RecipeModel.model_json_schema()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short hash of what the recipe and those it names say; comments, order of keys, and defaults written out
+        do not matter."""
+        said = self.model.model_dump(mode="json", exclude_defaults=True)
+        inner = {repr(place): recipe.fingerprint for place, recipe in self.nested.items()}
+        text = json.dumps([said, inner], sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+    def plan(self, open: Open | None = None) -> Plan:
+        """Open the data sets and bind the recipe to them.
+
+        Args:
+            open: opens one data set; `feedmill.open` unless given.
+
+        Raises:
+            ConfigError: a source is empty, a subset lies outside its source, or a source would be repeated more often
+                than its `max_repeats`; the message names the line.
+        """
+        from feedmill.planning.compile import compile_recipe
+
+        if open is None:
+            from feedmill.samples.open import open as open_dataset
+
+            open = open_dataset
+        return compile_recipe(self, open)
+
+    def where(self, place: Place = ()) -> str:
+        """``file:line`` of a value of the recipe, for messages."""
+        return _where(self._marks, place)
+
+    def __str__(self) -> str:
+        return render(self._tree("recipe" if self.file is None else split_url(self.file)[1]))
+
+    def __repr__(self) -> str:
+        return f"<Recipe: {self.file or 'from data'}, {self.fingerprint}>"
+
+    def _tree(self, label: str) -> Tree:
+        model = self.model
+        words = [label if model.seed is None else f"{label}: seed {model.seed}"]
+        if model.samples is not None:
+            words.append(f"{model.samples:,} samples")
+        if model.epochs is not None:
+            words.append(f"{model.epochs} epochs")
+        words.append(f"shuffle {_shuffle_words(model.shuffle)}")
+        if model.source is not None:
+            return ", ".join(words), [self._member(model.source, ("source",))]
+        kind = "blend" if model.blend is not None else "concat"
+        members = model.blend or model.concat or []
+        return ", ".join([*words, kind]), [self._member(each, (kind, i)) for i, each in enumerate(members)]
+
+    def _member(self, member: Member, place: tuple[int | str, ...]) -> Tree:
+        words = [] if member.weight is None else [f"weight {member.weight}"]
+        words += [f"{name} {getattr(member, name)}" for name in _SHOWN if getattr(member, name) is not None]
+        if member.subset is not None:
+            words.append(f"subset [{member.subset[0]}, {member.subset[1]}]")
+        if member.shuffle is not None:
+            words.append(f"shuffle {_shuffle_words(member.shuffle)}")
+        kind = "blend" if member.blend is not None else "concat"
+        title = member.name or member.path or member.recipe or kind
+        if member.name and (member.path or member.recipe):
+            title = f"{member.name} ({member.path or member.recipe})"
+        label = f"{title}: {', '.join(words)}" if words else title
+        if place in self.nested:
+            return label, self.nested[place]._tree("recipe")[1]
+        inner = member.blend or member.concat or []
+        return label, [self._member(each, (*place, kind, i)) for i, each in enumerate(inner)]
+
+
+_SHOWN = ("split", "dataset_config", "split_config", "epochs", "max_repeats")
+
+
+def _shuffle_words(shuffle: Any) -> str:
+    return f"block {shuffle.block} x {shuffle.window}" if shuffle.kind == "block" else str(shuffle.kind)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)
+
+
+def _load(url: str, chain: tuple[str, ...]) -> Recipe:
+    """Read one recipe; `chain` holds those that led to it."""
+    folder, name = split_url(url)
+    return _parse(open_store(folder).read(name), folder, url, (*chain, url))
+
+
+def _parse(source: str | bytes | Mapping[str, Any], base: str, file: str | None, chain: tuple[str, ...]) -> Recipe:
+    from pydantic import ValidationError
+
+    from feedmill.planning.marks import Marks
+    from feedmill.planning.schema import RecipeModel, problems
+
+    marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
+    data = source if marks is None else marks.data
+    if not isinstance(data, Mapping):
+        raise ConfigError(
+            f"a recipe is a mapping of keys to values, this is {'empty' if data is None else type(data).__name__}",
+            file=file,
+            kind="bad-recipe",
+            fix="Begin with a line such as 'source: my-data/' or 'blend:'.",
+        )
+    try:
+        model = RecipeModel.model_validate(data)
+    except ValidationError as error:
+        raise _invalid(problems(error), marks, file) from None
+    recipe = Recipe(model, base=base, file=file, marks=marks)
+    for place, member in members(model):
+        if member.recipe is not None:
+            recipe.nested[place] = _nested(recipe, place, member.recipe, chain)
+    return recipe
+
+
+def _nested(outer: Recipe, place: tuple[int | str, ...], path: str, chain: tuple[str, ...]) -> Recipe:
+    url = join_url(outer.base, path)
+    if url in chain:
+        loop = " -> ".join(split_url(each)[1] for each in (*chain[chain.index(url) :], url))
+        raise ConfigError(
+            f"the recipes contain each other: {loop}",
+            file=outer.where((*place, "recipe")),
+            kind="recipe-cycle",
+            fix="Take one of them out of the other.",
+        )
+    return _load(url, chain)
+
+
+def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
+    """Every source of a recipe with its place, those of blends and concatenations written in place included."""
+    found: list[tuple[tuple[int | str, ...], Member]] = []
+
+    def walk(place: tuple[int | str, ...], owner: Any) -> None:
+        for kind in ("blend", "concat"):
+            for number, member in enumerate(getattr(owner, kind) or ()):
+                found.append(((*place, kind, number), member))
+                walk((*place, kind, number), member)
+
+    if model.source is not None:
+        found.append((("source",), model.source))
+        walk(("source",), model.source)
+    walk((), model)
+    return found
+
+
+def _invalid(found: list[tuple[tuple[int | str, ...], str]], marks: Marks | None, file: str | None) -> ConfigError:
+    """One error for all problems of a recipe, in the order of their lines."""
+    if marks is not None:
+        found = sorted(found, key=lambda problem: marks.line(problem[0]))
+    if len(found) == 1:
+        place, what = found[0]
+        return ConfigError(what, file=_where(marks, place), kind="bad-recipe")
+    lines = "".join(f"\n  {_where(marks, place)}: {what}" for place, what in found)
+    return ConfigError(f"{len(found)} things are wrong with this recipe:{lines}", file=file, kind="bad-recipe")
+
+
+def _where(marks: Marks | None, place: Place) -> str:
+    if marks is not None:
+        return marks.where(place)
+    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
+    return f"recipe {dotted}".rstrip()

@@ -1,0 +1,219 @@
+"""What a recipe may say: the pydantic models of Feedmill's own YAML, and their errors in words.
+
+Imported only when a recipe is read, since pydantic takes a while to load.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from feedmill.errors import ConfigError
+from feedmill.planning.blend import exact_weight, normalise
+from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+
+_PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?%")
+
+Count = Annotated[int, Field(ge=1, lt=2**63, strict=True)]
+
+
+def _known_weight(value: Any) -> Any:
+    try:
+        exact_weight(value)
+    except ConfigError as error:
+        raise ValueError(f"{error.what}. {error.fix}") from None
+    return value
+
+
+def _known_bound(value: Any) -> Any:
+    if isinstance(value, str) and (value == "end" or (_PERCENT.fullmatch(value) and Fraction(value[:-1]) <= 100)):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ValueError("a bound of a subset is a sample number from 0, 'end', or a percentage such as \"50%\"")
+
+
+def _short(key: str) -> Callable[[Any], Any]:
+    """A plain word in place of a mapping stands for that mapping's main key."""
+    return lambda value: {key: value} if isinstance(value, str) else value
+
+
+Weight = Annotated[float | int | str, BeforeValidator(_known_weight)]
+Bound = Annotated[int | str, BeforeValidator(_known_bound)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ShuffleModel(_Strict):
+    """How samples are shuffled within each epoch."""
+
+    kind: Literal["none", "global", "block"] = Field(description="none, global, or block: see docs/order.md")
+    block: Count = Field(default=DEFAULT_BLOCK, description="neighbouring samples that stay together")
+    window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are mixed with each other")
+
+
+ShuffleField = Annotated[ShuffleModel, BeforeValidator(_short("kind"))]
+
+
+def _one_of(model: BaseModel, *names: str) -> None:
+    given = [name for name in names if getattr(model, name) is not None]
+    if len(given) != 1:
+        listed = ", ".join(f"'{name}'" for name in names[:-1]) + f" or '{names[-1]}'"
+        raise ValueError(f"give exactly one of {listed} (found: {', '.join(given) or 'none'})")
+
+
+class Member(_Strict):
+    """One source of a recipe: a data set, another recipe, or a blend or concatenation written in place."""
+
+    path: str | None = Field(
+        default=None, min_length=1, description="data set: path as seen from the recipe's folder, or URL"
+    )
+    recipe: str | None = Field(
+        default=None, min_length=1, description="another recipe: path as seen from this one, or URL"
+    )
+    blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
+    concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    name: str | None = Field(
+        default=None, min_length=1, pattern="^[^/]+$", description="what to call it; unique in its list"
+    )
+    weight: Weight | None = Field(None, description="share in the blend, relative to the sum: 0.7, 30% or 1/3")
+    split: str | None = Field(None, description="split of the data set")
+    dataset_config: str | None = Field(None, description="name of the data set's description file")
+    split_config: str | None = Field(None, description="name of the data set's split file")
+    subset: tuple[Bound, Bound] | None = Field(
+        default=None, description='range of its samples: [0, 1000] or ["50%", end]'
+    )
+    shuffle: ShuffleField | None = Field(None, description="instead of the recipe's own")
+    epochs: Count | None = Field(None, description="give it this many times, then end")
+    max_repeats: Count | None = Field(None, description="refuse any plan that repeats it more often")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Member:
+        _one_of(self, "path", "recipe", "blend", "concat")
+        if self.path is None:
+            for name in ("split", "dataset_config", "split_config", "subset"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"'{name}' belongs to a data set ('path'); write it where the data set stands")
+        if self.blend is not None and self.epochs is not None:
+            raise ValueError("a blend has no 'epochs': its sources end at different times; use 'max_repeats' on them")
+        return self
+
+    @field_validator("blend")
+    @classmethod
+    def _weights_fit(cls, members: list[Member] | None) -> list[Member] | None:
+        return _check_blend(members)
+
+    @field_validator("concat")
+    @classmethod
+    def _row_fits(cls, members: list[Member] | None) -> list[Member] | None:
+        return _check_concat(members)
+
+
+class RecipeModel(_Strict):
+    """A recipe: what is mixed, and how."""
+
+    seed: int | None = Field(
+        default=None, strict=True, description="any whole number; another seed gives another order"
+    )
+    samples: Count | None = Field(None, description="where the plan ends")
+    epochs: Count | None = Field(None, description="passes over the data; not for a blend")
+    shuffle: ShuffleField = Field(
+        default=ShuffleModel(kind="block"),
+        description="of each source of a blend; of a single source or a row as a whole",
+    )
+    source: Annotated[Member, BeforeValidator(_short("path"))] | None = Field(
+        default=None, description="a single source"
+    )
+    blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
+    concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RecipeModel:
+        _one_of(self, "source", "blend", "concat")
+        if self.samples is not None and self.epochs is not None:
+            raise ValueError("give 'samples' or 'epochs', not both")
+        if self.blend is not None and self.epochs is not None:
+            raise ValueError("a blend has no 'epochs': its sources end at different times; use 'samples'")
+        if self.source is not None and self.source.weight is not None:
+            raise ValueError("a single source has no 'weight'")
+        if self.source is not None and self.source.epochs is not None:
+            raise ValueError("write 'epochs' at the top of the recipe, not on its single source")
+        return self
+
+    @field_validator("blend")
+    @classmethod
+    def _weights_fit(cls, members: list[Member] | None) -> list[Member] | None:
+        return _check_blend(members)
+
+    @field_validator("concat")
+    @classmethod
+    def _row_fits(cls, members: list[Member] | None) -> list[Member] | None:
+        return _check_concat(members)
+
+
+def _check_blend(members: list[Member] | None) -> list[Member] | None:
+    if members is None:
+        return None
+    _check_names(members)
+    weights = [member.weight for member in members]
+    missing = weights.count(None)
+    if 0 < missing < len(weights):
+        raise ValueError(f"{missing} of {len(weights)} sources have no 'weight': give all of them one, or none")
+    try:
+        normalise([1 if weight is None else weight for weight in weights])
+    except ConfigError as error:
+        raise ValueError(f"{error.what}. {error.fix}") from None
+    return members
+
+
+def _check_concat(members: list[Member] | None) -> list[Member] | None:
+    if members is None:
+        return None
+    _check_names(members)
+    if any(member.weight is not None for member in members):
+        raise ValueError("a concatenation has no weights: use 'blend', or leave 'weight' out")
+    return members
+
+
+def _check_names(members: list[Member]) -> None:
+    twice = [name for name, times in Counter(member.name for member in members).items() if name and times > 1]
+    if twice:
+        raise ValueError(f"the name {twice[0]!r} is given twice: names are unique in their list")
+
+
+def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """Each problem of a recipe: the place of the value, and what is wrong with it."""
+    found = []
+    for item in error.errors(include_url=False):
+        place = tuple(item["loc"])
+        found.append((place, _in_words(place, item["type"], item["msg"], item["input"])))
+    return found
+
+
+def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any) -> str:
+    if kind == "extra_forbidden":
+        known = _keys_at(place[:-1])
+        near = get_close_matches(str(place[-1]), known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        return f"unknown key {str(place[-1])!r}; {hint}"
+    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
+    text = message.removeprefix("Value error, ")
+    if kind == "value_error":
+        return f"{dotted}: {text}" if dotted else text
+    shown = repr(value)
+    return f"{dotted or 'the recipe'}: {text[:1].lower()}{text[1:]}, found {shown[:60]}"
+
+
+def _keys_at(place: tuple[int | str, ...]) -> list[str]:
+    """The keys that a mapping at this place may have."""
+    if not place:
+        return list(RecipeModel.model_fields)
+    return list((ShuffleModel if place[-1] == "shuffle" else Member).model_fields)

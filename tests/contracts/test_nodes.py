@@ -1,0 +1,249 @@
+"""What every node of a plan promises, for each node by itself and for random trees of them.
+
+Each position gives one (source, index, epoch) and each of these comes once; the way back leads to the position asked;
+counts are exact; and the answer depends on nothing but the position.
+"""
+
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feedmill.errors import ConfigError
+from feedmill.planning.bounds import reach
+from feedmill.planning.nodes import Blend, BlockShuffle, Concat, Leaf, Located, Node, Repeat, Shuffle, Subset
+from feedmill.planning.permutation import derive
+
+ENOUGH = 1500
+
+
+def leaves(*sizes: int) -> list[Leaf]:
+    return [Leaf(number, size) for number, size in enumerate(sizes)]
+
+
+def shuffled(leaf: Leaf) -> Node:
+    return BlockShuffle(leaf, derive(5, str(leaf.number)), 4, 3)
+
+
+CASES: dict[str, Callable[[], Node]] = {
+    "leaf": lambda: Leaf(0, 37),
+    "subset": lambda: Subset(Leaf(0, 100), 20, 71),
+    "subset of subset": lambda: Subset(Subset(Leaf(0, 100), 20, 71), 0, 50),
+    "shuffle": lambda: Shuffle(Leaf(0, 101), 3),
+    "shuffle of one": lambda: Shuffle(Leaf(0, 1), 3),
+    "block shuffle, whole blocks": lambda: BlockShuffle(Leaf(0, 96), 3, 8, 3),
+    "block shuffle, short block": lambda: BlockShuffle(Leaf(0, 101), 3, 8, 3),
+    "block shuffle, one block": lambda: BlockShuffle(Leaf(0, 7), 3, 8, 3),
+    "block shuffle, one sample": lambda: BlockShuffle(Leaf(0, 1), 3, 8, 3),
+    "block shuffle, blocks of one": lambda: BlockShuffle(Leaf(0, 50), 3, 1, 7),
+    "block shuffle, windows of one": lambda: BlockShuffle(Leaf(0, 50), 3, 7, 1),
+    "block shuffle, defaults": lambda: BlockShuffle(Leaf(0, 9001), 3),
+    "repeat twice": lambda: Repeat(Shuffle(Leaf(0, 30), 3), 2),
+    "repeat for ever": lambda: Repeat(Shuffle(Leaf(0, 30), 3)),
+    "repeat to a length": lambda: Repeat(Shuffle(Leaf(0, 30), 3), length=77),
+    "repeat of repeat": lambda: Repeat(Shuffle(Repeat(Shuffle(Leaf(0, 30), 3), 2), 4), 3),
+    "concat": lambda: Concat([shuffled(leaf) for leaf in leaves(10, 25, 1)]),
+    "concat of many": lambda: Concat(leaves(*range(1, 40))),
+    "shuffle of concat": lambda: Repeat(Shuffle(Concat(leaves(10, 25)), 3), 2),
+    "blend": lambda: Blend([Repeat(shuffled(leaf)) for leaf in leaves(10, 25, 3)], [0.5, 0.3, 0.2]),
+    "blend of many": lambda: Blend([Repeat(leaf) for leaf in leaves(*range(1, 40))], range(1, 40)),
+    "blend with zero weight": lambda: Blend([Repeat(leaf) for leaf in leaves(10, 25, 3)], [1, 0, 2]),
+    "blend that ends": lambda: Blend([Repeat(Leaf(0, 10)), Shuffle(Leaf(1, 50), 3), Leaf(2, 70)], [0.5, 0.3, 0.2]),
+    "repeated blend that ends": lambda: Repeat(Shuffle(Blend(leaves(50, 70), [0.6, 0.4]), 8), 4),
+    "blend to a length": lambda: Repeat(Blend([Repeat(shuffled(leaf)) for leaf in leaves(10, 25)], [1, 2]), length=91),
+}
+
+
+@st.composite
+def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite: bool = False) -> Node:
+    """A random tree; `finite` asks for one that ends."""
+    numbers = count() if numbers is None else numbers
+    kinds = ["leaf", "leaf"] if depth == 0 else ["subset", "shuffle", "block", "repeat", "length", "concat", "blend"]
+    if depth and not finite:
+        kinds += ["endless", "blend", "blend"]
+    kind = draw(st.sampled_from(kinds))
+    key = draw(st.integers(0, 2**64 - 1))
+
+    def child(must_end: bool = True) -> Node:
+        return draw(trees(numbers, depth - 1, must_end))
+
+    if kind == "leaf":
+        return Leaf(next(numbers), draw(st.integers(1, 60)))
+    if kind == "subset":
+        leaf = Leaf(next(numbers), draw(st.integers(1, 60)))
+        start = draw(st.integers(0, leaf.length - 1))
+        return Subset(leaf, start, draw(st.integers(start + 1, leaf.length)))
+    if kind == "shuffle":
+        return Shuffle(child(), key)
+    if kind == "block":
+        return BlockShuffle(child(), key, draw(st.integers(1, 12)), draw(st.integers(1, 5)))
+    if kind == "repeat":
+        return Repeat(child(), draw(st.integers(1, 3)))
+    if kind == "length":
+        return Repeat(child(False), length=draw(st.integers(1, 200)))
+    if kind == "endless":
+        return Repeat(child())
+    children = [child(finite or kind == "concat") for _ in range(draw(st.integers(1, 4)))]
+    if kind == "concat":
+        return Concat(children)
+    weights = draw(st.lists(st.integers(0, 9), min_size=len(children), max_size=len(children)).filter(any))
+    node = Blend(children, weights)
+    return node if node.length is not None or not finite else Repeat(node, length=draw(st.integers(1, 200)))
+
+
+def check(node: Node) -> None:
+    """The whole contract on one tree."""
+    size = ENOUGH if node.length is None else node.length
+    passes = 1 if node.length is None else 1 + min(2, ENOUGH // size)
+    stream = np.arange(size * passes)
+    epochs, positions = stream // size, stream % size
+    located = node.locate(positions, epochs)
+
+    assert located.source.dtype == np.int32 and located.index.dtype == located.epoch.dtype == np.int64
+    assert len(located.source) == len(located.index) == len(located.epoch) == len(stream)
+    triples = np.stack([located.source, located.index, located.epoch])
+    assert np.unique(triples, axis=1).shape[1] == len(stream), "a sample came twice in one epoch"
+
+    back, back_epochs = node.positions(located)
+    assert np.array_equal(back, positions) and np.array_equal(back_epochs, epochs)
+
+    for epoch in range(passes):  # one epoch for all positions is the same as one per position
+        alone = node.locate(np.arange(size), epoch)
+        part = slice(epoch * size, (epoch + 1) * size)
+        assert np.array_equal(np.stack([alone.source, alone.index, alone.epoch]), triples[:, part])
+
+    check_purity(node, positions, epochs, triples)
+    check_leaves(node, len(stream), triples)
+
+
+def check_purity(node: Node, positions: np.ndarray, epochs: np.ndarray, triples: np.ndarray) -> None:
+    """The same answers in any order and any chunks."""
+    order = np.random.default_rng(len(positions)).permutation(len(positions))
+    for chunk in (1, 7, 500):
+        for start in range(0, min(len(order), 3 * chunk), chunk):
+            rows = order[start : start + chunk]
+            some = node.locate(positions[rows], epochs[rows])
+            assert np.array_equal(np.stack([some.source, some.index, some.epoch]), triples[:, rows])
+
+
+def check_leaves(node: Node, total: int, triples: np.ndarray) -> None:
+    """Indices lie in their leaf, and no leaf goes further than `reach` says."""
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        stack.extend(part.children)
+        if isinstance(part, Leaf):
+            mine = triples[:, triples[0] == part.number]
+            assert ((mine[1] >= 0) & (mine[1] < part.length)).all()
+            assert mine[2].max(initial=-1) < reach(node, part.number, total)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_node_keeps_the_contract(name: str) -> None:
+    check(CASES[name]())
+
+
+@given(trees())
+@settings(max_examples=120, deadline=None)
+def test_random_trees_keep_the_contract(node: Node) -> None:
+    check(node)
+
+
+@pytest.mark.parametrize("name", ["concat", "blend", "blend that ends", "blend of many"])
+def test_draws_are_exact(name: str) -> None:
+    node = CASES[name]()
+    size = node.length or 400
+    stream = np.arange(2 * size)
+    located = node.locate(stream % size, stream // size) if node.length else node.locate(stream)
+    for total in (0, 1, 5, size - 1, size, size + 1, 2 * size):
+        counts = [int(np.isin(located.source[:total], child.leaves).sum()) for child in node.children]
+        assert list(node.draws(total)) == counts
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_samples_that_do_not_occur_are_nowhere(name: str) -> None:
+    node = CASES[name]()
+    outside = Located(np.full(2, node.leaves[0], np.int32), np.array([-1, 10**6]), np.zeros(2, np.int64))
+    assert node.positions(outside)[0].tolist() == [-1, -1]
+
+
+def test_a_sample_left_out_by_a_subset_is_nowhere() -> None:
+    node = Repeat(Shuffle(Subset(Leaf(0, 10), 2, 5), 9))
+    asked = Located(np.zeros(10, np.int32), np.arange(10), np.full(10, 4))
+    positions, _ = node.positions(asked)
+    assert (positions >= 0).tolist() == [False, False, True, True, True, False, False, False, False, False]
+    assert set(positions[2:5].tolist()) == {12, 13, 14}
+
+
+def test_no_positions_give_no_samples() -> None:
+    for name, make in CASES.items():
+        node = make()
+        located = node.locate(np.zeros(0, np.int64))
+        assert len(located.source) == len(located.index) == len(located.epoch) == 0, name
+        assert len(node.positions(located)[0]) == 0
+
+
+HUGE = {
+    "shuffle": lambda: Shuffle(Leaf(0, 2**63 - 1), 3),
+    "block shuffle": lambda: BlockShuffle(Leaf(0, 2**63 - 1), 3),
+    "block shuffle of long blocks": lambda: BlockShuffle(Leaf(0, 2**63 - 1), 3, 2**62 - 5, 3),
+    "subset": lambda: Subset(Leaf(0, 2**63 - 1), 2**62, 2**63 - 1),
+    "concat": lambda: Concat([Shuffle(Leaf(i, 2**61 - 1), i) for i in range(4)]),
+    "repeat": lambda: Repeat(BlockShuffle(Leaf(0, 10**9 + 7), 3)),
+    "blend": lambda: Blend([Repeat(BlockShuffle(Leaf(i, 10**9 + i), i)) for i in range(5)], [0.5, 0.2, 0.1, 0.1, 0.1]),
+    "blend that ends": lambda: Blend([Leaf(0, 2**62), Shuffle(Leaf(1, 2**62), 5)], [0.5, 0.5]),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_huge_plans_stay_within_64_bits(name: str) -> None:
+    node = HUGE[name]()
+    end = 2**63 - 1 if node.length is None else node.length
+    rng = np.random.default_rng(1)
+    positions = np.unique(np.concatenate([[0, 1, end - 2, end - 1], rng.integers(0, end, 500)]))
+    located = node.locate(positions)
+    assert (located.index >= 0).all() and (located.epoch >= 0).all()
+    back, epochs = node.positions(located)
+    assert np.array_equal(back, positions) and not epochs.any()
+
+
+def test_each_epoch_has_its_own_order() -> None:
+    for node in (Shuffle(Leaf(0, 500), 3), BlockShuffle(Leaf(0, 500), 3, 16, 4)):
+        orders = [node.locate(np.arange(500), epoch).index for epoch in range(5)]
+        assert all((a == b).mean() < 0.1 for i, a in enumerate(orders) for b in orders[:i])
+
+
+def test_a_block_shuffle_reads_a_few_blocks_at_a_time() -> None:
+    node = BlockShuffle(Leaf(0, 100_000), 3, 100, 8)
+    index = node.locate(np.arange(100_000)).index
+    for window in index.reshape(-1, 800):
+        assert len(np.unique(window // 100)) == 8
+    assert len(np.unique(index[:800])) == 800
+    assert (np.diff(index) == 1).mean() < 0.01
+
+
+def test_what_cannot_be_built_is_refused() -> None:
+    endless = Repeat(Leaf(0, 5))
+    for build in (
+        lambda: Shuffle(endless, 1),
+        lambda: Concat([endless]),
+        lambda: Subset(endless, 0, 1),
+        lambda: Repeat(endless, 2),
+        lambda: Leaf(0, 0),
+        lambda: Repeat(Leaf(0, 5), 0),
+        lambda: Repeat(Leaf(0, 5), length=-1),
+        lambda: Subset(Leaf(0, 5), 3, 3),
+        lambda: Subset(Leaf(0, 5), 0, 6),
+        lambda: Subset(Concat(leaves(3, 3)), 0, 2),
+        lambda: BlockShuffle(Leaf(0, 5), 1, 0, 1),
+        lambda: Concat([]),
+        lambda: Concat([Leaf(0, 5), Leaf(0, 5)]),
+        lambda: Concat(leaves(2**62, 2**62)),
+        lambda: Repeat(Leaf(0, 2**40), 2**30),
+        lambda: Blend(leaves(3, 3), [1]),
+    ):
+        with pytest.raises(ConfigError):
+            build()

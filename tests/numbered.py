@@ -1,0 +1,60 @@
+"""A data set of numbers, for tests of everything above the formats."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import NotFound
+from feedmill.formats.base import Dataset, Indices, Sample, Source
+
+
+class Numbered(Dataset):
+    """Sample `i` has key ``str(i)`` and one part ``txt`` with ``name:i``; the indices of every read are kept."""
+
+    format = "numbered"
+
+    def __init__(self, name: str, size: int, version: str = "1") -> None:
+        self.url, self._size, self._version = name, size, version
+        self.reads: list[list[int]] = []
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        numbers = np.asarray(indices).tolist()
+        with self._lock:
+            self.reads.append(numbers)
+        return [self._sample(number) for number in numbers]
+
+    def _sample(self, number: int) -> Sample:
+        text = f"{self.url}:{number}".encode()
+        return Sample(str(number), text, {"txt": (0, len(text))}, lambda: self.locate(number))
+
+    def locate(self, index: int) -> Source:
+        return Source(self.url, "numbers", index * 8, 8, index, str(index))
+
+    def find(self, key: str) -> int:
+        if not key.isdigit() or int(key) >= self._size:
+            raise NotFound("there is no such sample", file=self.url, record=key)
+        return int(key)
+
+    def fingerprint(self) -> str:
+        return json.dumps([self._size, self._version])
+
+    def describe(self) -> dict[str, Any]:
+        return {"format": self.format, "path": self.url, "samples": self._size, **self.about}
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {}
+
+
+def texts(samples: list[Sample]) -> list[str]:
+    """What the samples say."""
+    return [sample.raw("txt").decode() for sample in samples]
