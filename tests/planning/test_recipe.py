@@ -266,7 +266,8 @@ def test_aliases_that_explode_are_refused() -> None:
 
 
 def test_deep_nesting_is_an_error_not_a_crash() -> None:
-    assert "YAML" in refused("[" * 5000)
+    for opening in ("[", "{a: ", "- "):
+        assert "nested more than 100 levels deep" in refused(opening * 300_000)
 
 
 def test_a_missing_recipe_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -13,6 +13,7 @@ Place = Sequence[int | str]
 """Keys and list numbers from the top of the document down to a value."""
 
 _MOST_VALUES = 100_000
+_DEEPEST = 100
 
 
 class Marks:
@@ -30,8 +31,10 @@ class Marks:
             ConfigError: not YAML, a key given twice, or aliases that unfold without end.
         """
         self.file = file
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        loader = safe(text)
         try:
+            _check_depth(yaml.parse(text, safe), file)
             self._root: yaml.Node | None = loader.get_single_node()
             if self._root is not None:
                 _values(self._root, file, {})
@@ -68,6 +71,20 @@ class Marks:
                 break
             line, node = found[0].start_mark.line, found[1]
         return line + 1
+
+
+def _check_depth(events: Iterator[yaml.Event], file: str) -> None:
+    """Refuse nesting that no recipe needs: the parser gives events without recursion, but builds nodes with it."""
+    depth = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ConfigError(
+                f"this is nested more than {_DEEPEST} levels deep",
+                file=f"{file}:{event.start_mark.line + 1 if event.start_mark else 1}",
+                kind="bad-yaml",
+                fix="Check the brackets.",
+            )
 
 
 def _values(node: yaml.Node, file: str, known: dict[int, int]) -> int:

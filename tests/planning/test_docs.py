@@ -1,0 +1,35 @@
+"""What the pages on recipes and the order show is true."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+from feedmill.planning.recipe import Recipe
+from numbered import Numbered
+
+DOCS = Path(__file__).parents[2] / "docs"
+RECIPES = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "recipes.md").read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("text", RECIPES)
+def test_every_recipe_shown_makes_a_plan(text: str) -> None:
+    plan = Recipe.parse(text).plan(lambda path, **options: Numbered(path, 20_000))
+    assert len(plan.read(range(64))) == 64
+
+
+def test_the_recipes_are_found() -> None:
+    assert len(RECIPES) == 4
+
+
+def test_the_page_on_the_order_is_a_doctest() -> None:
+    failed, tried = doctest.testfile(str(DOCS / "order.md"), module_relative=False)
+    assert tried >= 8 and not failed
+
+
+def test_every_key_is_documented() -> None:
+    page = (DOCS / "recipes.md").read_text()
+    schema = Recipe.json_schema()
+    keys = set(schema["properties"]) | set(schema["$defs"]["Member"]["properties"])
+    assert all(f"`{key}`" in page for key in keys)
