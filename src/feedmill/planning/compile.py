@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _Place = tuple[int | str, ...]
 
+ALL_SPLITS = "*"
 _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
 
@@ -45,6 +46,13 @@ class _Compiler:
         self.sources: list[Dataset] = []
         self.names: list[str] = []
         self.places: dict[str, str] = {}
+
+    def dataset(self, path: str, options: dict[str, str]) -> Dataset:
+        """A data set, opened once for each way to open it."""
+        known = (path, *options.items())
+        if known not in self.opened:
+            self.opened[known] = self.open(path, **options)
+        return self.opened[known]
 
     def recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
         """A whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
@@ -136,12 +144,12 @@ class _Walk:
         compiler = self.compiler
         assert member.path is not None
         given = {"split": member.split, "dataset_config": member.dataset_config, "split_config": member.split_config}
-        options = {key: value for key, value in given.items() if value is not None}
+        options = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
         path = join_url(self.file.base, member.path)
-        known = (path, *options.items())
-        if known not in compiler.opened:
-            compiler.opened[known] = compiler.open(path, **options)
-        dataset = compiler.opened[known]
+        dataset = compiler.dataset(path, options)
+        if member.split is None and "train" in dataset.splits:
+            # A recipe is for training: what was set aside for validation must not come in by leaving out a word.
+            dataset = compiler.dataset(path, {**options, "split": "train"})
         with recipe_line(self.file, (*place, "path")):
             if not len(dataset):
                 raise ConfigError(

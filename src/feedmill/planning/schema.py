@@ -85,7 +85,9 @@ class Member(_Strict):
         default=None, min_length=1, pattern="^[^/]+$", description="what to call it; unique in its list"
     )
     weight: Weight | None = Field(None, description="share in the blend, relative to the sum: 0.7, 30% or 1/3")
-    split: str | None = Field(None, description="split of the data set")
+    split: str | None = Field(
+        None, description="split of the data set; 'train' where it has one and none is named, '*' for all"
+    )
     dataset_config: str | None = Field(None, description="name of the data set's description file")
     split_config: str | None = Field(None, description="name of the data set's split file")
     subset: tuple[Bound, Bound] | None = Field(
