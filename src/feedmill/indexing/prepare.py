@@ -111,6 +111,13 @@ def prepare(
     began = time.perf_counter()
     if url.endswith(".jsonl"):
         return _prepare_jsonl(url, began)
+    if url.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            "metadatasets cannot be prepared yet, only data sets",
+            file=url,
+            kind="is-recipe",
+            fix="Prepare the folders and files that it names.",
+        )
     store = open_store(url)
     report = PrepareReport(url)
     old = _old_info(store, required=tar_index_only)
@@ -138,6 +145,7 @@ def prepare(
         write_all(store, scanned, splits, media, rows)
         if description is not None:
             write_description(store, description, dataset_yaml_name, report.parts)
+        energon_write.match_modes(store, shards)
     finally:
         journal.close(remove=False)
     journal.close(remove=True)
