@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import DataError, FeedmillError
+from feedmill.errors import DataError, FeedmillError, TrustError
 from feedmill.formats import energon, jsonl, sidecar
 from feedmill.formats.offsets import Int64s, load_offsets
 from feedmill.formats.sniff import ENERGON, JSONL, TAR, sniff
@@ -230,6 +230,8 @@ def _check_description(
         for split in splits.parts if splits else {}:
             open_dataset(url, split=split, split_config=split_config, raw=True)
         open_dataset(url, dataset_config=dataset_config, split_config=split_config, trust=trust)
+    except TrustError as error:
+        report.notes.append(str(error))
     except FeedmillError as error:
         report.findings.append(error)
 
