@@ -277,3 +277,28 @@ def test_an_object_store_is_prepared_in_place(tmp_path: Path, s3_bucket: str) ->
     assert json.loads(open_dataset(url, split="val")[3].text)["n"] == 6
     assert prepare(url, progress=False).reused == 2
     assert not check(url, progress=False).findings
+
+
+def test_the_index_can_be_read_by_whoever_reads_the_shards(tmp_path: Path) -> None:
+    root = make_shards(tmp_path / "ds", [1, 1])
+    for path, mode in (
+        (root, 0o755),
+        (root / "shards" / "shard_000.tar", 0o644),
+        (root / "shards" / "shard_001.tar", 0o440),
+    ):
+        path.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        prepare(str(root), split_ratio="1,0,0", progress=False)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in root.rglob("*")}
+    assert modes[".nv-meta"] == 0o755
+    assert modes["index.sqlite"] == modes[".info.json"] == modes["shard_000.tar.idx"] == 0o644
+    assert modes["shard_001.tar.idx"] == 0o640
+
+
+def test_a_metadataset_is_not_a_data_set(tmp_path: Path) -> None:
+    (tmp_path / "mix.yaml").write_text("{}")
+    with pytest.raises(ConfigError, match=r"mix.yaml: metadatasets cannot be prepared"):
+        prepare(str(tmp_path / "mix.yaml"))

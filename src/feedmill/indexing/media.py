@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,8 @@ from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.energon import INDEX, open_index
 from feedmill.formats.offsets import read_records
 from feedmill.indexing.scanning import Scanned
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.threads import ordered_map
 from feedmill.samples.media import MediaFilter, metadata_json, probe
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
@@ -40,10 +40,12 @@ def collect(
     """
     rows: list[Row] = []
     broken: list[DataError] = []
-    with ThreadPoolExecutor(max_workers=workers or os.cpu_count() or 1) as pool:
-        for some_rows, some_broken in pool.map(lambda found: _of_shard(store, found, wanted), scanned):
-            rows += some_rows
-            broken += some_broken
+    threads = workers or available_cores()
+    for some_rows, some_broken in ordered_map(
+        lambda found: _of_shard(store, found, wanted), scanned, workers=threads, in_flight=2 * threads
+    ):
+        rows += some_rows
+        broken += some_broken
     return rows, broken
 
 

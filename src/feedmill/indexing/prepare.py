@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from random import Random
@@ -22,6 +21,7 @@ from feedmill.indexing import splitting
 from feedmill.indexing.journal import Journal
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Entry, Store, open_store, split_url
@@ -111,6 +111,13 @@ def prepare(
     began = time.perf_counter()
     if url.endswith(".jsonl"):
         return _prepare_jsonl(url, began)
+    if url.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            "metadatasets cannot be prepared yet, only data sets",
+            file=url,
+            kind="is-recipe",
+            fix="Prepare the folders and files that it names.",
+        )
     store = open_store(url)
     report = PrepareReport(url)
     old = _old_info(store, required=tar_index_only)
@@ -140,6 +147,7 @@ def prepare(
         write_all(store, scanned, splits, media, rows)
         if description is not None:
             write_description(store, description, dataset_yaml_name, report.parts)
+        energon_write.match_modes(store, shards)
     finally:
         journal.close(remove=False)
     journal.close(remove=True)
@@ -303,10 +311,11 @@ def write_all(
     """Write the whole index, in an order in which every intermediate state can be read (see `energon_write`)."""
     rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
     _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
-    # Each file is synced by itself; in threads the waits overlap.
-    with ThreadPoolExecutor(max_workers=16, thread_name_prefix="feedmill-write") as pool:
-        new = [found for found in scanned if found.origin != "index"]
-        list(pool.map(lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new))
+    new = [found for found in scanned if found.origin != "index"]
+    for _ in ordered_map(  # each file is synced by itself; in threads the waits overlap
+        lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new, workers=16, in_flight=32
+    ):
+        pass
     with store.build(energon.INDEX) as path:
         energon_index.write_index(path, rows)
         if media is not None:

@@ -17,11 +17,11 @@ from itertools import count
 from typing import Any, Self
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.grid import Grid
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.state import make_state, read_state
-from feedmill.loading.threads import ordered_map
 
 
 class Loader:

@@ -104,6 +104,9 @@ def prepare(
     media_metadata_by_glob: ByGlob = None,
     media_metadata_by_header: ByHeader = False,
     media_metadata_by_extension: ByExtension = False,
+    fix_duplicates: Annotated[
+        bool, typer.Option("--fix-duplicates", help="Refused: it would rewrite the tars in place.")
+    ] = False,
     non_interactive: Annotated[bool, typer.Option("--non-interactive", help="Ask nothing.")] = False,
     split_ratio: SplitRatio = None,
     force_overwrite: Overwrite = False,
@@ -121,6 +124,12 @@ def prepare(
     from feedmill.formats.energon import INFO, INFO_YAML
     from feedmill.storage import open_store
 
+    if fix_duplicates:
+        raise ConfigError(
+            "--fix-duplicates rewrites the tars in place, and Feedmill does not change data",
+            file=path,
+            fix="Run without it: the message names the two shards and the key.",
+        )
     is_folder = not path.endswith(".jsonl")
     media = prepare_cli.media_filter(
         media_metadata, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
