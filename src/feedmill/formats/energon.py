@@ -108,7 +108,7 @@ def meta_file(store: Store, name: str) -> str:
             "there is no such file",
             file=store.locate(path),
             kind="no-such-config",
-            fix=f"The folder has: {', '.join(h for h in have if not h.startswith('.')) or 'none'}.",
+            fix=f"The folder has: {', '.join(h for h in have if not h.startswith(('.', 'feedmill.'))) or 'none'}.",
         )
     return path
 

@@ -142,6 +142,8 @@ def prepare(
         if field_map and len(report.parts) < MAX_PARTS:
             check_parts(field_map, report.parts)
         rows = _media(store, scanned, media, workers, report)
+        if media is None and media_rows.present(store):
+            report.warnings.append("the media metadata of the old index is not kept: ask for it again to have it")
         write_all(store, scanned, splits, media, rows)
         if description is not None:
             write_description(store, description, dataset_yaml_name, report.parts)
@@ -293,6 +295,8 @@ def _media(
         return []
     rows, broken = media_rows.collect(store, scanned, wanted, workers=workers)
     report.media = len(rows)
+    if not rows and not broken:
+        report.warnings.append("no part is a media file by this choice: the media metadata is empty")
     report.warnings += [f"no media metadata: {error}" for error in broken]
     return rows
 
