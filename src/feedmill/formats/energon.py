@@ -36,6 +36,7 @@ from feedmill.storage.cache import cached_copy
 
 META = ".nv-meta"
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
+MAX_MAPPED = 16_384
 INDEX, UUID = f"{META}/index.sqlite", f"{META}/index.uuid"
 
 
@@ -164,6 +165,8 @@ class PreparedShards(ShardTable):
     def offsets(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
         if found is None:
+            if len(self._offsets) >= MAX_MAPPED:  # the system limits how many files a process may map
+                self._offsets = {}
             found = self._offsets[shard] = self._load_offsets(shard)
         return found
 
