@@ -149,11 +149,21 @@ def _strings(value: Any, where: str) -> list[str]:
 
 
 class PreparedShards(ShardTable):
-    """Shards of a prepared folder, in the order of a split."""
+    """Shards of a prepared folder, in the order of a split.
 
-    def __init__(self, store: Store, info: Mapping[str, int], shards: Sequence[str]) -> None:
+    Attributes:
+        listed: the split's shards, excluded ones among them; join indices count in this list.
+        excludes: excluded shards, and samples as ``shard/key``.
+    """
+
+    def __init__(
+        self, store: Store, info: Mapping[str, int], shards: Sequence[str], splits: Splits | None, split: str | None
+    ) -> None:
         self.store = store
         self.shards = list(shards)
+        splits = splits or Splits()
+        self.listed = list(shards) if split is None else splits.parts[split]
+        self.excludes = [*splits.shards_out, *(f"{shard}/{key}" for shard, key in splits.samples_out)]
         self._number = {shard: i for i, shard in enumerate(info)}
         self._place = {self._number[shard]: i for i, shard in enumerate(self.shards)}
         self._names = list(info)
@@ -186,6 +196,16 @@ class PreparedShards(ShardTable):
                 fix=again,
             )
         return offsets
+
+    def file_ids(self) -> list[int]:
+        """The numbers that the database gives these shards."""
+        return list(self._place)
+
+    def numbers(self, file_ids: Int64s) -> Int64s:
+        """Shard numbers, int64[n], of numbers in the database, int64[n]; -1 for shards of other splits."""
+        known = np.full(len(self._names) + 1, -1, np.int64)  # the last entry is for -1: no shard
+        known[list(self._place)] = list(self._place.values())
+        return known[file_ids]
 
     def find(self, key: str) -> tuple[int, int]:
         connection = self._connection()
@@ -290,7 +310,7 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
     }
     return TarDataset(
         store,
-        PreparedShards(store, info, shards),
+        PreparedShards(store, info, shards, splits, split),
         name=name,
         split=split,
         exclude=splits.samples_out,

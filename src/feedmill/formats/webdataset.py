@@ -140,6 +140,15 @@ class TarDataset(Dataset):
             wanted = wanted + np.searchsorted(self._gaps, wanted, side="right")
         return wanted
 
+    def numbers(self, shards: Int64s, local: Int64s) -> Int64s:
+        """Sample numbers, int64[n], of shard numbers and numbers in the shard; -1 for excluded ones and shard -1."""
+        stored = self._starts[shards] + local if len(self._starts) else np.zeros_like(shards)
+        rank = np.searchsorted(self._excluded, stored)
+        out = np.zeros(len(stored), bool)
+        if len(self._excluded):
+            out = self._excluded[np.minimum(rank, len(self._excluded) - 1)] == stored
+        return np.where(out | (shards < 0), -1, stored - rank)
+
     def read_raw(self, indices: Indices) -> list[Sample]:
         stored = self._stored_numbers(indices)
         shard = np.searchsorted(self._ends, stored, side="right")

@@ -1,0 +1,284 @@
+"""Energon's join index: which samples of several prepared data sets belong together, by key.
+
+Layout of ``<metadataset>.yaml.cache/join_index_<sha256>.bin``: 8 bytes ``JIDX0001``; one i64, the number of data sets
+c; then rows of c times three i64, little endian: (shard, byte offset, byte size). The shard counts through the
+data set's own shard list of the split used, excluded shards included; ``(-1, -1, -1)`` is a missing partner. Rows
+follow the first data set's split and, within a shard, the samples.
+
+Energon names the file by a hash over each data set's uuid, its excludes and its `nonmatch`. Two joins that differ in
+the split part alone get one name, and with two excludes the name depends on Python's hash seed, so a file of that name
+may hold the rows of another join. `own_name` hashes the split's shard list and the sorted excludes too: the same rows
+and the same name belong together, in every process. A file under Energon's name is read only where its rows can be
+proven to be the wanted ones (`_proven`); else the rows are computed from the SQLite indices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.base import Dataset
+from feedmill.formats.energon import INDEX, UUID, PreparedShards, open_index
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.webdataset import TarDataset
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+
+MAGIC = b"JIDX0001"
+MISSING = -1
+
+ERROR, SKIP, NONE = "error", "skip", "none"
+NONMATCH = (ERROR, SKIP, NONE)
+"""What a missing partner does: is refused, leaves the row out, or leaves a gap in the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One data set of a join.
+
+    Attributes:
+        dataset: opened with the split to join.
+        nonmatch: what happens where it lacks a key of the first data set; ``error`` for the first itself.
+    """
+
+    dataset: TarDataset
+    nonmatch: str = ERROR
+
+    @property
+    def table(self) -> PreparedShards:
+        """The data set's shards."""
+        assert isinstance(self.dataset.table, PreparedShards)
+        return self.dataset.table
+
+    @classmethod
+    def of(cls, dataset: Dataset, nonmatch: str = ERROR) -> Part:
+        """Raises `ConfigError` where the data set has no index by key."""
+        prepared = isinstance(dataset, TarDataset) and isinstance(dataset.table, PreparedShards)
+        if not prepared or not dataset.store.exists(INDEX):
+            raise ConfigError(
+                f"{dataset.url} cannot be joined: it has no index of its keys",
+                kind="not-prepared",
+                fix=f"Joins need folders of tar shards; run 'feedmill prepare {dataset.url}' on them.",
+            )
+        return cls(dataset, nonmatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Rows of a join of c data sets.
+
+    Attributes:
+        samples: int64[n, c], the sample's number in each opened data set, -1 where it is missing.
+        places: int64[n, c, 3], the same as the file has it.
+    """
+
+    samples: Int64s
+    places: Int64s
+
+
+def read_join_index(store: Store, name: str) -> Int64s:
+    """The rows of a file: int64[n, c, 3]. Raises `NotFound`, and `DataError` where it is cut or no join index."""
+    data = store.read(name)
+    columns = int.from_bytes(data[8:16], "little", signed=True)
+    if data[:8] != MAGIC or len(data) < 16 or columns < 1 or (len(data) - 16) % (24 * columns):
+        raise DataError(
+            f"this is no whole join index ({len(data):,} bytes)",
+            file=store.locate(name),
+            kind="bad-join-index",
+            fix="Delete it and run 'feedmill prepare' on the metadataset.",
+        )
+    return np.frombuffer(data, "<i8", offset=16).astype(np.int64).reshape(-1, columns, 3)
+
+
+def write_join_index(store: Store, name: str, places: Int64s) -> None:
+    """Write rows int64[n, c, 3]; the file appears whole."""
+    head = MAGIC + places.shape[1].to_bytes(8, "little")
+    store.write_bytes(name, head + np.ascontiguousarray(places, "<i8").tobytes())
+
+
+def energon_name(parts: Sequence[Part]) -> str:
+    """The file name that Energon gives this join; where a data set has several excludes, one of those it may give."""
+    return _file_name(b"".join(_identity(part) for part in parts))
+
+
+def own_name(parts: Sequence[Part]) -> str:
+    """The file name that stands for these rows and no others."""
+    shards = (f"\0shards={len(part.table.listed)}\0" + "\0".join(part.table.listed) for part in parts)
+    listed = "".join(shards).encode("utf-8", "surrogateescape")
+    return _file_name(b"feedmill" + b"".join(_identity(part) for part in parts) + listed)
+
+
+def _identity(part: Part) -> bytes:
+    store, excludes = part.dataset.store, sorted(part.table.excludes)
+    uuid = store.read(UUID) if store.exists(UUID) else b""
+    words = b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in excludes)
+    return b"\0uuid=" + uuid + b"\0excludes=" + words + b"\0nonmatch=" + part.nonmatch.encode() + b"\0"
+
+
+def _file_name(words: bytes) -> str:
+    return f"join_index_{hashlib.sha256(words).hexdigest()}.bin"
+
+
+def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
+    """The rows of a join, int64[n, c]: sample numbers, -1 where one is missing; prepared ones where there are any.
+
+    Args:
+        parts: the data sets, each opened with its split.
+        cache: the folder of prepared rows.
+
+    Raises:
+        ConfigError: no key is in all data sets, or a key is missing where it must not be.
+        DataError: a prepared file is damaged.
+    """
+    if cache is not None:
+        own, theirs = own_name(parts), energon_name(parts)
+        if cache.exists(own):
+            return samples_at(parts, read_join_index(cache, own), cache.locate(own))
+        if cache.exists(theirs):
+            found = _proven(parts, read_join_index(cache, theirs), cache.locate(theirs))
+            if found is not None:
+                return found
+    return compute(parts).samples
+
+
+def prepare_join(parts: Sequence[Part], cache: Store) -> tuple[str, Join]:
+    """Compute the rows and write them under `own_name`. Gives the name and the rows. Raises as `compute` does."""
+    join = compute(parts)
+    name = own_name(parts)
+    write_join_index(cache, name, join.places)
+    return name, join
+
+
+def compute(parts: Sequence[Part]) -> Join:
+    """The rows from the SQLite indices: inner for ``skip``, left for ``error`` and ``none``.
+
+    Raises:
+        ConfigError: no row is left, or a key is missing where `nonmatch` is ``error``.
+    """
+    first = parts[0]
+    columns = [_columns(first, first), *(_columns(first, part) for part in parts[1:])]
+    samples = np.stack([numbers for numbers, _ in columns], axis=1)
+    places = np.stack([places for _, places in columns], axis=1)
+    keep = samples[:, 0] != MISSING
+    for column, part in enumerate(parts[1:], 1):
+        lost = keep & (samples[:, column] == MISSING)
+        if part.nonmatch == SKIP:
+            keep &= ~lost
+        elif part.nonmatch == ERROR and lost.any():
+            raise _missing(first, part, samples[lost, 0])
+    if not keep.any():
+        raise _nothing(parts)
+    order = np.argsort(samples[keep, 0], kind="stable")  # the split may list its shards in another order
+    return Join(samples[keep][order], places[keep][order])
+
+
+def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
+    """For each sample of the first data set, in the order of its index: its partner's number and place."""
+    connection = open_index(cached_copy(first.dataset.store, INDEX))
+    partner = cached_copy(part.dataset.store, INDEX)
+    with closing(connection):
+        connection.execute("ATTACH ? AS partner", (f"file:{quote(str(partner))}?mode=ro&immutable=1",))
+        rows = connection.execute(
+            "SELECT coalesce(r.tar_file_id, -1), coalesce(r.sample_index, -1), coalesce(r.byte_offset, -1),"
+            " coalesce(r.byte_size, -1) FROM main.samples AS l LEFT JOIN partner.samples AS r"
+            " ON r.sample_key = l.sample_key WHERE l.tar_file_id IN (SELECT value FROM json_each(?))"
+            " ORDER BY l.tar_file_id, l.sample_index",
+            (orjson.dumps(first.table.file_ids()),),
+        )
+        found = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 4)
+    shards = part.table.numbers(found[:, 0])
+    samples = part.dataset.numbers(shards, found[:, 1])
+    listed = {shard: place for place, shard in enumerate(part.table.listed)}
+    order = np.array([listed[shard] for shard in part.table.shards] or [MISSING], np.int64)
+    places = np.stack([order[shards], found[:, 2], found[:, 3]], axis=1)
+    places[samples == MISSING] = MISSING
+    return samples, places
+
+
+def samples_at(parts: Sequence[Part], places: Int64s, where: str) -> Int64s:
+    """Sample numbers int64[n, c] of rows as the file has them, int64[n, c, 3]. Raises `DataError` for other data."""
+    if places.shape[1] != len(parts):
+        raise _stale(where, f"it joins {places.shape[1]} data sets, {len(parts)} were expected")
+    return np.stack([_column(part, places[:, i], where) for i, part in enumerate(parts)], axis=1)
+
+
+def _column(part: Part, places: Int64s, where: str) -> Int64s:
+    samples = np.full(len(places), MISSING, np.int64)
+    number = {shard: i for i, shard in enumerate(part.table.shards)}
+    for place in np.unique(places[:, 0]).tolist():
+        if place == MISSING:
+            continue
+        rows = np.flatnonzero(places[:, 0] == place)
+        name = part.table.listed[place] if 0 <= place < len(part.table.listed) else None
+        if name not in number:
+            raise _stale(where, f"shard {place} of {part.dataset.url} is not in this split")
+        shard = number[name]
+        starts, wanted = part.table.offsets(shard)[:-1], places[rows, 1]
+        local = np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)
+        if not len(starts) or (starts[local] != wanted).any():
+            raise _stale(where, f"no sample of {part.dataset.url}/{name} begins where it says")
+        samples[rows] = part.dataset.numbers(np.full(len(rows), shard), local)
+        if (samples[rows] == MISSING).any():
+            raise _stale(where, f"it has samples of {part.dataset.url} that the split excludes")
+    return samples
+
+
+def _proven(parts: Sequence[Part], places: Int64s, where: str) -> Int64s | None:
+    """The rows of a file under Energon's name, or None where they may belong to another split.
+
+    A left join has one row for each sample of the first data set, in order; that can be seen without the keys. Which
+    rows an inner join ought to have cannot.
+    """
+    if any(part.nonmatch == SKIP for part in parts[1:]):
+        return None
+    try:
+        samples = samples_at(parts, places, where)
+    except DataError:
+        return None
+    whole = np.array_equal(samples[:, 0], np.arange(len(parts[0].dataset)))
+    gaps = any((samples[:, i] == MISSING).any() for i, part in enumerate(parts) if part.nonmatch == ERROR)
+    return samples if whole and not gaps else None
+
+
+def _stale(where: str, what: str) -> DataError:
+    return DataError(
+        f"the join index is out of date: {what}",
+        file=where,
+        kind="stale-join",
+        fix="Run 'feedmill prepare' on the metadataset again.",
+    )
+
+
+def _missing(first: Part, part: Part, samples: Int64s) -> ConfigError:
+    key = first.dataset.locate(int(samples[0])).key
+    more = f", and {len(samples) - 1:,} more" if len(samples) > 1 else ""
+    elsewhere = ""
+    try:
+        part.table.find(key)
+    except NotFound as error:
+        elsewhere = f"; {error.what}" if error.kind == "other-split" else ""
+    return ConfigError(
+        f"{_named(first)} has the key {key!r}{more}, {_named(part)} has not{elsewhere}",
+        kind="join-missing",
+        fix="Add the samples, or say 'nonmatch: skip' (leave such rows out) or 'nonmatch: none' (leave a gap).",
+    )
+
+
+def _nothing(parts: Sequence[Part]) -> ConfigError:
+    return ConfigError(
+        f"the join has no rows: no key of {_named(parts[0])} is in {' and in '.join(map(_named, parts[1:]))}",
+        kind="empty-join",
+        fix="Join splits that hold the same keys; rows never reach across splits.",
+    )
+
+
+def _named(part: Part) -> str:
+    return f"{part.dataset.url} ({part.dataset.split})" if part.dataset.split else part.dataset.url
