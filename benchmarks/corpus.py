@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-WORDS = "a red boat on the quiet river near old houses under grey sky with two people été 日本 café".split()
+WORDS = ("a", "red", "boat", "on", "the", "quiet", "river", "under", "grey", "sky", "two", "people", "été", "日本")
 POOL = 64
 """Different pictures; which sample has which is random."""
 

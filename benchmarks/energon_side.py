@@ -13,10 +13,7 @@ import argparse  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
-import warnings  # noqa: E402
 from pathlib import Path  # noqa: E402
-
-warnings.filterwarnings("ignore")
 
 from megatron.energon import (  # noqa: E402
     Cooker,
@@ -35,7 +32,7 @@ class Raw(DefaultTaskEncoder):
     """Crude samples as they are, undecoded: a dict of bytes."""
 
     decoder = None
-    cookers = [Cooker(stateless(lambda sample: sample))]
+    cookers = (Cooker(stateless(lambda sample: sample)),)
 
 
 def samples(options):

@@ -92,8 +92,8 @@ def number(runs: list[float], unit: str) -> str:
     """The median with its unit."""
     if not runs:
         return ""
-    median = statistics.median(runs)
-    return f"{median:,.0f}{unit}" if unit == "/s" else f"{median:,.3f} {unit}" if unit == "s" else f"{median:,.0f} {unit}"
+    digits = 3 if unit == "s" else 0
+    return f"{statistics.median(runs):,.{digits}f}{unit if unit == '/s' else ' ' + unit}"
 
 
 if __name__ == "__main__":
