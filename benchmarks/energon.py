@@ -139,16 +139,14 @@ def load(repeat: int) -> Iterable[Row]:
 def shuffled(repeat: int) -> Iterable[Row]:
     """Training order: the mean of 60,000 samples, in which Energon slows down by ten."""
     path, count = prepared(8), 60_000
-    rest = repeat
-    for what, energon in (("no shuffle buffer", 0), ("a buffer of 1,000", 1_000)):
+    for what, buffer in (("no shuffle buffer", 0), ("a buffer of 1,000", 1_000)):
         args = (path, "--shuffle", "block", "--count", count)
-        peer_runs = _with_peer(partial(theirs, "order", *args, "--buffer", energon))
+        peer_runs = _with_peer(partial(theirs, "order", *args, "--buffer", buffer))
         a, b = alternate(min(repeat, 2), partial(ours, "order", *args), peer_runs)
         name = f"shuffled, raw, mean of {count:,}; Energon with {what}"
         yield Row("shuffled", name, "/s", a["per_s"], b.get("per_s", []), 50, note="Feedmill: block shuffle")
-    for order in ("global",):
-        a, _ = alternate(rest, partial(ours, "order", path, "--shuffle", order, "--count", count), None)
-        yield Row("shuffled", "shuffled, raw, global shuffle", "/s", a["per_s"], note="every sample from anywhere")
+    a, _ = alternate(repeat, partial(ours, "order", path, "--shuffle", "global", "--count", count), None)
+    yield Row("shuffled", "shuffled, raw, global shuffle", "/s", a["per_s"], note="every sample from anywhere")
     args = (path, "--shuffle", "block", "--count", 4_000, "--images", "torchrgb")
     a, b = alternate(repeat, partial(ours, "order", *args), _with_peer(partial(theirs, "order", *args)))
     name = "shuffled, images as float32 tensors, mean of 4,000"
