@@ -160,6 +160,7 @@ class Dataset(ABC):
         split: name of the opened split, or None where the format has none.
         subflavors: data attached to every sample by the data set's description.
         about: what the description says, for `describe`.
+        aux: name -> URL of data that samples refer to, as a metadataset gives them.
     """
 
     format: ClassVar[str]
@@ -169,6 +170,7 @@ class Dataset(ABC):
     view: View | None = None
     decode: Decode | None = None
     about: Mapping[str, Any] = MappingProxyType({})
+    aux: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def __len__(self) -> int: ...

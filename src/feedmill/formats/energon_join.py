@@ -149,12 +149,11 @@ def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
     return compute(parts).samples
 
 
-def prepare_join(parts: Sequence[Part], cache: Store) -> tuple[str, Join]:
-    """Compute the rows and write them under `own_name`. Gives the name and the rows. Raises as `compute` does."""
+def prepare_join(parts: Sequence[Part], cache: Store) -> Join:
+    """Compute the rows and write them under `own_name`. Raises as `compute` does."""
     join = compute(parts)
-    name = own_name(parts)
-    write_join_index(cache, name, join.places)
-    return name, join
+    write_join_index(cache, own_name(parts), join.places)
+    return join
 
 
 def compute(parts: Sequence[Part]) -> Join:

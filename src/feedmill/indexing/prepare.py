@@ -42,6 +42,7 @@ class PrepareReport:
         parts: distinct part names in the order met, at most 50.
         splits: split name -> number of shards.
         media: files with media metadata.
+        joins: of a metadataset: split and place of each join -> rows.
         left_out: shards that could not be indexed (only with `skip_bad_shards`).
         warnings: what is odd but harmless.
         seconds: wall time.
@@ -55,6 +56,7 @@ class PrepareReport:
     reused: int = 0
     parts: list[str] = field(default_factory=list)
     splits: dict[str, int] = field(default_factory=dict)
+    joins: dict[str, int] = field(default_factory=dict)
     left_out: list[DataError] = field(default_factory=list)
     media: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -87,8 +89,10 @@ def prepare(
 ) -> PrepareReport:
     """Index a folder of tar shards (or one JSONL file) so that it opens at once and can be read at random.
 
+    Of a metadataset or recipe (``.yaml``) the joins are prepared; the data sets it names must be prepared before.
+
     Args:
-        url: folder or ``.jsonl`` file, local or remote.
+        url: folder, ``.jsonl`` file, or metadataset, local or remote.
         split_ratio: numbers for train, val, test. Without it and `split_parts`, the present splits are kept and new
             shards go to the first of them; a new data set becomes one split, train.
         split_parts: ``NAME:REGEX`` on shard paths, instead of a ratio.
@@ -112,12 +116,12 @@ def prepare(
     if url.endswith(".jsonl"):
         return _prepare_jsonl(url, began)
     if url.endswith((".yaml", ".yml")):
-        raise ConfigError(
-            "metadatasets cannot be prepared yet, only data sets",
-            file=url,
-            kind="is-recipe",
-            fix="Prepare the folders and files that it names.",
-        )
+        from feedmill.indexing.prepare_joins import prepare_joins
+
+        report = PrepareReport(url)
+        report.joins, report.samples, report.warnings = prepare_joins(url)
+        report.seconds = time.perf_counter() - began
+        return report
     store = open_store(url)
     report = PrepareReport(url)
     old = _old_info(store, required=tar_index_only)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,14 @@ from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Subset, shuffled
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
-from feedmill.storage import join_url
+from feedmill.planning.recipe import members
+from feedmill.storage import join_url, open_store
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
+    from feedmill.formats.energon_join import Part
     from feedmill.planning.recipe import Open, Recipe
-    from feedmill.planning.schema import Member, ShuffleModel
+    from feedmill.planning.schema import JoinPart, Member, ShuffleModel
 
 _Place = tuple[int | str, ...]
 
@@ -25,9 +28,9 @@ ALL_SPLITS = "*"
 _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
 
-def compile_recipe(recipe: Recipe, open: Open) -> Plan:
-    """The plan of a recipe; `open` is called once for each different data set."""
-    compiler = _Compiler(open)
+def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
+    """The plan of a recipe; `open` is called once for each different data set, `trust` allows joiners to be run."""
+    compiler = _Compiler(open, trust)
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
     try:
@@ -40,8 +43,8 @@ def compile_recipe(recipe: Recipe, open: Open) -> Plan:
 class _Compiler:
     """What was opened so far, while walking a recipe and those nested in it."""
 
-    def __init__(self, open: Open) -> None:
-        self.open = open
+    def __init__(self, open: Open, trust: bool) -> None:
+        self.open, self.trust = open, trust
         self.opened: dict[tuple[Any, ...], Dataset] = {}
         self.sources: list[Dataset] = []
         self.names: list[str] = []
@@ -140,31 +143,89 @@ class _Walk:
             return shuffle_as(node, shuffle, self.seed, name)
 
     def dataset(self, member: Member, place: _Place, name: str) -> Node:
-        """A leaf for an opened data set, cut to its subset."""
+        """A leaf for an opened data set or join, cut to its subset."""
         compiler = self.compiler
-        assert member.path is not None
-        given = {"split": member.split, "dataset_config": member.dataset_config, "split_config": member.split_config}
-        options = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
-        path = join_url(self.file.base, member.path)
-        dataset = compiler.dataset(path, options)
-        if member.split is None and "train" in dataset.splits:
-            # A recipe is for training: what was set aside for validation must not come in by leaving out a word.
-            dataset = compiler.dataset(path, {**options, "split": "train"})
-        with recipe_line(self.file, (*place, "path")):
+        dataset = self.opened(member) if member.join is None else self.joined(member, place)
+        with recipe_line(self.file, (*place, "path" if member.join is None else "join")):
             if not len(dataset):
                 raise ConfigError(
-                    f"the data set {member.path} has no samples",
+                    f"the data set {member.path or dataset.url} has no samples",
                     kind="empty-source",
                     fix="Leave it out, choose another split, or prepare it again.",
                 )
             leaf = Leaf(len(compiler.sources), len(dataset))
         compiler.sources.append(dataset)
         compiler.names.append(name)
-        if member.subset is None:
+        if not member.ranges:
             return leaf
-        start, stop = (_bound(bound, leaf.length) for bound in member.subset)
         with recipe_line(self.file, (*place, "subset")):
-            return Subset(leaf, start, stop)
+            return Subset(leaf, *within(member.ranges, leaf.length))
+
+    def opened(self, wanted: Member | JoinPart, subflavors: Mapping[str, Any] | None = None) -> Dataset:
+        """The data set of a source or of one part of a join, with what the recipe attaches to its samples."""
+        compiler = self.compiler
+        assert wanted.path is not None
+        given = {"split": wanted.split, "dataset_config": wanted.dataset_config, "split_config": wanted.split_config}
+        options = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
+        path = join_url(self.file.base, wanted.path)
+        dataset = compiler.dataset(path, options)
+        if wanted.split is None and "train" in dataset.splits:
+            # A recipe is for training: what was set aside for validation must not come in by leaving out a word.
+            dataset = compiler.dataset(path, {**options, "split": "train"})
+        attached = {**(wanted.subflavors or {}), **(subflavors or {})}
+        aux = getattr(wanted, "aux", None)
+        if attached or aux:
+            dataset = copy.copy(dataset)  # the same data set may stand elsewhere without them
+            dataset.subflavors = {**(dataset.subflavors or {}), **attached}
+            dataset.aux = {key: _aux_url(self.file.base, url) for key, url in (aux or {}).items()}
+        return dataset
+
+    def joined(self, member: Member, place: _Place) -> Dataset:
+        """Several data sets side by side."""
+        from feedmill.formats.energon_join import joined_samples
+        from feedmill.samples.joined import JoinedDataset, build_joiner
+
+        joiner = build_joiner(member.joiner, at=self.file.where((*place, "joiner")), trust=self.compiler.trust)
+        with recipe_line(self.file, (*place, "join")):
+            parts = join_parts(self.opened, member)
+            folder = join_folder(self.file, member)
+            rows = joined_samples(parts, None if folder is None else open_store(folder))
+        names = list(member.join) if isinstance(member.join, dict) else None
+        return JoinedDataset([part.dataset for part in parts], rows, names=names, joiner=joiner)
+
+
+def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
+    """Each join of a recipe: where it was written, the folder of its prepared rows, and its opened data sets."""
+    walk = _Walk(_Compiler(open, False), recipe, 0)
+    for place, member in members(recipe.model):
+        if member.join is not None:
+            here = (*place, "join")
+            with recipe_line(recipe, here):
+                yield recipe.where(here), join_folder(recipe, member), join_parts(walk.opened, member)
+    for nested in recipe.nested.values():
+        yield from joins(nested, open)
+
+
+def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset], member: Member) -> list[Part]:
+    """The opened data sets of a join. Raises `ConfigError` where one has no index of its keys."""
+    from feedmill.formats.energon_join import Part
+
+    assert member.join is not None
+    parts = member.join.values() if isinstance(member.join, dict) else member.join
+    return [Part.of(open_part(part, member.subflavors), part.nonmatch) for part in parts]
+
+
+def join_folder(recipe: Recipe, member: Member) -> str | None:
+    """Where the prepared rows of a join lie; None for a recipe that is no file."""
+    if member.prepared is not None:
+        return join_url(recipe.base, member.prepared)
+    return None if recipe.file is None else f"{recipe.file}.cache"
+
+
+def _aux_url(base: str, url: str) -> str:
+    """An auxiliary source's URL; relative paths are seen from the recipe, ``filesystem://`` ones too."""
+    scheme, mark, path = url.partition("filesystem://")
+    return f"{mark}{join_url(base, path)}" if mark and not scheme else join_url(base, url)
 
 
 @contextmanager
@@ -184,11 +245,33 @@ def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str) -
     return shuffled(node, shuffle.kind, derive(seed, "shuffle", name), shuffle.block, shuffle.window)
 
 
-def _bound(bound: int | str, size: int) -> int:
-    """A bound of a subset as a sample number; percentages are rounded down."""
+def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:
+    """First and end of a range of `size` samples, each range taken of what the one before leaves.
+
+    Percentages in a row are multiplied exactly and rounded down once, at the end.
+
+    >>> within([(1, 8), ("20%", "80%"), ("0%", "50%")], 10)
+    (2, 4)
+    """
+    first, end = Fraction(0), Fraction(size)
+    for start, stop in ranges:
+        if isinstance(start, int) or isinstance(stop, int):
+            first, end = Fraction(int(first)), Fraction(int(end))
+        left = end - first
+        first, end = _bound(start, first, end), _bound(stop, first, end)
+        if len(ranges) > 1 and not 0 <= end - first <= left:
+            raise ConfigError(
+                f"the subset [{start}, {stop}] does not lie in the {int(left):,} samples that are left of {size:,}",
+                kind="bad-subset",
+                fix="Each range of a subset is taken of what the one before leaves.",
+            )
+    return int(first), int(end)
+
+
+def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
     if isinstance(bound, int):
-        return bound
-    return size if bound == "end" else int(Fraction(bound.removesuffix("%")) * size / 100)
+        return first + bound
+    return end if bound == "end" else first + (end - first) * Fraction(bound.removesuffix("%")) / 100
 
 
 def _names(members: Sequence[Member]) -> list[str]:
@@ -204,4 +287,4 @@ def _title(member: Member) -> str:
     path = member.path or member.recipe
     if path:
         return path.rstrip("/").rpartition("/")[2]
-    return "blend" if member.blend is not None else "concat"
+    return next(kind for kind in ("blend", "concat", "join") if getattr(member, kind) is not None)

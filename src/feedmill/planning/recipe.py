@@ -6,15 +6,15 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from feedmill.errors import ConfigError
 from feedmill.planning.tree import Tree, render
-from feedmill.storage import join_url, open_store, split_url
+from feedmill.storage import split_url
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
+    from feedmill.planning.dialects import Translation
     from feedmill.planning.marks import Marks, Place
     from feedmill.planning.plan import Plan
     from feedmill.planning.schema import Member, RecipeModel
@@ -41,7 +41,7 @@ class Recipe:
         *,
         base: str,
         file: str | None = None,
-        marks: Marks | None = None,
+        marks: Marks | Translation | None = None,
         nested: Mapping[tuple[int | str, ...], Recipe] | None = None,
     ) -> None:
         self.model = model
@@ -51,19 +51,35 @@ class Recipe:
         self._marks = marks
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Recipe:
+    def load(cls, path: str | os.PathLike[str], *, split: str | None = None, mode: str = "train") -> Recipe:
         """Read a recipe, and the recipes it names, from a path or URL.
 
+        Args:
+            path: a recipe of Feedmill's own or in a dialect (docs/dialects.md), or a data set: a recipe of one source.
+            split: which split of a metadataset or data set; ``train``, or ``val`` for validation, unless given.
+            mode: ``train``; or ``validation``: a metadataset's data sets one after another, once, unshuffled.
+
         Raises:
-            NotFound: there is no such file.
+            NotFound: there is no such file or split.
             ConfigError: it is not a recipe; the message names every line that is wrong.
         """
-        return _load(_absolute(os.fspath(path)), ())
+        from feedmill.planning import read
+
+        return read.load(_absolute(os.fspath(path)), split, mode)
 
     @classmethod
-    def parse(cls, recipe: str | bytes | Mapping[str, Any], *, base: str | os.PathLike[str] = ".") -> Recipe:
-        """A recipe from YAML text or plain data; its paths are seen from the folder or URL `base`."""
-        return _parse(recipe, _absolute(os.fspath(base)), None, ())
+    def parse(
+        cls,
+        recipe: str | bytes | Mapping[str, Any],
+        *,
+        base: str | os.PathLike[str] = ".",
+        split: str | None = None,
+        mode: str = "train",
+    ) -> Recipe:
+        """A recipe from YAML text or plain data; its paths are seen from the folder or URL `base`. See `load`."""
+        from feedmill.planning import read
+
+        return read.parse(recipe, _absolute(os.fspath(base)), None, split, mode)
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -81,13 +97,15 @@ class Recipe:
         text = json.dumps([said, inner], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
-    def plan(self, open: Open | None = None) -> Plan:
+    def plan(self, open: Open | None = None, *, trust: bool = False) -> Plan:
         """Open the data sets and bind the recipe to them.
 
         Args:
             open: opens one data set; `feedmill.open` unless given.
+            trust: allow code to run that the recipe names (joiners), and with `feedmill.open` the data sets' own.
 
         Raises:
+            TrustError: code is named and `trust` is False.
             ConfigError: a source is empty, a subset lies outside its source, or a source would be repeated more often
                 than its `max_repeats`; the message names the line.
         """
@@ -96,12 +114,12 @@ class Recipe:
         if open is None:
             from feedmill.samples.open import open as open_dataset
 
-            open = open_dataset
-        return compile_recipe(self, open)
+            open = partial(open_dataset, trust=True) if trust else open_dataset
+        return compile_recipe(self, open, trust=trust)
 
     def where(self, place: Place = ()) -> str:
         """``file:line`` of a value of the recipe, for messages."""
-        return _where(self._marks, place)
+        return place_of(self._marks, place)
 
     def __str__(self) -> str:
         return render(self._tree("recipe" if self.file is None else split_url(self.file)[1]))
@@ -126,17 +144,20 @@ class Recipe:
     def _member(self, member: Member, place: tuple[int | str, ...]) -> Tree:
         words = [] if member.weight is None else [f"weight {member.weight}"]
         words += [f"{name} {getattr(member, name)}" for name in _SHOWN if getattr(member, name) is not None]
-        if member.subset is not None:
-            words.append(f"subset [{member.subset[0]}, {member.subset[1]}]")
+        words += [f"subset [{first}, {end}]" for first, end in member.ranges]
+        words += [f"{key} {value}" for key, value in (member.subflavors or {}).items()]
         if member.shuffle is not None:
             words.append(f"shuffle {_shuffle_words(member.shuffle)}")
-        kind = "blend" if member.blend is not None else "concat"
+        kind = next((kind for kind in ("blend", "concat", "join") if getattr(member, kind) is not None), "")
         title = member.name or member.path or member.recipe or kind
         if member.name and (member.path or member.recipe):
             title = f"{member.name} ({member.path or member.recipe})"
         label = f"{title}: {', '.join(words)}" if words else title
         if place in self.nested:
             return label, self.nested[place]._tree("recipe")[1]
+        if member.join is not None:
+            parts = member.join.items() if isinstance(member.join, dict) else enumerate(member.join)
+            return label, [(f"{key}: {part.path}, {part.nonmatch}", []) for key, part in parts]
         inner = member.blend or member.concat or []
         return label, [self._member(each, (*place, kind, i)) for i, each in enumerate(inner)]
 
@@ -150,51 +171,6 @@ def _shuffle_words(shuffle: Any) -> str:
 
 def _absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
-
-
-def _load(url: str, chain: tuple[str, ...]) -> Recipe:
-    """Read one recipe; `chain` holds those that led to it."""
-    folder, name = split_url(url)
-    return _parse(open_store(folder).read(name), folder, url, (*chain, url))
-
-
-def _parse(source: str | bytes | Mapping[str, Any], base: str, file: str | None, chain: tuple[str, ...]) -> Recipe:
-    from pydantic import ValidationError
-
-    from feedmill.planning.marks import Marks
-    from feedmill.planning.schema import RecipeModel, problems
-
-    marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
-    data = source if marks is None else marks.data
-    if not isinstance(data, Mapping):
-        raise ConfigError(
-            f"a recipe is a mapping of keys to values, this is {'empty' if data is None else type(data).__name__}",
-            file=file,
-            kind="bad-recipe",
-            fix="Begin with a line such as 'source: my-data/' or 'blend:'.",
-        )
-    try:
-        model = RecipeModel.model_validate(data)
-    except ValidationError as error:
-        raise _invalid(problems(error), marks, file) from None
-    recipe = Recipe(model, base=base, file=file, marks=marks)
-    for place, member in members(model):
-        if member.recipe is not None:
-            recipe.nested[place] = _nested(recipe, place, member.recipe, chain)
-    return recipe
-
-
-def _nested(outer: Recipe, place: tuple[int | str, ...], path: str, chain: tuple[str, ...]) -> Recipe:
-    url = join_url(outer.base, path)
-    if url in chain:
-        loop = " -> ".join(split_url(each)[1] for each in (*chain[chain.index(url) :], url))
-        raise ConfigError(
-            f"the recipes contain each other: {loop}",
-            file=outer.where((*place, "recipe")),
-            kind="recipe-cycle",
-            fix="Take one of them out of the other.",
-        )
-    return _load(url, chain)
 
 
 def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
@@ -214,18 +190,8 @@ def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
     return found
 
 
-def _invalid(found: list[tuple[tuple[int | str, ...], str]], marks: Marks | None, file: str | None) -> ConfigError:
-    """One error for all problems of a recipe, in the order of their lines."""
-    if marks is not None:
-        found = sorted(found, key=lambda problem: marks.line(problem[0]))
-    if len(found) == 1:
-        place, what = found[0]
-        return ConfigError(what, file=_where(marks, place), kind="bad-recipe")
-    lines = "".join(f"\n  {_where(marks, place)}: {what}" for place, what in found)
-    return ConfigError(f"{len(found)} things are wrong with this recipe:{lines}", file=file, kind="bad-recipe")
-
-
-def _where(marks: Marks | None, place: Place) -> str:
+def place_of(marks: Marks | Translation | None, place: Place) -> str:
+    """``file:line`` of a value, or its path in plain data."""
     if marks is not None:
         return marks.where(place)
     dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")

@@ -12,7 +12,17 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from feedmill.errors import ConfigError
 from feedmill.planning.blend import exact_weight, normalise
@@ -48,6 +58,18 @@ Weight = Annotated[float | int | str, BeforeValidator(_known_weight)]
 Bound = Annotated[int | str, BeforeValidator(_known_bound)]
 
 
+Range = tuple[Bound, Bound]
+_TAGS = ("<range>", "<ranges>", "<list>", "<names>")  # never shown: they only keep messages to the form that was meant
+Ranges = Annotated[
+    Annotated[Range, Tag("<range>")] | Annotated[tuple[Range, ...], Tag("<ranges>")],
+    Discriminator(lambda value: "<ranges>" if value and _all_pairs(value) else "<range>"),
+]
+
+
+def _all_pairs(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, list | tuple) for item in value)
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,8 +92,29 @@ def _one_of(model: BaseModel, *names: str) -> None:
         raise ValueError(f"give exactly one of {listed} (found: {', '.join(given) or 'none'})")
 
 
+class JoinPart(_Strict):
+    """One data set of a join."""
+
+    path: str = Field(min_length=1, description="data set: path as seen from the recipe's folder, or URL")
+    split: str | None = Field(None, description="as for a source")
+    dataset_config: str | None = Field(None, description="name of the data set's description file")
+    split_config: str | None = Field(None, description="name of the data set's split file")
+    subflavors: dict[str, Any] | None = Field(None, description="data attached to its samples")
+    nonmatch: Literal["error", "skip", "none"] = Field(
+        default="error", description="where it lacks a key of the first: refuse, leave the row out, or leave a gap"
+    )
+
+
+_Part = Annotated[JoinPart, BeforeValidator(_short("path"))]
+Parts = Annotated[
+    Annotated[list[_Part], Tag("<list>"), Field(min_length=2)]
+    | Annotated[dict[str, _Part], Tag("<names>"), Field(min_length=2)],
+    Discriminator(lambda value: "<names>" if isinstance(value, dict) else "<list>"),
+]
+
+
 class Member(_Strict):
-    """One source of a recipe: a data set, another recipe, or a blend or concatenation written in place."""
+    """One source of a recipe: a data set, another recipe, or a blend, concatenation or join written in place."""
 
     path: str | None = Field(
         default=None, min_length=1, description="data set: path as seen from the recipe's folder, or URL"
@@ -81,6 +124,13 @@ class Member(_Strict):
     )
     blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    join: Parts | None = Field(
+        default=None, description="prepared data sets side by side, matched by key: a list, or names for them"
+    )
+    joiner: dict[str, str] | None = Field(
+        default=None, description="what makes one sample of a row: {__module__, __class__} or {__module__, __function__}"
+    )
+    prepared: str | None = Field(None, description="folder of prepared join rows; RECIPE.cache where absent")
     name: str | None = Field(
         default=None, min_length=1, pattern="^[^/]+$", description="what to call it; unique in its list"
     )
@@ -90,23 +140,39 @@ class Member(_Strict):
     )
     dataset_config: str | None = Field(None, description="name of the data set's description file")
     split_config: str | None = Field(None, description="name of the data set's split file")
-    subset: tuple[Bound, Bound] | None = Field(
-        default=None, description='range of its samples: [0, 1000] or ["50%", end]'
+    subset: Ranges | None = Field(
+        default=None,
+        description='range of its samples: [0, 1000] or ["50%", end]; several: each of what the one before leaves',
     )
+    subflavors: dict[str, Any] | None = Field(None, description="data attached to every sample")
+    aux: dict[str, str] | None = Field(None, description="data that its samples refer to, by name: paths or URLs")
     shuffle: ShuffleField | None = Field(None, description="instead of the recipe's own")
     epochs: Count | None = Field(None, description="give it this many times, then end")
     max_repeats: Count | None = Field(None, description="refuse any plan that repeats it more often")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Member:
-        _one_of(self, "path", "recipe", "blend", "concat")
+        _one_of(self, "path", "recipe", "blend", "concat", "join")
         if self.path is None:
-            for name in ("split", "dataset_config", "split_config", "subset"):
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:4]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' belongs to a data set ('path'); write it where the data set stands")
+        if self.join is None and (self.joiner is not None or self.prepared is not None):
+            raise ValueError("'joiner' and 'prepared' belong to a 'join'")
+        if self.join is not None:
+            first = next(iter(self.join.values() if isinstance(self.join, dict) else self.join))
+            if first.nonmatch != "error":
+                raise ValueError("the first data set of a join has no 'nonmatch': the rows are made of its samples")
         if self.blend is not None and self.epochs is not None:
             raise ValueError("a blend has no 'epochs': its sources end at different times; use 'max_repeats' on them")
         return self
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The ranges of `subset`, outermost last."""
+        if self.subset is None:
+            return ()
+        return self.subset if _all_pairs(self.subset) else (self.subset,)  # type: ignore[return-value]
 
     @field_validator("blend")
     @classmethod
@@ -117,6 +183,9 @@ class Member(_Strict):
     @classmethod
     def _row_fits(cls, members: list[Member] | None) -> list[Member] | None:
         return _check_concat(members)
+
+
+_OF_A_PATH = ("split", "dataset_config", "split_config", "aux", "subset", "subflavors")
 
 
 class RecipeModel(_Strict):
@@ -195,7 +264,7 @@ def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
     """Each problem of a recipe: the place of the value, and what is wrong with it."""
     found = []
     for item in error.errors(include_url=False):
-        place = tuple(item["loc"])
+        place = tuple(step for step in item["loc"] if step not in _TAGS)
         found.append((place, _in_words(place, item["type"], item["msg"], item["input"])))
     return found
 
@@ -218,4 +287,6 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
     """The keys that a mapping at this place may have."""
     if not place:
         return list(RecipeModel.model_fields)
+    if place[-2:-1] == ("join",):
+        return list(JoinPart.model_fields)
     return list((ShuffleModel if place[-1] == "shuffle" else Member).model_fields)

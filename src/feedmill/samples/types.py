@@ -46,6 +46,23 @@ class TypedSample:
         inherited = {f.name: getattr(base, f.name) for f in dataclasses.fields(base) if f.name not in fields}
         return cls(**inherited, **fields)
 
+    @classmethod
+    def from_joined(cls, *parts: TypedSample | None, **named: TypedSample | None) -> Self:
+        """A sample of this type made of joined ones: those of their fields that it has, the last one's of equal names.
+
+        Key, restore key and subflavors come from the first; sources from all. A missing partner (None) gives nothing.
+        """
+        present = [part for part in (*parts, *named.values()) if part is not None]
+        wanted = {field.name for field in dataclasses.fields(cls)} - set(BASE_FIELDS)
+        fields = {
+            field.name: getattr(part, field.name)
+            for part in present
+            for field in dataclasses.fields(part)
+            if field.name in wanted
+        }
+        sources = tuple(source for part in present for source in part.__sources__ or ())
+        return cls.derive_from(present[0], __sources__=sources, **fields)
+
 
 BASE_FIELDS = tuple(field.name for field in dataclasses.fields(TypedSample))
 

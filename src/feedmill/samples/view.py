@@ -141,13 +141,13 @@ class _Description:
     def _class_name(self) -> str | None:
         """None for the standard form, ``CrudeWebdataset``, or an old factory's name."""
         name, module = self.config.get("__class__"), self.config.get("__module__")
-        if name is None or (name in _STANDARD and _is_ours(module)):
+        if name is None or (name in _STANDARD and is_ours(module)):
             return None
-        if name == "CrudeWebdataset" and _is_ours(module):
+        if name == "CrudeWebdataset" and is_ours(module):
             return str(name)
         if str(name).startswith("Metadataset"):
             raise self._error("__class__", "this is a metadataset, not one data set", "Open it as a file by itself.")
-        if not _is_ours(module):
+        if not is_ours(module):
             raise self._error(
                 "__class__",
                 f"the data set class {module}.{name} is not known here",
@@ -168,7 +168,7 @@ class _Description:
                 "Write for example 'sample_type: {__module__: megatron.energon, __class__: CaptioningSample}'.",
             )
         at = self.at(["sample_type", "__class__"])
-        if _is_ours(named.get("__module__")):
+        if is_ours(named.get("__module__")):
             try:
                 return sample_type(named["__class__"])
             except ConfigError as error:
@@ -204,7 +204,7 @@ class _Description:
         return ConfigError(what, file=self.at([key]), fix=fix)
 
 
-def _is_ours(module: Any) -> bool:
+def is_ours(module: Any) -> bool:
     """Whether a module is Energon's or ours, so that its names are looked up here and nothing is imported."""
     return module is None or str(module).split(".")[0] == "feedmill" or f"{module}.".startswith("megatron.energon.")
 

@@ -1,0 +1,86 @@
+"""Recipes in other tools' words, each translated to Feedmill's own as plain data, so that one compiler serves all.
+
+A dialect is one file with a function that takes what was read and gives a `Translation`: the recipe's data, and for
+its values where they were written. Validation and compiling happen as for any recipe, and complain about the lines of
+the original files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from feedmill.errors import ConfigError
+
+TRAIN, VALIDATION = "train", "validation"
+MODES = (TRAIN, VALIDATION)
+
+METADATASET, NANOTRON, VLA = "metadataset", "nanotron", "vla"
+
+Place = tuple[int | str, ...]
+
+
+@dataclass(slots=True)
+class Translation:
+    """A recipe as plain data, with the origin of its values; has the face of `Marks`.
+
+    Attributes:
+        file: the file that was read, or another name for it.
+        data: what Feedmill's own YAML would say.
+        origins: place in `data` -> ``file:line``.
+    """
+
+    file: str
+    data: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Place, str] = field(default_factory=dict)
+
+    def where(self, place: Any) -> str:
+        """``file:line`` that a value came from, or the nearest value above it that has one."""
+        keys: Place = tuple(place)
+        while keys and keys not in self.origins:
+            keys = keys[:-1]
+        return self.origins.get(keys, self.file)
+
+    def line(self, place: Any) -> int:
+        """The line of that, 0 where it has none."""
+        found = re.search(r":(\d+)$", self.where(place))
+        return int(found[1]) if found else 0
+
+
+def recognise(source: str | bytes | Mapping[str, Any]) -> str | None:
+    """The dialect of a file's text or of plain data; None for Feedmill's own."""
+    keys = set(source) if isinstance(source, Mapping) else _top_keys(source)
+    if keys & {"splits", "__class__", "__module__"}:
+        return METADATASET
+    if "data_stages" in keys:
+        return NANOTRON
+    return VLA if keys & {"dataset_manifest", "data", "data.dataset_manifest"} else None
+
+
+def _top_keys(text: str | bytes) -> set[str]:
+    """The keys of the document's mapping as far as it can be parsed; what is wrong with it is said later."""
+    keys: set[str] = set()
+    depth, is_key = 0, True
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if depth == 1 and isinstance(event, yaml.ScalarEvent) and is_key:
+                keys.add(event.value)
+            if depth == 1 and not isinstance(event, yaml.CollectionEndEvent):
+                is_key = not is_key
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except yaml.YAMLError:
+        pass
+    return keys
+
+
+def check_mode(mode: str, file: str) -> None:
+    """Raises `ConfigError` for another mode than ``train`` and ``validation``."""
+    if mode not in MODES:
+        raise ConfigError(f"there is no mode {mode!r}", file=file, kind="bad-mode", fix=f"Use {' or '.join(MODES)}.")

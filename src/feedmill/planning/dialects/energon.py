@@ -1,0 +1,423 @@
+"""Energon's metadatasets, V1 and V2, as recipes.
+
+A split of a metadataset is one node: a reference to a data set or to another metadataset, a blend, an epochized
+blend, or a join. References to metadatasets are followed, so that what an outer file says (subset, subflavors,
+shuffling) reaches the data sets that it is about:
+
+- weights are shares of their blend, and multiply along nesting, as blends in blends do;
+- ranges of a subset are listed from the inside out: sample numbers first, then percentages;
+- subflavors are merged, the outer file's values hold;
+- ``shuffle_over_epochs_multiplier: null`` anywhere means no shuffling. Other values shuffle within each epoch: drawing
+  with replacement (-1) and mixing several epochs only weaken what a permutation per epoch gives.
+
+For validation all data sets stand one after another, in stored order, once; weights and repetitions are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.yamls import Document
+from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, recognise
+from feedmill.samples.types import did_you_mean
+from feedmill.samples.view import is_ours
+from feedmill.storage import join_url
+
+Load = Callable[[str], Document]
+"""Reads the YAML file at a URL by Energon's rules."""
+
+_V1, _V2 = "Metadataset", "MetadatasetV2"
+_SHARED = ("split_part", "subflavors", "shuffle_over_epochs_multiplier", "dataset_config", "split_config")
+_V1_KEYS = ("path", "weight", "subflavor", *_SHARED)
+_REFERENCE_KEYS = ("path", *_SHARED, "aux", "subset")
+_JOIN_KEYS = ("join", "joiner", "split_part", "subflavors", "shuffle_over_epochs_multiplier", "subset")
+_PART_KEYS = ("path", *_SHARED, "nonmatch")
+_KINDS = {"blend": "weight", "blend_epochized": "repetitions"}
+_YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class _Outer:
+    """What the files and nodes above say of those below.
+
+    Attributes:
+        document: the file that is read.
+        url: its URL.
+        prefix: what goes before its relative paths, to be seen from the outermost file.
+        split: the split asked for.
+        ranges: percentages to take of what a data set has, the innermost first.
+        subflavors: values that hold over those further in.
+        shuffle: False where there is to be no shuffling.
+        chain: (URL, split) of the files that led here.
+    """
+
+    document: Document
+    url: str
+    prefix: str
+    split: str
+    ranges: tuple[Any, ...] = ()
+    subflavors: Mapping[str, Any] = field(default_factory=dict)
+    shuffle: bool = True
+    chain: tuple[tuple[str, str], ...] = ()
+
+
+def translate(document: Document, url: str, load: Load, *, split: str, mode: str) -> Translation:
+    """The recipe of one split of a metadataset.
+
+    Args:
+        document: the file.
+        url: its path or URL, or the folder's and any name for a metadataset that is no file.
+        load: reads the metadatasets it refers to.
+        split: a name among its splits.
+        mode: ``train`` or ``validation``.
+
+    Raises:
+        NotFound: no such split, or a metadataset that is referred to is missing.
+        ConfigError: it is no metadataset, breaks one of its rules, or metadatasets contain each other.
+    """
+    return _Translator(load, mode, url).run(document, url, split)
+
+
+def split_names(document: Document) -> list[str]:
+    """The splits of a metadataset. Raises `ConfigError` where it is none."""
+    return list(_splits(document))
+
+
+def _splits(document: Document) -> Mapping[str, Any]:
+    value = document.value
+    if not isinstance(value, Mapping) or not isinstance(value.get("splits"), Mapping):
+        raise ConfigError(
+            "a metadataset has 'splits'", file=document.at(("splits",)), fix="Write 'splits:' and below it 'train:'."
+        )
+    name, module = value.get("__class__", _V1), value.get("__module__")
+    if name not in (_V1, _V2) or not is_ours(module):
+        raise ConfigError(
+            f"the metadataset class {module}.{name} is not known here",
+            file=document.at(("__class__",)),
+            kind="unknown-version",
+            fix=f"Known are {_V1} and {_V2} of megatron.energon.",
+        )
+    for key in value:
+        if key not in ("splits", "__class__", "__module__"):
+            raise _unknown(document, (key,), key, ("splits",), "a metadataset")
+    splits: Mapping[str, Any] = value["splits"]
+    return splits
+
+
+class _Translator:
+    def __init__(self, load: Load, mode: str, url: str) -> None:
+        self.load, self.validation = load, mode == VALIDATION
+        self.base = url.rpartition("/")[0] or ("/" if url.startswith("/") else ".")
+        self.result = Translation(url)
+        self.kind: tuple[str, str] | None = None  # the first kind of blend met, and where
+
+    def run(self, document: Document, url: str, split: str) -> Translation:
+        outer = _Outer(document, url, "", split, chain=((url, split),))
+        root = self.split(outer, ("source",))
+        for kind in ("blend", "concat"):
+            if kind in root:
+                # A mixture stands at the top of a recipe, not in its 'source'.
+                moved = {place[1:] if place[:2] == ("source", kind) else place: at for place, at in self._origins()}
+                self.result.origins = moved
+                break
+        else:
+            root = {"source": root}
+        if self.validation:
+            root |= {"shuffle": "none", "epochs": 1}
+        self.result.data = root
+        return self.result
+
+    def _origins(self) -> list[tuple[Place, str]]:
+        return list(self.result.origins.items())
+
+    def split(self, outer: _Outer, place: Place) -> dict[str, Any]:
+        """The source that a split of a file is, to stand at `place` of the recipe."""
+        document = outer.document
+        splits = _splits(document)
+        path: Place = ("splits", outer.split)
+        if outer.split not in splits:
+            raise NotFound(
+                f"there is no split {outer.split!r}",
+                file=document.at(("splits",)),
+                kind="no-such-split",
+                fix=f"The metadataset has: {', '.join(splits)}.",
+            )
+        node = _mapping(document, path, splits[outer.split])
+        if document.value.get("__class__", _V1) == _V2:
+            return self.node(outer, path, node, place)
+        _known(document, path, node, ("datasets",), "a split")
+        return self.mixture(outer, (*path, "datasets"), node.get("datasets"), place, "blend", _V1_KEYS)
+
+    def node(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
+        """A reference, a join, or one of the two kinds of blends."""
+        found = [key for key in ("path", "join", *_KINDS) if key in node]
+        if len(found) != 1:
+            raise ConfigError(
+                f"expected one of 'path', 'join', 'blend' or 'blend_epochized', found {' and '.join(found) or 'none'}",
+                file=outer.document.at(path),
+                fix="Give exactly one; blends are nested by the path of another metadataset.",
+            )
+        kind = found[0]
+        if kind == "path":
+            _known(outer.document, path, node, _REFERENCE_KEYS, "a reference")
+            return self.reference(outer, path, node, place)
+        if kind == "join":
+            return self.join(outer, path, node, place)
+        _known(outer.document, path, node, (kind, "subset"), f"a '{kind}'")
+        inner = replace(outer, ranges=self.ranges(outer, path, node, leaf=False))
+        return self.mixture(inner, (*path, kind), node[kind], place, kind, _REFERENCE_KEYS)
+
+    def mixture(
+        self, outer: _Outer, path: Place, items: Any, place: Place, kind: str, keys: Sequence[str]
+    ) -> dict[str, Any]:
+        """Sources by weight or repetitions; a row for validation."""
+        document = outer.document
+        if not isinstance(items, list) or not items:
+            raise ConfigError(
+                f"expected a list of data sets, found {items!r:.60}", file=document.at(path), fix="List at least one."
+            )
+        if self.kind is not None and self.kind[0] != kind:
+            raise ConfigError(
+                f"a 'blend' and a 'blend_epochized' cannot be mixed (the other one: {self.kind[1]})",
+                file=document.at(path),
+                kind="mixed-blends",
+                fix="Use one kind everywhere.",
+            )
+        self.kind = self.kind or (kind, document.at(path))
+        ours, share = _ours(kind, self.validation), _KINDS[kind]
+        found = []
+        for number, item in enumerate(items):
+            own, here = (*path, number), (*place, ours, number)
+            node = dict(_mapping(document, own, item))
+            given = node.pop(share, 1)
+            self.mark(here, outer, own)
+            if "join" in node:
+                member = self.join(outer, own, node, here)
+            else:
+                _known(document, own, node, [*keys, share], f"an entry of '{kind}'")
+                member = self.reference(outer, own, node, here)
+            if not self.validation:
+                member[share] = given
+                self.mark((*here, share), outer, (*own, share))
+            found.append(member)
+        self.mark((*place, ours), outer, path)
+        return {ours: found}
+
+    def reference(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
+        """A data set, or a split of another metadataset."""
+        document = outer.document
+        name = _text(document, (*path, "path"), node.get("path"))
+        split = outer.split if node.get("split_part") is None else _text(document, (*path, "split_part"), node["split_part"])
+        nested = name.endswith(_YAML)
+        inner = replace(
+            outer,
+            split=split,
+            ranges=self.ranges(outer, path, node, leaf=not nested),
+            subflavors={**self.subflavors(outer, path, node), **outer.subflavors},
+            shuffle=outer.shuffle and self.shuffles(outer, path, node),
+        )
+        if nested:
+            return self.nested(inner, path, name, node, place)
+        self.mark(place, outer, path)
+        for key in ("path", "subset"):
+            self.mark((*place, key), outer, (*path, key))
+        member: dict[str, Any] = {"path": _seen(outer.prefix, name), "split": split, **self.common(inner)}
+        for key in ("dataset_config", "split_config"):
+            if node.get(key) is not None:
+                if name.endswith(".jsonl"):
+                    raise ConfigError(f"a JSONL file has no '{key}'", file=document.at((*path, key)), fix="Take it out.")
+                member[key] = _text(document, (*path, key), node[key])
+        if node.get("aux") is not None:
+            member["aux"] = self.aux(outer, (*path, "aux"), node["aux"])
+        return member
+
+    def nested(
+        self, outer: _Outer, path: Place, name: str, node: Mapping[str, Any], place: Place
+    ) -> dict[str, Any]:
+        """A split of another metadataset, in place of the reference to it."""
+        at = outer.document.at((*path, "path"))
+        for key in ("aux", "dataset_config", "split_config"):
+            if node.get(key) is not None:
+                raise ConfigError(
+                    f"'{key}' cannot be given for a metadataset",
+                    file=outer.document.at((*path, key)),
+                    fix="Write it where the data set stands.",
+                )
+        seen = _seen(outer.prefix, name)
+        url = join_url(self.base, seen)
+        step = (url, outer.split)
+        if step in outer.chain:
+            loop = " -> ".join(each.rpartition("/")[2] for each, _ in (*outer.chain[outer.chain.index(step) :], step))
+            raise ConfigError(
+                f"the metadatasets contain each other: {loop}",
+                file=at,
+                kind="recipe-cycle",
+                fix="Take one of them out of the other.",
+            )
+        try:
+            document = self.load(url)
+        except NotFound as error:
+            raise NotFound(f"the metadataset {url} cannot be read: {error.what}", file=at, fix="Check the path.") from None
+        if not isinstance(document.value, Mapping) or recognise(document.value) != METADATASET:
+            raise ConfigError(f"{name} is no metadataset", file=at, fix="Name a file with 'splits', or a data set.")
+        prefix = seen.rpartition("/")[0]
+        prefix = f"{prefix}/" if "/" in seen else ""
+        inner = replace(outer, document=document, url=url, prefix=prefix, chain=(*outer.chain, step))
+        return self.split(inner, place)
+
+    def join(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
+        """Prepared data sets side by side."""
+        document = outer.document
+        for key in ("split_config", "dataset_config"):
+            if key in node:
+                raise ConfigError(
+                    f"a join has no '{key}'", file=document.at((*path, key)), fix="Write it at the data sets of the join."
+                )
+        _known(document, path, node, [*_JOIN_KEYS, *_KINDS.values()], "a join")
+        joiner = _mapping(document, (*path, "joiner"), node.get("joiner"))
+        listed = node["join"]
+        if not isinstance(listed, list | Mapping):
+            raise ConfigError("a join is a list or a mapping of data sets", file=document.at((*path, "join")))
+        inner = replace(
+            outer,
+            split=outer.split if node.get("split_part") is None else str(node["split_part"]),
+            ranges=self.ranges(outer, path, node, leaf=True),
+            subflavors={**self.subflavors(outer, path, node), **outer.subflavors},
+            shuffle=outer.shuffle and self.shuffles(outer, path, node),
+        )
+        self.mark(place, outer, path)
+        for key in ("join", "joiner", "subset"):
+            self.mark((*place, key), outer, (*path, key))
+        parts: list[dict[str, Any]] = []
+        names = list(listed) if isinstance(listed, Mapping) else list(range(len(listed)))
+        for name in names:
+            own = (*path, "join", name)
+            parts.append(self.part(inner, own, _mapping(document, own, listed[name])))
+            self.mark((*place, "join", name), outer, own)
+        folder, _, file = outer.url.rpartition("/")
+        return {
+            "join": parts if isinstance(listed, list) else dict(zip(names, parts, strict=True)),
+            "joiner": dict(joiner),
+            "prepared": f"{outer.prefix}{file}.cache" if folder or file else None,
+            **self.common(inner),
+        }
+
+    def part(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> dict[str, Any]:
+        """One data set of a join."""
+        document = outer.document
+        if "subset" in node:
+            raise ConfigError(
+                "a data set of a join has no 'subset'", file=document.at((*path, "subset")), fix="Give it to the join."
+            )
+        _known(document, path, node, _PART_KEYS, "a data set of a join")
+        name = _text(document, (*path, "path"), node.get("path"))
+        if name.endswith((*_YAML, ".jsonl")):
+            raise ConfigError(
+                f"{name} cannot be joined", file=document.at((*path, "path")), fix="Join prepared folders of tar shards."
+            )
+        part = {"path": _seen(outer.prefix, name), "split": node.get("split_part") or outer.split}
+        kept = {key: node[key] for key in ("dataset_config", "split_config", "nonmatch") if node.get(key) is not None}
+        own = self.subflavors(outer, path, node)
+        return {**part, **kept, **({"subflavors": own} if own else {})}
+
+    def common(self, outer: _Outer) -> dict[str, Any]:
+        """What data sets and joins take from above."""
+        found: dict[str, Any] = {}
+        if outer.ranges:
+            found["subset"] = [list(each) for each in outer.ranges]
+        if outer.subflavors:
+            found["subflavors"] = dict(outer.subflavors)
+        if not outer.shuffle and not self.validation:
+            found["shuffle"] = "none"
+        return found
+
+    def ranges(self, outer: _Outer, path: Place, node: Mapping[str, Any], *, leaf: bool) -> tuple[Any, ...]:
+        """The node's own range before those from above."""
+        if node.get("subset") is None:
+            return outer.ranges
+        at = outer.document.at((*path, "subset"))
+        own = node["subset"]
+        bounds = own.get("range") if isinstance(own, Mapping) and set(own) == {"range"} else None
+        if not isinstance(bounds, list) or len(bounds) != 2:
+            raise ConfigError(f"expected 'subset: {{range: [first, end]}}', found {own!r:.60}", file=at, kind="bad-subset")
+        percent = all(isinstance(bound, str) and bound.endswith("%") for bound in bounds)
+        if not percent and not leaf:
+            raise ConfigError(
+                f"the range {bounds} of a mixture must be in percent",
+                file=at,
+                kind="bad-subset",
+                fix="Write for example ['0%', '50%'], or give sample numbers at a data set.",
+            )
+        return ((bounds[0], bounds[1]), *outer.ranges)
+
+    def subflavors(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> dict[str, Any]:
+        old = {} if node.get("subflavor") is None else {"__subflavor__": node["subflavor"]}
+        given = node.get("subflavors")
+        return {**old, **({} if given is None else _mapping(outer.document, (*path, "subflavors"), given))}
+
+    def shuffles(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> bool:
+        value = node.get("shuffle_over_epochs_multiplier", 1)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < -1 or value == 0):
+            raise ConfigError(
+                f"'shuffle_over_epochs_multiplier' is a number from 1, -1, or null, found {value!r}",
+                file=outer.document.at((*path, "shuffle_over_epochs_multiplier")),
+            )
+        return value is not None
+
+    def aux(self, outer: _Outer, path: Place, given: Any) -> dict[str, str]:
+        found = {}
+        for name, url in _mapping(outer.document, path, given).items():
+            text = _text(outer.document, (*path, name), url)
+            if text.endswith((*_YAML, ".jsonl")):
+                raise ConfigError(
+                    f"{text} cannot be an auxiliary source",
+                    file=outer.document.at((*path, name)),
+                    fix="Name a prepared folder, or a plain one by 'filesystem://'.",
+                )
+            scheme, mark, rest = text.rpartition("filesystem://")
+            found[name] = f"{mark}{_seen(outer.prefix, rest)}" if mark and not scheme else _seen(outer.prefix, text)
+        return found
+
+    def mark(self, place: Place, outer: _Outer, path: Place) -> None:
+        self.result.origins[place] = outer.document.at(path)
+
+
+def _ours(kind: str, validation: bool) -> str:
+    return "concat" if validation else kind
+
+
+def _seen(prefix: str, path: str) -> str:
+    """A path of a nested file as seen from the outermost."""
+    return path if "://" in path or path.startswith("/") else prefix + path.removeprefix("./")
+
+
+def _mapping(document: Document, path: Place, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        found = "nothing" if value is None else repr(value)[:60]
+        raise ConfigError(f"{path[-1]!r}: expected a mapping, found {found}", file=document.at(path), kind="bad-recipe")
+    return value
+
+
+def _text(document: Document, path: Place, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{path[-1]!r}: expected text, found {value!r:.60}", file=document.at(path), kind="bad-recipe")
+    return value
+
+
+def _known(document: Document, path: Place, node: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+    for key in node:
+        if key not in keys:
+            raise _unknown(document, (*path, key), key, keys, what)
+
+
+def _unknown(document: Document, path: Place, key: str, keys: Sequence[str], what: str) -> ConfigError:
+    guess = did_you_mean(str(key), list(keys))
+    return ConfigError(
+        f"unknown key {key!r} of {what}{guess}",
+        file=document.at(path),
+        kind="bad-recipe",
+        fix=f"Its keys: {', '.join(dict.fromkeys(keys))}.",
+    )

@@ -1,0 +1,156 @@
+"""Reading recipes: Feedmill's own YAML and the dialects, with the recipes that they name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning import dialects
+from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
+from feedmill.planning.recipe import Recipe, members, place_of
+from feedmill.storage import join_url, open_store, split_url
+
+if TYPE_CHECKING:
+    from feedmill.planning.marks import Marks
+
+_RECIPES = (".yaml", ".yml", ".json")
+_FILES = (".jsonl", ".tar")
+
+
+def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str, ...] = ()) -> Recipe:
+    """Read one recipe, or make one of a data set; `chain` holds the recipes that led to it. See `Recipe.load`."""
+    dialects.check_mode(mode, url)
+    folder, name = split_url(url)
+    if is_dataset(url):
+        return of_dataset(url, split, mode)
+    return parse(open_store(folder).read(name), folder, url, split, mode, (*chain, url))
+
+
+def is_dataset(url: str) -> bool:
+    """Whether a path is a data set rather than a recipe: a file of samples, or a folder."""
+    if url.endswith(_FILES):
+        return True
+    return not url.endswith(_RECIPES) and ("://" in url or os.path.isdir(url))
+
+
+def of_dataset(url: str, split: str | None, mode: str) -> Recipe:
+    """The recipe of one data set: endless and shuffled for training, in stored order for validation."""
+    folder, name = split_url(url.rstrip("/"))
+    source: dict[str, Any] = {"path": name or url}
+    if mode == VALIDATION:
+        split = split or "val"
+    if split is not None:
+        source["split"] = split
+    data: dict[str, Any] = {"source": source}
+    if mode == VALIDATION:
+        data |= {"shuffle": "none", "epochs": 1}
+    return _validated(data, folder if name else "", None, Translation(url, data))
+
+
+def parse(
+    source: str | bytes | Mapping[str, Any],
+    base: str,
+    file: str | None,
+    split: str | None = None,
+    mode: str = TRAIN,
+    chain: tuple[str, ...] = (),
+) -> Recipe:
+    """A recipe from text or plain data, in whichever dialect it is written. See `Recipe.parse`."""
+    from feedmill.planning.marks import Marks
+
+    dialects.check_mode(mode, file or "recipe")
+    dialect = dialects.recognise(source)
+    if dialect is not None:
+        translation = _translate(dialect, source, base, file, split, mode)
+        return _validated(translation.data, base, file, translation, chain)
+    marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
+    if split is not None or mode != TRAIN:
+        raise ConfigError(
+            "a recipe of Feedmill's own says itself which splits it takes",
+            file=file,
+            kind="bad-mode",
+            fix="Leave 'split' and 'mode' out, or write a recipe for validation.",
+        )
+    return _validated(source if marks is None else marks.data, base, file, marks, chain)
+
+
+def _translate(
+    dialect: str, source: str | bytes | Mapping[str, Any], base: str, file: str | None, split: str | None, mode: str
+) -> Translation:
+    from feedmill.formats.yamls import Document, read_yaml
+
+    where = file or "recipe"
+    if dialect == dialects.METADATASET:
+        from feedmill.planning.dialects import energon
+
+        document = read_yaml(source, where) if isinstance(source, str | bytes) else Document(source, where)
+        wanted = split or ("val" if mode == VALIDATION else "train")
+        return energon.translate(document, file or f"{base}/", load_document, split=wanted, mode=mode)
+    from feedmill.planning.dialects import nanotron, vla
+    from feedmill.planning.marks import Marks
+
+    marks = Marks(source, where) if isinstance(source, str | bytes) else None
+    data = source if marks is None else marks.data
+    if split is not None:
+        raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-mode", fix="Leave 'split' out.")
+    reader = nanotron.translate if dialect == dialects.NANOTRON else vla.translate
+    return reader(data, marks, where, mode=mode)
+
+
+def load_document(url: str) -> Any:
+    """A YAML file by Energon's rules."""
+    from feedmill.formats.yamls import read_yaml
+
+    folder, name = split_url(url)
+    return read_yaml(open_store(folder).read(name), url)
+
+
+def _validated(
+    data: Any, base: str, file: str | None, marks: Marks | Translation | None, chain: tuple[str, ...] = ()
+) -> Recipe:
+    from pydantic import ValidationError
+
+    from feedmill.planning.schema import RecipeModel, problems
+
+    if not isinstance(data, Mapping):
+        raise ConfigError(
+            f"a recipe is a mapping of keys to values, this is {'empty' if data is None else type(data).__name__}",
+            file=file,
+            kind="bad-recipe",
+            fix="Begin with a line such as 'source: my-data/' or 'blend:'.",
+        )
+    try:
+        model = RecipeModel.model_validate(data)
+    except ValidationError as error:
+        raise _invalid(problems(error), marks, file) from None
+    recipe = Recipe(model, base=base, file=file, marks=marks)
+    for place, member in members(model):
+        if member.recipe is not None:
+            recipe.nested[place] = _nested(recipe, place, member.recipe, chain)
+    return recipe
+
+
+def _nested(outer: Recipe, place: Place, path: str, chain: tuple[str, ...]) -> Recipe:
+    url = join_url(outer.base, path)
+    if url in chain:
+        loop = " -> ".join(split_url(each)[1] for each in (*chain[chain.index(url) :], url))
+        raise ConfigError(
+            f"the recipes contain each other: {loop}",
+            file=outer.where((*place, "recipe")),
+            kind="recipe-cycle",
+            fix="Take one of them out of the other.",
+        )
+    return load(url, chain=chain)
+
+
+def _invalid(found: list[tuple[Place, str]], marks: Marks | Translation | None, file: str | None) -> ConfigError:
+    """One error for all problems of a recipe, in the order of their lines."""
+    if marks is not None:
+        found = sorted(found, key=lambda problem: marks.line(problem[0]))
+    if len(found) == 1:
+        place, what = found[0]
+        return ConfigError(what, file=place_of(marks, place), kind="bad-recipe")
+    lines = "".join(f"\n  {place_of(marks, place)}: {what}" for place, what in found)
+    return ConfigError(f"{len(found)} things are wrong with this recipe:{lines}", file=file, kind="bad-recipe")

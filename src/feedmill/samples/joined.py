@@ -1,0 +1,196 @@
+"""Several data sets side by side: sample `i` is made of the samples that have one key in all of them.
+
+Which samples belong together is given as rows (see `feedmill.formats.energon_join`); what becomes of them is a
+*joiner*'s to say. Reading checks that the keys of a row agree, so rows made for other data never pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.base import Dataset, Indices, Sample, Source, locate
+from feedmill.formats.energon_join import MISSING
+from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.samples.trusted import TrustedCode
+from feedmill.samples.types import sample_type
+from feedmill.samples.view import is_ours
+
+Joiner = Callable[..., Any]
+"""Called with one sample per data set (by position, or by name where the join names them); None for a missing one."""
+
+
+class JoinedDataset(Dataset):
+    """Rows of samples of several data sets.
+
+    ``read`` gives what the joiner makes of a row; without one, a tuple, or a dict where the parts have names.
+    ``read_raw`` gives one `Sample` with the parts of all, named ``0.txt``, ``1.png`` or ``left.txt``, ``right.png``.
+
+    Args:
+        parts: the data sets; the first names the samples.
+        rows: int64[n, c], sample numbers, -1 where one is missing.
+        names: one per data set; None for a join by position.
+        joiner: makes one sample of a row.
+    """
+
+    format = "join"
+
+    def __init__(
+        self, parts: Sequence[Dataset], rows: Int64s, *, names: Sequence[str] | None = None, joiner: Joiner | None = None
+    ) -> None:
+        self.parts, self.rows, self.names, self.joiner = list(parts), rows, names, joiner
+        self.url = " + ".join(dict.fromkeys(part.url for part in parts))
+        self.split, self.decode, self.subflavors = parts[0].split, parts[0].decode, parts[0].subflavors
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, indices: Indices) -> list[Any]:
+        columns = [
+            _spread(part.view, raw) for part, raw in zip(self.parts, self._columns(indices), strict=True)
+        ]
+        return [self._join(number, row) for number, row in zip(indices, zip(*columns, strict=True), strict=True)]
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        labels = self.names or [str(number) for number in range(len(self.parts))]
+        rows = zip(indices, zip(*self._columns(indices), strict=True), strict=True)
+        return [self._combined(int(number), labels, row) for number, row in rows]
+
+    def locate(self, index: int) -> Source:
+        """Where the first data set's sample lies."""
+        return self.parts[0].locate(int(self.rows[self._checked(index), 0]))
+
+    def find(self, key: str) -> int:
+        number = self.parts[0].find(key)
+        found = np.flatnonzero(self.rows[:, 0] == number)
+        if not len(found):
+            from feedmill.formats.base import no_such_key
+
+            raise no_such_key(self.url, key)
+        return int(found[0])
+
+    def fingerprint(self) -> str:
+        return hash_words([*(part.fingerprint() for part in self.parts), str(len(self)), _digest(self.rows)])
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts, with those of the parts."""
+        parts = [part.describe() for part in self.parts]
+        facts = {"format": self.format, "path": self.url, "split": self.split, "samples": len(self), "indexed": True}
+        totals = {name: sum(part.get(name, 0) for part in parts) for name in ("shards", "bytes")}
+        return {**facts, **totals, "parts": parts, **self.about}
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {}
+
+    def _columns(self, indices: Indices) -> list[list[Sample | None]]:
+        """Raw samples of each data set, one list per data set; rows with disagreeing keys are refused."""
+        rows = self.rows[np.asarray(indices, np.int64)]
+        columns: list[list[Sample | None]] = []
+        for number, part in enumerate(self.parts):
+            there = np.flatnonzero(rows[:, number] != MISSING)
+            column: list[Sample | None] = [None] * len(rows)
+            for place, sample in zip(there.tolist(), part.read_raw(rows[there, number]), strict=True):
+                column[place] = sample
+                first = columns[0][place] if columns else sample
+                if first is None or first.key != sample.key:
+                    raise _disagree(first, sample)
+            columns.append(column)
+        return columns
+
+    def _join(self, number: int, row: tuple[Any, ...]) -> Any:
+        if self.joiner is None:
+            return row if self.names is None else dict(zip(self.names, row, strict=True))
+        try:
+            if self.names is None:
+                return self.joiner(*row)
+            return self.joiner(**dict(zip(self.names, row, strict=True)))
+        except FeedmillError as error:
+            raise locate(error, self.locate(int(number))) from error.__cause__
+        except Exception as error:
+            source = self.locate(int(number))
+            raise DataError(
+                f"the joiner failed: {type(error).__name__}: {error}",
+                file=source.where,
+                offset=source.offset,
+                record=source.key,
+                kind="joiner-failed",
+                fix="Mend the sample or the joiner; where a partner may be missing the joiner is given None.",
+            ) from error
+
+    def _combined(self, number: int, labels: Sequence[str], row: Sequence[Sample | None]) -> Sample:
+        blocks: list[bytes] = []
+        spans: dict[str, tuple[int, int]] = {}
+        size = 0
+        for label, sample in zip(labels, row, strict=True):
+            for name in sample or ():
+                assert sample is not None
+                blocks.append(sample.raw(name))
+                spans[f"{label}.{name}"] = (size, size + len(blocks[-1]))
+                size += len(blocks[-1])
+        first = row[0]
+        assert first is not None
+        source = partial(self.locate, number)
+        return Sample(first.key, b"".join(blocks), spans, source, self.decode, self.subflavors)
+
+
+def build_joiner(config: Mapping[str, Any] | None, *, at: str, trust: bool) -> Joiner | None:
+    """The joiner that a recipe names: a sample type's ``from_joined``, or a function.
+
+    Args:
+        config: ``{__module__, __class__}`` or ``{__module__, __function__}``; None for none.
+        at: ``file:line`` of it.
+        trust: whether code outside Feedmill may run.
+
+    Raises:
+        TrustError: it is the user's own code and `trust` is False.
+        ConfigError: there is no such class or function.
+    """
+    if config is None:
+        return None
+    if "__class__" in config and is_ours(config.get("__module__")):
+        try:
+            return sample_type(str(config["__class__"])).from_joined
+        except ConfigError as error:
+            error.file = at
+            raise
+    code = TrustedCode(lambda _: b"", at, trust)
+    if "__class__" not in config:
+        return code.function(config, "joiner", at)
+    found = getattr(code.member(config, "__class__", at), "from_joined", None)
+    if not callable(found):
+        raise ConfigError(
+            f"{config['__class__']!r} has no 'from_joined'", file=at, fix="Derive it from TypedSample, or define one."
+        )
+    joiner: Joiner = found
+    return joiner
+
+
+def _spread(view: Callable[[list[Sample]], list[Any]] | None, column: list[Sample | None]) -> list[Any]:
+    """The column through its data set's view, gaps left as they are."""
+    if view is None:
+        return column
+    values = iter(view([sample for sample in column if sample is not None]))
+    return [None if sample is None else next(values) for sample in column]
+
+
+def _digest(rows: Int64s) -> str:
+    import xxhash
+
+    return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(rows, "<i8"))
+
+
+def _disagree(first: Sample | None, other: Sample) -> DataError:
+    source = other.source
+    return DataError(
+        f"the row joins this sample to {first.key if first else None!r}: the rows were made for other data",
+        file=source.where,
+        offset=source.offset,
+        record=other.key,
+        kind="stale-join",
+        fix="Run 'feedmill prepare' on the metadataset again.",
+    )
