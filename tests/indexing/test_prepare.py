@@ -296,9 +296,3 @@ def test_the_index_can_be_read_by_whoever_reads_the_shards(tmp_path: Path) -> No
     assert modes[".nv-meta"] == 0o755
     assert modes["index.sqlite"] == modes[".info.json"] == modes["shard_000.tar.idx"] == 0o644
     assert modes["shard_001.tar.idx"] == 0o640
-
-
-def test_a_metadataset_is_not_a_data_set(tmp_path: Path) -> None:
-    (tmp_path / "mix.yaml").write_text("{}")
-    with pytest.raises(ConfigError, match=r"mix.yaml: metadatasets cannot be prepared"):
-        prepare(str(tmp_path / "mix.yaml"))

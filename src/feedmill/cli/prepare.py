@@ -13,7 +13,7 @@ from feedmill.cli.output import emit, facts, human_size
 if TYPE_CHECKING:
     from feedmill.indexing.prepare import PrepareReport
 
-Target = Annotated[str, typer.Argument(metavar="PATH", help="Folder of tar shards, or one .jsonl file; a path or URL.")]
+Target = Annotated[str, typer.Argument(metavar="PATH", help="Folder of tar shards, a .jsonl file, or a metadataset; a path or URL.")]
 SplitParts = Annotated[
     list[str] | None,
     typer.Option("--split-parts", metavar="NAME:REGEX", help="Shards of one split, by path; may be repeated."),
@@ -130,7 +130,7 @@ def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: A
     from feedmill.cli import dialogue
     from feedmill.indexing.prepare import prepare as prepare_dataset
 
-    if not asking or url.endswith(".jsonl"):
+    if not asking or is_file(url):
         return prepare_dataset(url, **options)
     dialogue.confirm_overwrite(url, overwrite)
     if options["split_ratio"] is None and not options["split_parts"]:
@@ -139,6 +139,11 @@ def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: A
     if describe and options["sample_type"] is None:
         dialogue.describe(url, report, options["dataset_yaml_name"])
     return report
+
+
+def is_file(url: str) -> bool:
+    """Whether this is one file, about which there is nothing to ask: records, or a metadataset."""
+    return url.endswith((".jsonl", ".yaml", ".yml"))
 
 
 def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) -> Any:
@@ -170,6 +175,13 @@ def parse_field_map(text: str | None) -> dict[str, str] | None:
 
 def show(report: PrepareReport) -> None:
     """Print what was done."""
+    if report.path.endswith((".yaml", ".yml")):
+        facts([("prepared", report.path), *(("rows", f"{rows:,} in {where}") for where, rows in report.joins.items())])
+        if not report.joins:
+            typer.echo("It has no joins: there is nothing to prepare.")
+        for warning in report.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        return
     splits = ", ".join(f"{name} {count}" for name, count in report.splits.items())
     reused = f" ({report.reused} taken from the index, {report.scanned} read)" if report.reused else ""
     facts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from feedmill.errors import ConfigError
 from feedmill.formats import yamls
 from feedmill.formats.base import Dataset, Decode
 from feedmill.formats.energon import META, meta_file
@@ -60,6 +61,10 @@ def open(
 def _describe(url: str, name: str | None, decode: Decode | None, trust: bool) -> DatasetView | None:
     """What the description file says; None where there is none."""
     found = sniff(url)
+    if found.kind != ENERGON and name is not None:
+        raise ConfigError(
+            f"it has no description {name!r}: only prepared folders have one", file=url, fix="Leave 'dataset_config' out."
+        )
     if found.kind != ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
         return None
     path = meta_file(found.store, name or "dataset.yaml")

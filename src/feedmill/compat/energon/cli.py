@@ -130,7 +130,7 @@ def prepare(
             file=path,
             fix="Run without it: the message names the two shards and the key.",
         )
-    is_folder = not path.endswith(".jsonl")
+    is_folder = not prepare_cli.is_file(path)
     media = prepare_cli.media_filter(
         media_metadata, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
     )

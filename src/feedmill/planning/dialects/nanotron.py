@@ -1,1 +1,131 @@
-def translate(*a, **k): raise NotImplementedError
+"""Nanotron's ``data_stages`` with Nanosets, as a recipe.
+
+A stage has a ``dataset_folder`` in one of its forms: a path; a list of paths, of which each epoch has every sample
+once, shuffled together; paths with weights, as a mapping or as a list beside ``dataset_weights``. A stage begins at
+its ``start_training_step`` (the first at 1).
+
+What the folders hold is mixed by Feedmill's own exact order. The order that Nanotron itself gives is another thing:
+see docs/order.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.dialects import VALIDATION, Place, Translation
+from feedmill.planning.marks import Marks
+
+
+def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
+    """The recipe of a configuration, or of its ``data_stages`` alone.
+
+    Raises:
+        ConfigError: stages out of order or named twice, no folders, or weights that do not fit the folders.
+    """
+    reader = _Stages(marks, file)
+    if mode == VALIDATION:
+        raise reader.error(("data_stages",), "Nanotron's stages are for training only", "Leave out 'mode'.")
+    return reader.translate(data)
+
+
+class _Stages:
+    def __init__(self, marks: Marks | None, file: str) -> None:
+        self.marks, self.file = marks, file
+        self.result = Translation(file)
+
+    def translate(self, data: Any) -> Translation:
+        stages = data.get("data_stages") if isinstance(data, Mapping) else None
+        if not isinstance(stages, list) or not stages:
+            raise self.error(("data_stages",), f"expected a list of stages, found {stages!r:.60}", "Give at least one.")
+        starts = self.starts(stages)
+        seed = self.data_of(stages[0], ("data_stages", 0)).get("seed")
+        if seed is not None:
+            self.result.data["seed"] = seed
+        if len(stages) == 1:
+            self.result.data |= self.single(stages[0])
+        else:
+            self.result.data |= self.several(data, stages, starts)
+        return self.result
+
+    def starts(self, stages: list[Any]) -> list[int]:
+        """The first step of each stage, from 1."""
+        starts: list[int] = []
+        names: set[str] = set()
+        for number, stage in enumerate(stages):
+            place: Place = ("data_stages", number)
+            if not isinstance(stage, Mapping):
+                raise self.error(place, f"a stage is a mapping, found {stage!r:.60}", "Give it a name and 'data'.")
+            start = stage.get("start_training_step")
+            here = (*place, "start_training_step")
+            if isinstance(start, bool) or not isinstance(start, int):
+                raise self.error(here, f"'start_training_step' is a whole number, found {start!r}", "Count from 1.")
+            if (start != 1) if not starts else (start <= starts[-1]):
+                wanted = f"after step {starts[-1]}" if starts else "at step 1"
+                raise self.error(here, f"this stage starts at step {start}", f"It must start {wanted}.")
+            if stage.get("name") in names:
+                raise self.error((*place, "name"), f"two stages are named {stage['name']!r}", "Rename one.")
+            names.add(str(stage.get("name")))
+            starts.append(start)
+        return starts
+
+    def single(self, stage: Mapping[str, Any]) -> dict[str, Any]:
+        """A recipe of one stage."""
+        place: Place = ("data_stages", 0)
+        member = self.member(stage, place, ("source",))
+        kind = next((kind for kind in ("blend", "concat") if kind in member), None)
+        if kind is None:
+            return {"source": member, "shuffle": "global"}
+        moved = {where[1:] if where[:2] == ("source", kind) else where: at for where, at in self.result.origins.items()}
+        self.result.origins = moved
+        return {"shuffle": "global", **member}
+
+    def member(self, stage: Mapping[str, Any], place: Place, here: Place) -> dict[str, Any]:
+        """One stage's folders as a source of a recipe, to stand at `here`."""
+        at = (*place, "data", "dataset")
+        dataset = self.data_of(stage, place).get("dataset")
+        folders = dataset.get("dataset_folder") if isinstance(dataset, Mapping) else None
+        if not folders:
+            raise self.error(at, "the stage has no 'dataset_folder'", "Name one folder, a list, or folders with weights.")
+        assert isinstance(dataset, Mapping)
+        weights, beside = dataset.get("dataset_weights"), "dataset_weights"
+        if isinstance(folders, Mapping):
+            if weights is not None:
+                raise self.error((*at, beside), "the folders have weights already", "Take one of the two out.")
+            folders, weights, beside = list(folders), list(folders.values()), "dataset_folder"
+        several = folders if isinstance(folders, list) else [folders]
+        if weights is not None and (not isinstance(weights, list) or len(weights) != len(several)):
+            count = len(weights) if isinstance(weights, list) else repr(weights)
+            raise self.error(
+                (*at, beside), f"{len(several)} folders and {count} weights", "Give one weight for each folder."
+            )
+        kind = "concat" if weights is None else "blend"
+        alone = not isinstance(folders, list) and weights is None
+        members: list[dict[str, Any]] = []
+        for number, folder in enumerate(several):
+            own = (*at, "dataset_folder", folder if beside == "dataset_folder" and weights is not None else number)
+            if not isinstance(folder, str) or not folder:
+                raise self.error(own, f"a folder is a path, found {folder!r:.60}", "Write its path.")
+            members.append({"path": folder})
+            base = here if alone else (*here, kind, number)
+            self.result.origins[base] = self.at(own)
+            if weights is not None:
+                members[-1]["weight"] = weights[number]
+                self.result.origins[(*base, "weight")] = self.at(own if beside == "dataset_folder" else (*at, beside, number))
+        if alone:
+            return members[0]
+        self.result.origins[(*here, kind)] = self.at((*at, "dataset_folder"))
+        return {kind: members, **({"shuffle": "global"} if kind == "concat" else {})}
+
+    def data_of(self, stage: Any, place: Place) -> Mapping[str, Any]:
+        data = stage.get("data") if isinstance(stage, Mapping) else None
+        if not isinstance(data, Mapping):
+            raise self.error((*place, "data"), "the stage has no 'data'", "Give it 'data' with a 'dataset'.")
+        return data
+
+    def at(self, place: Place) -> str:
+        return self.file if self.marks is None else self.marks.where(place)
+
+    def error(self, place: Place, what: str, fix: str) -> ConfigError:
+        return ConfigError(what, file=self.at(place), kind="bad-recipe", fix=fix)

@@ -1,1 +1,151 @@
-def translate(*a, **k): raise NotImplementedError
+"""VLA Foundry's mixtures: parallel lists of manifests, weights and modalities, as a recipe.
+
+``data:`` of a configuration (or its content alone, or dotted keys ``data.dataset_manifest``) names one manifest, one
+weight and one modality for each data set. A data set is the folder of its manifest. Validation takes the
+``val_dataset_...`` lists, one data set after another.
+
+VLA Foundry selects whole shards, so its mixtures are only roughly what was asked; here they are exact. Its own
+selection can be reproduced: see docs/order.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.dialects import VALIDATION, Place, Translation
+from feedmill.planning.marks import Marks
+from feedmill.samples.types import did_you_mean
+
+MODALITIES: Mapping[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "text_untokenized": ("text", "text_untokenized"),
+    "image_caption": ("image_caption",),
+    "robotics": ("robotics",),
+}
+"""Type of a run -> modalities that its data sets may have."""
+
+_LISTS = ("dataset_manifest", "dataset_weighting", "dataset_modality")
+_DEFAULT_SEED = 42
+
+
+def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
+    """The recipe of a configuration.
+
+    Raises:
+        ConfigError: the lists differ in length or are empty, or a type or modality is unknown or does not fit.
+    """
+    return _Lists(data, marks, file, "val_" if mode == VALIDATION else "").translate()
+
+
+class _Lists:
+    def __init__(self, data: Any, marks: Marks | None, file: str, prefix: str) -> None:
+        self.marks, self.file, self.prefix = marks, file, prefix
+        self.top: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
+        self.dotted = any(str(key).startswith("data.") for key in self.top)
+        nested = self.top.get("data")
+        self.inside: Place = ("data",) if isinstance(nested, Mapping) else ()
+        self.given: Mapping[str, Any] = nested if isinstance(nested, Mapping) else self.top
+
+    def translate(self) -> Translation:
+        manifests, weights = self.listed(f"{self.prefix}dataset_manifest"), self.listed(f"{self.prefix}dataset_weighting")
+        modalities = self.listed("dataset_modality")
+        self.check_lengths(manifests, weights, modalities)
+        self.check_modalities(modalities)
+        result = Translation(self.file)
+        validation = bool(self.prefix)
+        kind = "concat" if validation else "blend"
+        members = []
+        for number, (manifest, weight, modality) in enumerate(zip(manifests, weights, modalities, strict=False)):
+            member = {**self.source(manifest, number), "subflavors": {"modality": modality}}
+            if not validation:
+                member["weight"] = weight
+                if not self.get("allow_multiple_epochs", False):
+                    member["max_repeats"] = 1
+            for key, name in (("path", "manifest"), ("weight", "weighting")):
+                result.origins[(kind, number, key)] = self.at(f"{self.prefix}dataset_{name}", number)
+            result.origins[(kind, number)] = result.origins[(kind, number, "path")]
+            members.append(member)
+        result.origins[(kind,)] = self.at(f"{self.prefix}dataset_weighting")
+        result.data = {kind: members, "seed": self.seed()}
+        if validation:
+            result.data |= {"shuffle": "none", "epochs": 1}
+        elif not self.get("shuffle", True):
+            result.data["shuffle"] = "none"
+        samples = self.top.get("total_train_samples")
+        if samples is not None and not validation:
+            result.data["samples"] = samples
+        return result
+
+    def check_lengths(self, *lists: list[Any]) -> None:
+        names = [f"{self.prefix}{name}" for name in _LISTS[:2]]
+        manifests, weights, modalities = lists
+        if not manifests:
+            raise ConfigError(
+                f"'{names[0]}' is empty", file=self.at(names[0]), kind="empty-source", fix="Name at least one manifest."
+            )
+        wanted = {names[0]: len(manifests), names[1]: len(weights), "dataset_modality": len(modalities)}
+        if self.prefix and len(modalities) >= len(manifests):
+            del wanted["dataset_modality"]  # those of the training data are used, which may be more
+        if len(set(wanted.values())) > 1:
+            found = ", ".join(f"{name}: {count}" for name, count in wanted.items())
+            odd = next(name for name, count in wanted.items() if count != len(manifests))
+            raise ConfigError(
+                f"the lists must have the same length ({found})",
+                file=self.at(odd),
+                kind="length-mismatch",
+                fix="Give one weight and one modality for each manifest.",
+            )
+
+    def check_modalities(self, modalities: list[Any]) -> None:
+        kind = self.get("type")
+        if kind not in MODALITIES:
+            raise ConfigError(
+                f"the type {kind!r} is not known{did_you_mean(str(kind), list(MODALITIES))}",
+                file=self.at("type"),
+                fix=f"Known are {', '.join(MODALITIES)}.",
+            )
+        for number, modality in enumerate(modalities):
+            if modality not in MODALITIES[kind]:
+                raise ConfigError(
+                    f"the modality {modality!r} cannot be used in a run of type {kind!r}",
+                    file=self.at("dataset_modality", number),
+                    kind="bad-modality",
+                    fix=f"It takes {' and '.join(MODALITIES[kind])}.",
+                )
+
+    def source(self, manifest: Any, number: int) -> dict[str, Any]:
+        """The folder of a manifest; the manifest's own name where it is an unusual one."""
+        at = self.at(f"{self.prefix}dataset_manifest", number)
+        if not isinstance(manifest, str) or not manifest:
+            raise ConfigError(f"a manifest is a path or URL, found {manifest!r:.60}", file=at, kind="bad-recipe")
+        if "::" in manifest or manifest.startswith("pipe:"):
+            raise ConfigError(
+                f"{manifest[:60]!r} would run a command, and data never does", file=at, fix="Give a path or URL."
+            )
+        folder, slash, name = manifest.rpartition("/")
+        found = {"path": (folder or slash) if slash else "."}
+        return found if name == "manifest.jsonl" else {**found, "dataset_config": name}
+
+    def seed(self) -> Any:
+        own = self.top.get("hparams")
+        nested = own.get("seed") if isinstance(own, Mapping) else self.top.get("hparams.seed")
+        return self.get("seed", _DEFAULT_SEED) if nested is None else nested
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self.given.get(f"data.{name}" if self.dotted else name)
+        return default if value is None else value
+
+    def listed(self, name: str) -> list[Any]:
+        value = self.get(name, [])
+        if not isinstance(value, list):
+            raise ConfigError(
+                f"{name!r} is a list, found {value!r:.60}", file=self.at(name), kind="bad-recipe", fix="Write a list."
+            )
+        return value
+
+    def at(self, name: str, number: int | None = None) -> str:
+        key = f"data.{name}" if self.dotted else name
+        place: Place = (*self.inside, key) if number is None else (*self.inside, key, number)
+        return self.file if self.marks is None else self.marks.where(place)
