@@ -259,7 +259,7 @@ def _scan(
 def _refusal(bad: Sequence[DataError]) -> DataError:
     first = bad[0]
     more = f" {len(bad) - 1} more shards have problems: 'feedmill check' lists them all." if len(bad) > 1 else ""
-    fix = f"{first.fix or ''} Nothing was written. To index the other shards, add --skip-bad-shards.{more}".strip()
+    fix = f"{first.fix or ''} No index was written. To index the other shards, add --skip-bad-shards.{more}".strip()
     return DataError(first.what, file=first.file, offset=first.offset, record=first.record, kind=first.kind, fix=fix)
 
 
@@ -345,5 +345,5 @@ def _name_duplicates(
             record=key,
             kind="duplicate-key",
             fix="Rename the members in one of the shards (members of one sample must follow each other), or leave a"
-            " shard out with --exclude. Nothing was written.",
+            " shard out with --exclude. No index was written.",
         )
