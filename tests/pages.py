@@ -9,8 +9,8 @@ What a block's language means:
     text      is only shown: layouts, and what cannot run here
 
 Printed text is compared loosely: ``...`` stands for anything, and white space does not count. A command has to succeed,
-unless what it prints has a line ``error: ...`` or ``found: ...``, or the next command is ``echo $?``. Questions are answered
-with ``console answers="8,1,1|y"``.
+unless what it prints has a line ``error: ...`` or ``found: ...``, or the next command is ``echo $?``. Questions are
+answered with ``console answers="8,1,1|y"``.
 """
 
 from __future__ import annotations
