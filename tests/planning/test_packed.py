@@ -181,9 +181,9 @@ def test_the_loader_is_elastic_over_rows_and_resumes_at_each(tmp_path: Path, pac
     expected = np.stack([row["input_ids"] for row in plan.read(range(len(plan)))])
     for world, batch, workers in ((1, 3, 0), (2, 4, 2), (3, 1, 1)):
         loaders = [Loader(plan, batch, rank=rank, world_size=world, workers=workers) for rank in range(world)]
-        batches = zip(*[list(loader) for loader in loaders], strict=True)
-        got = np.concatenate([part["input_ids"] for step in batches for part in step])
-        assert np.array_equal(got, expected[: len(got)]) and len(expected) - len(got) < world * batch
+        steps = zip_longest(*loaders)  # where the last step has fewer rows than ranks, some end a step earlier
+        got = np.concatenate([part["input_ids"] for step in steps for part in step if part is not None])
+        assert np.array_equal(got, expected)
     state = Loader(plan, 1)
     for row in range(0, len(plan), 5):
         mover = Loader(PackedPlan(mixture(200), packing, tmp_path), 2)

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, StorageError
 from feedmill.storage.cache import one_at_a_time
 from feedmill.storage.local import publish, storage_error, temporary_beside
 
@@ -198,9 +198,11 @@ class Segments:
                     save(path, self._make(number, first))
                     segment = load(path)
         except OSError as error:
-            translated = storage_error(error, str(path))
-            translated.fix = "Set FEEDMILL_CACHE_DIR to a folder with room that may be written to."
-            raise translated from None
+            raise StorageError(
+                f"the packing plan cannot be kept here: {storage_error(error, str(path)).what}",
+                file=str(path),
+                fix="Set FEEDMILL_CACHE_DIR to a folder with room that may be written to.",
+            ) from None
         assert segment is not None
         return segment
 
