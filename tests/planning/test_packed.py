@@ -17,6 +17,7 @@ from feedmill.planning import windows
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat, Shuffle, Subset
 from feedmill.planning.packed import PackedPlan, Packing
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipe import Recipe
 from feedmill.planning.spans import Spans
 from numbered import Numbered
 from tokenized import Tokenized
@@ -327,3 +328,89 @@ def test_data_sets_without_tokens_or_with_too_few_are_named(tmp_path: Path) -> N
     plan = PackedPlan(Plan.over(Short("short", [3, 4]), epochs=1), Packing(8), tmp_path)
     with pytest.raises(DataError, match="short '0': tokens 0 to 3 were asked for, 2 came"):
         plan.read([0])
+
+
+RECIPE = """
+seed: 5
+epochs: 2
+concat:
+  - {path: docs, subset: [0, 10]}
+  - {path: code}
+pack: {seq_len: 16, buffer: 20, pad: 9}
+"""
+
+
+def opener(path: str, **options: str) -> Numbered:
+    name = path.rpartition("/")[2]
+    return Numbered(name, 5) if name == "plain" else corpus(LENGTHS, name, 1000 if name == "code" else 1)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_a_recipe_packs(cache: Path) -> None:
+    recipe = Recipe.parse(RECIPE)
+    plan = recipe.plan(opener)
+    assert isinstance(plan, PackedPlan) and plan.packing == Packing(16, buffer=20, pad=9)
+    assert len(plan.documents) == 48 and plan.seed == 5 and "pack best_fit 16" in str(recipe)
+    assert np.array_equal(np.sort(np.concatenate(content(plan))), np.sort(np.concatenate(stream(plan.documents, 48))))
+    assert len(list(cache.rglob("*.pack"))) == 3
+    windowed = Recipe.parse(RECIPE.replace("buffer: 20", "method: concat, overlap: true, rows: 4")).plan(opener)
+    assert len(windowed) == 4 and windowed.width == 17
+    assert Recipe.parse(RECIPE.replace("16", "17")).fingerprint != recipe.fingerprint
+
+
+@pytest.mark.parametrize(
+    "pack, message",
+    [
+        ("{seq_length: 16}", "recipe:7: unknown key 'seq_length'; did you mean 'seq_len'?"),
+        ("{seq_len: 0}", "recipe:7: pack.seq_len: input should be greater than or equal to 1, found 0"),
+        ("{seq_len: 8, method: first_fit}", "pack.method: input should be 'best_fit' or 'concat', found 'first_fit'"),
+        ("{seq_len: 8, overlap: true}", "'overlap' belongs to 'method: concat', the method here is best_fit"),
+        ("{seq_len: 8, method: concat, long: drop}", "'long' belongs to 'method: best_fit', the method here is concat"),
+        ("{seq_len: 8, pad: -1}", "pack.pad: input should be greater than or equal to 0"),
+    ],
+)
+def test_wrong_words_about_packing_are_named_with_their_line(pack: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Recipe.parse(RECIPE.replace("{seq_len: 16, buffer: 20, pad: 9}", pack))
+    assert message in str(error.value)
+
+
+def test_what_the_data_does_not_allow_is_named_with_its_line(cache: Path) -> None:
+    with pytest.raises(ConfigError, match="plain: the index of 'plain' does not say"):
+        Recipe.parse(RECIPE.replace("path: code", "path: plain")).plan(opener)
+    with pytest.raises(ConfigError, match=r"recipe:7: 48 documents give \d+ rows, not 99,999"):
+        len(Recipe.parse(RECIPE.replace("pad: 9", "rows: 99999")).plan(opener))
+
+
+def test_a_packed_recipe_cannot_be_a_source(tmp_path: Path) -> None:
+    (tmp_path / "inner.yaml").write_text(RECIPE)
+    (tmp_path / "outer.yaml").write_text("samples: 10\nblend:\n  - recipe: inner.yaml\n")
+    with pytest.raises(ConfigError, match=r"outer.yaml:3: the recipe inner.yaml packs its documents"):
+        Recipe.load(tmp_path / "outer.yaml").plan(opener)
+
+
+def test_trace_there_and_back_for_many_rows(tmp_path: Path) -> None:
+    """Random rows of a mixture with a subset: every span is among the placements of its document, and the other way."""
+    rng = np.random.default_rng(4)
+    docs, code = corpus(rng.integers(0, 60, 4000)), corpus(rng.integers(0, 200, 3000), "code", 10**7)
+    node = Blend([Repeat(Shuffle(Subset(Leaf(0, 4000), 500, 3500), 5)), Repeat(Shuffle(Leaf(1, 3000), 6))], [0.3, 0.7])
+    documents = Plan(node, [docs, code], ["docs", "code"], 3)
+    for packing in (Packing(64, buffer=5000), Packing(64, "concat", True)):
+        plan = PackedPlan(documents, packing, tmp_path)
+        rows = np.unique(rng.integers(0, 50_000, 20_000))
+        spans = plan.spans(rows)
+        back = plan.placements(spans.position)
+        owner = np.repeat(np.arange(len(spans.position)), np.diff(back.offsets))
+        row = np.repeat(rows, np.diff(spans.row_offsets))
+        found = (back.row == row[owner]) & (back.start == spans.start[owner]) & (back.length == spans.length[owner])
+        assert np.array_equal(np.unique(owner[found]), np.arange(len(spans.position)))
+        located = documents.locate(spans.position[:20])
+        for source, index, number in zip(
+            located.source.tolist(), located.index.tolist(), row[:20].tolist(), strict=True
+        ):
+            assert number in plan.positions(source, index, within=50_000)
