@@ -249,7 +249,10 @@ def test_reports_count_padding(tmp_path: Path) -> None:
     assert PackedPlan(mixture(), Packing(16, long="drop"), tmp_path).report().left_out == sum(
         n for n in map(len, stream(mixture(), 60)) if n > 16
     )
-    assert "endless" in str(PackedPlan(mixture(None), Packing(16), tmp_path).report())
+    for packing in (Packing(16, buffer=20), Packing(16, "concat")):
+        endless = PackedPlan(mixture(None), packing, tmp_path)
+        assert "endless" in str(endless.report()) and endless.report().fill is None
+        assert endless.report(50).tokens == endless.spans(range(50)).row_lengths.sum()
 
 
 def test_fingerprints_name_what_changed(tmp_path: Path) -> None:
@@ -261,6 +264,7 @@ def test_fingerprints_name_what_changed(tmp_path: Path) -> None:
         (PackedPlan(single(epochs=2), Packing(16), tmp_path), "documents was 28, is now 14"),
         (PackedPlan(single([6, *LENGTHS[1:]]), Packing(16), tmp_path), "lengths of docs"),
         (PackedPlan(single(), Packing(16, pad=1), tmp_path), "padding was 1"),
+        (PackedPlan(single(), Packing(16, "concat", last="pad"), tmp_path), "packing was concat 16, last pad"),
     ):
         assert any(part in change for change in plan.explain_change(other.fingerprints)), part
     assert PackedPlan(single(epochs=2), Packing(16, "concat"), tmp_path).fingerprint == (
@@ -414,3 +418,12 @@ def test_trace_there_and_back_for_many_rows(tmp_path: Path) -> None:
             located.source.tolist(), located.index.tolist(), row[:20].tolist(), strict=True
         ):
             assert number in plan.positions(source, index, within=50_000)
+
+
+@pytest.mark.parametrize("packing", [Packing(16), Packing(16, "concat", True)], ids=lambda p: p.method)
+def test_nothing_asked_gives_nothing(tmp_path: Path, packing: Packing) -> None:
+    plan = PackedPlan(single(), packing, tmp_path)
+    assert len(plan.spans([])) == 0 and plan.read([]) == [] and len(plan.locate([]).source) == 0
+    assert plan.placements([]).offsets.tolist() == [0]
+    assert plan.placements([1]).row.size == 0 or LENGTHS[int(plan.documents.locate([1]).index[0])] > 0
+    assert plan.report(0).tokens == 0 and plan.report(0).fill is None

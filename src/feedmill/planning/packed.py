@@ -75,7 +75,8 @@ class Packing:
     def order(self) -> str:
         """All that decides which tokens are in which row."""
         if self.method == "concat":
-            return f"concat {self.seq_len:,}{' overlap' if self.overlap else ''}, version {windows.VERSION}"
+            overlap = ", overlap" if self.overlap else ""
+            return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
         return f"best_fit {self.seq_len:,}, long {self.long}, buffer {self.buffer:,}, version {packing.VERSION}"
 
 
