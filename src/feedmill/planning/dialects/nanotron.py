@@ -43,11 +43,26 @@ class _Stages:
         seed = self.data_of(stages[0], ("data_stages", 0)).get("seed")
         if seed is not None:
             self.result.data["seed"] = seed
+        length = self.sequence_length(data, stages)
+        if length is not None:
+            self.result.data["pack"] = {"method": "concat", "seq_len": length, "overlap": True}
         if len(stages) == 1:
             self.result.data |= self.single(stages[0])
         else:
             self.result.data |= self.several(data, stages, starts)
         return self.result
+
+    def sequence_length(self, data: Mapping[str, Any], stages: list[Any]) -> int | None:
+        """Tokens in a sample, without the one more that is the last target; None where the file does not say."""
+        tokens = data.get("tokens")
+        whole = tokens.get("sequence_length") if isinstance(tokens, Mapping) else None
+        found = [whole if stage.get("sequence_length") is None else stage["sequence_length"] for stage in stages]
+        for number, length in enumerate(found):
+            if length != found[0]:
+                place = ("data_stages", number, "sequence_length")
+                raise self.error(place, f"the stages differ in length: {found[0]} and {length}", "Run them one by one.")
+        self.result.origins[("pack",)] = self.at(("data_stages", 0, "sequence_length") if whole is None else ("tokens",))
+        return found[0]
 
     def starts(self, stages: list[Any]) -> list[int]:
         """The first step of each stage, from 1."""
