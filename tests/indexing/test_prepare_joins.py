@@ -40,7 +40,7 @@ def test_ambiguous_names_are_not_written(tmp_path: Path) -> None:
     root = copy(NEGATIVE, tmp_path)
     report = prepare(str(root / "two_splits.yaml"), progress=False)
     assert [label.split()[0] for label in report.joins] == ["train", "val"] and list(report.joins.values()) == [3, 5]
-    assert len(report.warnings) == 1 and "two_splits.yaml:11: Energon would read" in report.warnings[0]
+    assert len(report.warnings) == 1 and "two_splits.yaml:10: Energon would read" in report.warnings[0]
     assert len(list((root / "two_splits.yaml.cache").iterdir())) == 2
     report = prepare(str(root / "excludes.yaml"), progress=False)
     assert list(report.joins.values()) == [1] and "hash seed" in report.warnings[0]
