@@ -65,7 +65,11 @@ CASES: dict[str, Callable[[], Node]] = {
 def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite: bool = False) -> Node:
     """A random tree; `finite` asks for one that ends."""
     numbers = count() if numbers is None else numbers
-    kinds = ["leaf", "leaf"] if depth == 0 else ["subset", "shuffle", "block", "repeat", "length", "skip", "concat", "blend"]
+    kinds = (
+        ["leaf", "leaf"]
+        if depth == 0
+        else ["subset", "shuffle", "block", "repeat", "length", "skip", "concat", "blend"]
+    )
     if depth and not finite:
         kinds += ["endless", "blend", "blend"]
     kind = draw(st.sampled_from(kinds))

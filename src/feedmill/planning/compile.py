@@ -12,6 +12,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Subset, shuffled
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
+from feedmill.planning.skip import skip_node
 from feedmill.storage import join_url
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ def compile_recipe(recipe: Recipe, open: Open) -> Plan:
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
     try:
-        return Plan(root, compiler.sources, compiler.names, seed)
+        plan = Plan(root, compiler.sources, compiler.names, seed)
+        skip = recipe.model.skip
+        if not skip:
+            return plan
+        places = [recipe.where(("skip", number)) for number in range(len(skip))]
+        return Plan(skip_node(plan, skip, places), plan.sources, plan.names, seed)
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
@@ -129,6 +135,13 @@ class _Walk:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
             nested = self.file.nested[place]
+            if nested.model.skip:
+                raise ConfigError(
+                    "a recipe that is a source of another has no 'skip': positions count in the whole stream",
+                    file=nested.where(("skip",)),
+                    kind="bad-skip",
+                    fix="Write it in the outermost recipe, with the source's full name.",
+                )
             # A recipe has its own order inside; only the member itself may ask to shuffle what it gives.
             shuffle = member.shuffle
             own = nested.model.seed

@@ -8,4 +8,16 @@ from feedmill.planning.nodes.shuffle import BlockShuffle, Shuffle, shuffled
 from feedmill.planning.nodes.skip import Skip
 from feedmill.planning.nodes.subset import Subset
 
-__all__ = ["Blend", "BlockShuffle", "Concat", "Leaf", "Located", "Node", "Repeat", "Shuffle", "Skip", "Subset", "shuffled"]
+__all__ = [
+    "Blend",
+    "BlockShuffle",
+    "Concat",
+    "Leaf",
+    "Located",
+    "Node",
+    "Repeat",
+    "Shuffle",
+    "Skip",
+    "Subset",
+    "shuffled",
+]

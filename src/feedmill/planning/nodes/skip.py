@@ -52,16 +52,22 @@ class Skip(Wrapper):
 
     def reach(self, total: int) -> Sequence[int]:
         if self.length is None or self.child.length is None:
-            return (self._after(total),)
+            return (self.after(total),)
         epochs, rest = divmod(total, self.length)
-        return (epochs * self.child.length + self._after(rest),)
+        return (epochs * self.child.length + self.after(rest),)
 
     def skipped(self, before: int) -> int:
         """How many of the child's first `before` positions are left out."""
         behind = int(np.searchsorted(self.firsts, before))
         return int(self._removed[behind]) - max(int(self.stops[behind - 1]) - before, 0) if behind else 0
 
-    def _after(self, total: int) -> int:
+    def nth_skipped(self, ranks: IntArray) -> IntArray:
+        """The child's positions that are left out, by their number from 0, int64[n]."""
+        which = np.searchsorted(self._removed, ranks, side="right") - 1
+        positions: IntArray = self.firsts[which] + ranks - self._removed[which]
+        return positions
+
+    def after(self, total: int) -> int:
         """The child's position right after the last of the first `total` positions."""
         return total + int(self._removed[np.searchsorted(self._gaps, total - 1, side="right")]) if total else 0
 
