@@ -46,10 +46,12 @@ def reopened(plan: Plan, state: Mapping[str, Any], *, allow_append: bool, allow_
     """
     new, old = dict(plan.fingerprints), dict(state["sources"])
     skip, grown, refused = "", dict[str, str](), list[str]()
+    if not old or old.get("skip") != new.get("skip"):
+        before = old.get("skip", "nothing" if old else "another")
+        skip = f"skip was {before}, is now {new.get('skip', 'nothing')}"
     if fingerprint_of(_stream(new)) == state.get("stream", state["plan"]):
-        skip = f"skip was {old.get('skip', 'another')}, is now {new.get('skip', 'nothing')}"
+        pass
     elif old:
-        skip = "" if old.get("skip") == new.get("skip") else f"skip was {old.get('skip')}, is now {new.get('skip')}"
         grown, doubts = _growth(plan, old)
         same = {part: new[part] for part in grown}
         refused = plan.explain_change({**_stream(old), **same, **_skip(new)}) + doubts
