@@ -72,8 +72,9 @@ def _position(path: Path | None, plan: Any) -> int:
         raise ConfigError(
             f"the state cannot be read ({error})", file=str(path), fix="Save loader.state_dict() as JSON."
         ) from None
+    seed = state.get("seed") if isinstance(state, dict) else None
     try:
-        return read_state(state, plan, state.get("seed") if isinstance(state, dict) else 0)
+        return read_state(state, plan, seed if isinstance(seed, int) else plan.seed)
     except FeedmillError as error:
         error.file = error.file or str(path)
         raise
@@ -96,6 +97,10 @@ def _forwards(
 
     found = ledger.batch(plan, step, global_batch, rank=rank, world_size=world, start=start[0], first_step=start[1])
     entries = ledger.entries(plan, np.arange(found.first, found.stop))
+    rows = [entry.as_dict() for entry in entries]
+    shown = _contents(plan, [(entry.source, entry.index) for entry in entries]) if show else []
+    for row, content in zip(rows, shown, strict=False):
+        row["parts"] = content["parts"]
     data = {
         "recipe": recipe,
         "step": step,
@@ -104,13 +109,9 @@ def _forwards(
         "world": world,
         "first": found.first,
         "stop": found.stop,
-        "entries": [entry.as_dict() for entry in entries],
+        "entries": rows,
     }
-    if show:
-        shown = _contents(plan, [(entry.source, entry.index) for entry in entries])
-        for entry, content in zip(data["entries"], shown, strict=True):
-            entry["parts"] = content["parts"]
-    emit(data, json, lambda: _print_step(plan, data, shown if show else []))
+    emit(data, json, lambda: _print_step(plan, data, shown))
 
 
 def _wanted(plan: Any, key: str | None, index: int | None, source: str | None) -> list[tuple[str, int]]:
