@@ -148,3 +148,14 @@ def test_media_metadata_that_is_empty_or_not_kept_is_said(tmp_path: Path) -> Non
     assert "the media metadata is empty" in empty.stderr
     assert "is not kept" in run("prepare", root).stderr
     assert run("prepare", root).stderr == ""
+
+
+def test_energons_preview_shows_data_without_splits_and_names_the_splits_there_are(tmp_path: Path) -> None:
+    lines = tmp_path / "x.jsonl"
+    lines.write_text('{"n": 1}\n')
+    assert '{"n": 1}' in run("energon", "preview", lines).stdout
+    root = make_shards(tmp_path / "ds", [1])
+    run("prepare", root, "--split-parts", "mine:.*")
+    other = run("energon", "preview", root)
+    assert other.exit_code == 1
+    assert "--split-parts mine" in other.stderr

@@ -28,15 +28,6 @@ def test_the_page_on_the_order_is_a_doctest() -> None:
     assert tried >= 8 and not failed
 
 
-def test_the_page_on_the_ledger_is_true() -> None:
-    page = (DOCS / "ledger.md").read_text()
-    (recipe,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
-    plan = Recipe.parse(recipe).plan(lambda path, **options: Numbered(path, 20_000))
-    failed, tried = doctest.testfile(str(DOCS / "ledger.md"), module_relative=False, globs={"plan": plan})
-    assert tried == 6 and not failed
-    assert 98_900 < len(plan) <= 100_000 - 1 - 1024
-
-
 def test_every_key_is_documented() -> None:
     page = (DOCS / "recipes.md").read_text()
     schema = Recipe.json_schema()
