@@ -61,20 +61,23 @@ def _budget(
 
 def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     from feedmill.planning import bounds
-    from feedmill.planning.forecast import needs
+    from feedmill.planning.forecast import documents, needs
 
-    report = plan.report(budget).as_dict()
+    found = plan.report(budget)
+    report = found.as_dict()
     rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
-    proofs = [] if budget is None else bounds.proofs(plan.node, budget)
+    reach = documents(found)
+    proofs = [] if reach is None else bounds.proofs(plan.node, reach)
     keys = ("name", "max_repeats", "samples", "drawn_at_most")
     return {
         "fingerprint": plan.fingerprint,
         "length": plan.length,
         "budget": budget,
-        "tokens": _sum(row["drawn_tokens"] for row in rows),
+        "tokens": report["packing"]["tokens"] if "packing" in report else _sum(row["drawn_tokens"] for row in rows),
         "bytes": _sum(row["drawn_bytes"] for row in rows),
         "skipped": 0 if plan.skip is None else plan.skip.count,
         "sources": rows,
+        "packing": report.get("packing"),
         "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
     }
 
@@ -97,13 +100,21 @@ def _draw(plan: Any, budget: int | None, path: Path) -> None:
 def _print(plan: Any, data: dict[str, Any]) -> None:
     typer.echo(str(plan))
     typer.echo("")
-    budget = "endless; give a budget to see draws" if data["budget"] is None else f"{data['budget']:,} samples"
+    packing = data["packing"]
+    unit = "samples" if packing is None else f"rows of {packing['width']:,} tokens"
+    budget = "endless; give a budget to see draws" if data["budget"] is None else f"{data['budget']:,} {unit}"
     parts = [f"budget: {budget}"]
     if data["tokens"] is not None:
         parts.append(f"about {data['tokens']:,} tokens")
     if data["bytes"] is not None:
         parts.append(f"about {human_size(data['bytes'])} to read")
     typer.echo(", ".join(parts))
+    if packing is not None and packing["fill"] is not None:
+        padding = packing["slots"] - packing["tokens"]
+        typer.echo(
+            f"packing: {packing['documents']:,} documents, {padding:,} slots of padding ({1 - packing['fill']:.4%}),"
+            f" {packing['left_out']:,} tokens left out"
+        )
     columns = [
         "source",
         "samples",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -150,7 +149,7 @@ def _backwards(
             plan, name, index, samples=samples, global_batch=global_batch, start=start[0], first_step=start[1]
         )
         parts = {"parts": content["parts"]} if show else {}
-        rows = [asdict(occurrence) for occurrence in times]
+        rows = [occurrence.as_dict() for occurrence in times]
         found.append({"source": name, "index": index, "key": content["key"], "times": len(rows), **parts, "seen": rows})
     data = {"recipe": recipe, "samples": plan.length if samples is None else samples, "found": found}
     emit(data, json, lambda: _print_times(plan, data, contents if show else []))
@@ -177,7 +176,10 @@ def _print_step(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) ->
     if plan.skip is not None:
         columns.insert(1, "unskipped")
         fields.insert(1, "unskipped")
-    table(columns, [["?" if entry[field] is None else entry[field] for field in fields] for entry in data["entries"]])
+    if any("span" in entry for entry in data["entries"]):
+        columns.append("tokens")
+        fields.append("span")
+    table(columns, [[_cell(entry.get(field)) for field in fields] for entry in data["entries"]])
     for entry in data["entries"]:
         if "problem" in entry:
             typer.echo(f"position {entry['position']:,} cannot be read: {entry['problem']}")
@@ -194,6 +196,15 @@ def _print_times(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -
         columns = ["position", "epoch"]
         columns += ["step"] if any(row["step"] is not None for row in sample["seen"]) else []
         columns += ["unskipped"] if plan.skip is not None else []
+        fields = list(columns)
+        if any("span" in row for row in sample["seen"]):
+            columns, fields = [*columns, "tokens"], [*columns, "span"]
         if times:
-            table(columns, [["" if row[name] is None else row[name] for name in columns] for row in sample["seen"]])
+            table(columns, [[_cell(row.get(name), "") for name in fields] for row in sample["seen"]])
     print_shown(shown)
+
+
+def _cell(value: Any, missing: str = "?") -> Any:
+    if isinstance(value, tuple):
+        return f"[{value[0]:,}, {value[1]:,})"
+    return missing if value is None else value

@@ -12,7 +12,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Subset, shuffled
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
-from feedmill.planning.skip import skip_node
+from feedmill.planning.skip import with_skips
 from feedmill.storage import join_url
 
 if TYPE_CHECKING:
@@ -33,14 +33,17 @@ def compile_recipe(recipe: Recipe, open: Open) -> Plan:
     root = compiler.recipe(recipe, seed, "")
     try:
         plan = Plan(root, compiler.sources, compiler.names, seed)
-        skip = recipe.model.skip
-        if not skip:
-            return plan
-        places = [recipe.where(("skip", number)) for number in range(len(skip))]
-        return Plan(skip_node(plan, skip, places), plan.sources, plan.names, seed)
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
+    if recipe.model.pack is not None:
+        from feedmill.planning.packed import PackedPlan, Packing  # brings numba, which takes a while to load
+
+        with recipe_line(recipe, ("pack",)):
+            packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
+            plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
+    skip = recipe.model.skip
+    return plan if not skip else with_skips(plan, skip, [recipe.where(("skip", n)) for n in range(len(skip))])
 
 
 class _Compiler:
@@ -141,6 +144,13 @@ class _Walk:
                     file=nested.where(("skip",)),
                     kind="bad-skip",
                     fix="Write it in the outermost recipe, with the source's full name.",
+                )
+            if nested.model.pack is not None:
+                raise ConfigError(
+                    f"the recipe {member.recipe} packs its documents, and rows cannot be mixed or packed again",
+                    file=self.file.where((*place, "recipe")),
+                    kind="nested-pack",
+                    fix="Move its 'pack' to the top of the outermost recipe.",
                 )
             # A recipe has its own order inside; only the member itself may ask to shuffle what it gives.
             shuffle = member.shuffle

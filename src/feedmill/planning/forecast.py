@@ -13,7 +13,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.planning import bounds
 from feedmill.planning.plan import Plan
-from feedmill.planning.report import draws
+from feedmill.planning.report import PackedReport, Report
 
 _FARTHEST = 2**62
 
@@ -49,10 +49,11 @@ class Need:
 
 def needs(plan: Plan, samples: int | None) -> list[Need]:
     """What the first `samples` positions take of each source; None where the plan has no end and no budget."""
-    drawn = {} if samples is None else draws(plan.node, samples)
+    found = plan.report(samples)
+    reach = documents(found)
     out = []
     for number, (name, dataset) in enumerate(zip(plan.names, plan.sources, strict=True)):
-        count = drawn[number][0] if drawn else None
+        count = found.sources[number].drawn
         tokens, size = _tokens(dataset), _mean_bytes(dataset)
         out.append(
             Need(
@@ -60,10 +61,15 @@ def needs(plan: Plan, samples: int | None) -> list[Need]:
                 tokens,
                 None if tokens is None or count is None else round(count * tokens / len(dataset)),
                 None if size is None or count is None else round(count * size),
-                None if samples is None else bounds.reach(plan.node, number, samples),
+                None if reach is None else bounds.reach(plan.node, number, reach),
             )
         )
     return out
+
+
+def documents(found: Report) -> int | None:
+    """How many positions of a plan's node a report is about: of a packed plan, the documents of its rows."""
+    return found.documents if isinstance(found, PackedReport) else found.total
 
 
 def samples_for_tokens(plan: Plan, tokens: int) -> int:
@@ -72,33 +78,36 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
     Raises:
         ConfigError: a source's lengths are not known, or the plan is too short.
     """
-    means = []
     for name, dataset in zip(plan.names, plan.sources, strict=True):
-        total = _tokens(dataset)
-        if total is None:
+        if dataset.lengths is None:
             raise ConfigError(
                 f"the index of {name} knows no lengths in tokens",
                 file=dataset.url,
                 kind="no-lengths",
                 fix="Give the budget as --samples or --steps; tokenized data sets know their lengths.",
             )
-        means.append(total / len(dataset))
-
-    def enough(samples: int) -> bool:
-        return sum(count * means[leaf] for leaf, (count, _) in draws(plan.node, samples).items()) >= tokens
-
-    high = plan.length or _FARTHEST
-    if not enough(high):
-        raise ConfigError(
-            f"{tokens:,} tokens are asked for, the plan's {high:,} samples have fewer",
-            kind="bad-budget",
-            fix="Ask for fewer tokens, or allow more repeats.",
-        )
-    low = 0
+    low, high = 0, 1
+    while _tokens_of(plan, high) < tokens:
+        if high == plan.length or high > _FARTHEST:
+            raise ConfigError(
+                f"{tokens:,} tokens are asked for, the plan's {high:,} samples have fewer",
+                kind="bad-budget",
+                fix="Ask for fewer tokens, or allow more repeats.",
+            )
+        low, high = high, min(2 * high, plan.length or 2 * high)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if _tokens_of(plan, middle) >= tokens else (middle, high)
     return high
+
+
+def _tokens_of(plan: Plan, samples: int) -> float:
+    """Tokens of the first positions: counted in packed rows, by the mean lengths of the sources elsewhere."""
+    found = plan.report(samples)
+    if isinstance(found, PackedReport):
+        return found.tokens or 0
+    parts = zip(found.sources, plan.sources, strict=True)
+    return sum((part.drawn or 0) * (_tokens(dataset) or 0) / len(dataset) for part, dataset in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +139,7 @@ def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
     ends = [samples * (i + 1) // windows for i in range(windows)]
     counts = np.zeros((windows + 1, len(plan.sources)))
     for row, end in enumerate(ends):
-        for leaf, (count, _) in draws(plan.node, end).items():
-            counts[row + 1, leaf] = count
+        counts[row + 1] = [source.drawn for source in plan.report(end).sources]
     per_window = np.diff(counts, axis=0)
     used = np.array([source.used for source in plan.report(0).sources])
     shares = per_window / np.maximum(per_window.sum(axis=1, keepdims=True), 1)

@@ -3,15 +3,14 @@
 Forwards: `batch` gives the positions of a step, by the same arithmetic as the `Loader`, and `entries` says what stands
 at positions. Backwards: `find` gives the sources that hold a key, and `occurrences` every position of a sample.
 
-Whatever a position holds is described in one place, `_entries_of`: a node whose positions hold several documents each
-(packed rows) is described there, one entry a document.
+A position of a packed plan is a row, and has one entry, or one occurrence, for each span of a document in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,8 @@ from feedmill.planning.plan import Plan
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset, Source
+    from feedmill.planning.nodes import Located
+    from feedmill.planning.packed import PackedPlan
 
 
 _Known = tuple[str | None, int | None, int | None, str | None]
@@ -40,6 +41,7 @@ class Entry:
         key: the sample's key; None where it could not be read.
         index: number of the sample in the source.
         epoch: how often the plan gave this sample before.
+        span: of a packed plan, the first token of the document in this row, and the one after the last.
         problem: why the sample could not be read.
     """
 
@@ -53,12 +55,12 @@ class Entry:
     key: str | None
     index: int
     epoch: int
+    span: tuple[int, int] | None = None
     problem: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; `problem` only where there is one."""
-        fields = asdict(self)
-        return fields if self.problem else {name: value for name, value in fields.items() if name != "problem"}
+        """Plain data; `span` and `problem` only where there is one."""
+        return _given(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,22 @@ class Occurrence:
         unskipped: the same without the plan's skip list.
         epoch: how often the plan gave the sample before, skipped times included.
         step: the step that sees it, None where no global batch was given or it lies before the start.
+        span: as for `Entry`.
     """
 
     position: int
     unskipped: int
     epoch: int
     step: int | None
+    span: tuple[int, int] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; `span` only where there is one."""
+        return _given(asdict(self))
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None or name not in ("span", "problem")}
 
 
 def batch(
@@ -134,11 +146,19 @@ def entries(plan: Plan, positions: npt.ArrayLike) -> list[Entry]:
         NotFound: a position outside the plan.
     """
     asked = np.asarray(positions, np.int64)
-    return _entries_of(plan, asked, unskipped(plan, asked))
+    packed = _packed(plan)
+    if packed is None:
+        return _entries(plan, asked, unskipped(plan, asked), plan.locate(asked))
+    spans = packed.spans(asked)
+    rows = np.repeat(asked, np.diff(spans.row_offsets))
+    found = _entries(plan, rows, unskipped(plan, rows), packed.documents.locate(spans.position))
+    ends = zip(spans.start.tolist(), (spans.start + spans.length).tolist(), strict=True)
+    return [replace(entry, span=span) for entry, span in zip(found, ends, strict=True)]
 
 
-def _entries_of(plan: Plan, positions: npt.NDArray[np.int64], unskipped: npt.NDArray[np.int64]) -> list[Entry]:
-    located = plan.locate(positions)
+def _entries(
+    plan: Plan, positions: npt.NDArray[np.int64], unskipped: npt.NDArray[np.int64], located: Located
+) -> list[Entry]:
     out: list[Entry] = [None] * len(positions)  # type: ignore[list-item]
     for number in np.unique(located.source).tolist():
         rows = np.flatnonzero(located.source == number)
@@ -155,9 +175,14 @@ def _entries_of(plan: Plan, positions: npt.NDArray[np.int64], unskipped: npt.NDA
                 *known,
                 index,
                 int(located.epoch[row]),
-                found if isinstance(found, str) else None,
+                problem=found if isinstance(found, str) else None,
             )
     return out
+
+
+def _packed(plan: Plan) -> PackedPlan | None:
+    """The plan where its positions are rows. Told by what it has: the class itself takes a while to import."""
+    return cast("PackedPlan", plan) if hasattr(plan, "documents") else None
 
 
 def _sources(dataset: Dataset, indices: npt.NDArray[np.int64]) -> Sequence[Source | str]:
@@ -177,7 +202,7 @@ def _source(dataset: Dataset, index: int) -> Source | str:
 
 def unskipped(plan: Plan, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The positions as they count without the plan's skip list, int64[n]."""
-    return positions if plan.skip is None else plan.skip.inward(positions, 0)[0]
+    return positions if plan.skip is None else plan.skip.inward(positions)
 
 
 def find(plan: Plan, key: str, source: str | None = None) -> list[tuple[str, int]]:
@@ -227,13 +252,37 @@ def occurrences(
         NotFound: no such source or sample.
         ConfigError: the plan is endless and `samples` is missing.
     """
-    positions = plan.positions(source, index, samples)
-    epochs = plan.locate(positions).epoch
-    rows = zip(positions.tolist(), unskipped(plan, positions).tolist(), epochs.tolist(), strict=True)
+    packed = _packed(plan)
+    if packed is not None:
+        found = _pieces(packed, source, index, samples)
+    else:
+        positions = plan.positions(source, index, samples)
+        epochs = plan.locate(positions).epoch.tolist()
+        found = [(position, epoch, None) for position, epoch in zip(positions.tolist(), epochs, strict=True)]
+    outer = unskipped(plan, np.array([position for position, _, _ in found], np.int64)).tolist()
     return [
-        Occurrence(position, outer, epoch, _step_of(position, global_batch, start, first_step))
-        for position, outer, epoch in rows
+        Occurrence(position, unskipped, epoch, _step_of(position, global_batch, start, first_step), span)
+        for (position, epoch, span), unskipped in zip(found, outer, strict=True)
     ]
+
+
+_Piece = tuple[int, int, tuple[int, int] | None]
+
+
+def _pieces(plan: PackedPlan, source: str, index: int, rows: int | None) -> list[_Piece]:
+    """Row, epoch and span of every piece of a document, in the order of the rows."""
+    end = plan.length if rows is None else rows
+    documents = plan.documents_of(source, index, rows)
+    epochs = plan.documents.locate(documents).epoch
+    placed = plan.placements(documents)
+    owner = np.repeat(np.arange(len(documents)), np.diff(placed.offsets))
+    out: list[_Piece] = []
+    for row, number, first, length in zip(
+        placed.row.tolist(), owner.tolist(), placed.start.tolist(), placed.length.tolist(), strict=True
+    ):
+        if row >= 0 and (end is None or row < end):
+            out.append((row, int(epochs[number]), (first, first + length)))
+    return sorted(out)
 
 
 def _step_of(position: int, global_batch: int | None, start: int, first_step: int) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
 from feedmill.planning.ahead import LocateAhead
+from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
@@ -38,9 +39,6 @@ class Plan:
         names: what people call them, each once.
         seed: the seed that the shuffles' keys were made from.
 
-    Attributes:
-        length: positions, or None where the plan never ends.
-
     Raises:
         ConfigError: leaves and sources do not fit together, or a source is repeated more often than it may be.
     """
@@ -63,8 +61,13 @@ class Plan:
         self.sources = list(sources)
         self.names = list(names)
         self.seed = seed
-        self.length = bounds.longest(node)
-        self._ahead = LocateAhead(node.locate, self.length)
+        self._length = bounds.longest(node)
+        self._ahead = LocateAhead(node.locate, self._length)
+
+    @property
+    def length(self) -> int | None:
+        """Positions, or None where the plan never ends."""
+        return self._length
 
     @classmethod
     def over(
@@ -166,7 +169,7 @@ class Plan:
         parts = {"order": f"version {ORDER_VERSION}", "seed": str(self.seed)}
         if self.skip is not None:
             parts["skip"] = self.skip.said
-        ways = dict(_ways(self.node if self.skip is None else self.skip.child, []))
+        ways = dict(_ways(self.node.child if isinstance(self.node, Skip) else self.node, []))
         for number, (name, dataset) in enumerate(zip(self.names, self.sources, strict=True)):
             parts[f"source {name}"] = ways[number]
             parts[f"data of {name}"] = f"{len(dataset)} samples {dataset.fingerprint()}"
@@ -178,9 +181,17 @@ class Plan:
         return fingerprint_of(self.fingerprints)
 
     @property
-    def skip(self) -> Skip | None:
-        """The plan's skip list, or None."""
-        return self.node if isinstance(self.node, Skip) else None
+    def skip(self) -> Gaps | None:
+        """What the plan's skip list leaves out, or None."""
+        return self.node.gaps if isinstance(self.node, Skip) else None
+
+    def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> Plan:
+        """This plan without some ranges ``(first, stop)`` of its positions; what follows moves up.
+
+        Raises:
+            ConfigError: a range is empty or outside the plan, or nothing would be left.
+        """
+        return Plan(Skip(self.node, ranges, said), self.sources, self.names, self.seed)
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:
         """What differs between this plan and the one whose `fingerprints` were `old`, a phrase for each difference."""

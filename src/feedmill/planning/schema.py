@@ -12,7 +12,16 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from feedmill.errors import ConfigError
 from feedmill.planning.blend import exact_weight, normalise
@@ -176,6 +185,36 @@ class SkipModel(_Strict):
         return f"{self.source}: {' '.join(words)}" + (f" since {self.since}" if self.since else "")
 
 
+class PackModel(_Strict):
+    """How documents become rows of tokens."""
+
+    seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a row")
+    method: Literal["best_fit", "concat"] = Field(
+        default="best_fit", description="whole documents packed into rows, or windows over all laid end to end"
+    )
+    overlap: StrictBool | None = Field(
+        None, description="concat: windows hold one token more, the first of the next window"
+    )
+    last: Literal["drop", "keep", "pad"] | None = Field(None, description="concat: the end that fills no window")
+    long: Literal["split", "truncate", "drop"] | None = Field(
+        None, description="best_fit: documents longer than seq_len"
+    )
+    buffer: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
+        None, description="best_fit: documents that are packed together"
+    )
+    pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="token that fills rows up")
+    rows: Count | None = Field(None, description="where the plan ends")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PackModel:
+        other = ("long", "buffer") if self.method == "concat" else ("overlap", "last")
+        for name in other:
+            if getattr(self, name) is not None:
+                meant = "best_fit" if self.method == "concat" else "concat"
+                raise ValueError(f"'{name}' belongs to 'method: {meant}', the method here is {self.method}")
+        return self
+
+
 class RecipeModel(_Strict):
     """A recipe: what is mixed, and how."""
 
@@ -196,6 +235,8 @@ class RecipeModel(_Strict):
     skip: list[Annotated[SkipModel, BeforeValidator(_skip_short)]] | None = Field(
         default=None, description="positions, ranges and samples to leave out: see docs/ledger.md"
     )
+
+    pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
@@ -280,4 +321,5 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         return list(RecipeModel.model_fields)
     if place[0] == "skip":
         return list(SkipModel.model_fields)
-    return list((ShuffleModel if place[-1] == "shuffle" else Member).model_fields)
+    models: dict[int | str, type[BaseModel]] = {"shuffle": ShuffleModel, "pack": PackModel}
+    return list(models.get(place[-1], Member).model_fields)

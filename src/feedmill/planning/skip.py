@@ -4,8 +4,9 @@ A skipped position is taken out of the stream and what follows moves up, so ever
 an entry that is added in the middle of a run and lies ahead changes nothing that the run has seen. Positions count in
 the stream *without* a skip list, so that one entry never changes what another means.
 
-A skipped sample (by key or index) is taken out at every position where the plan would give it, from ``since`` on. For
-that the plan must end; how far it goes is not part of what is skipped, so a run can still be made longer.
+A skipped sample (by key or index) is taken out at every position where the plan would give it, from ``since`` on; of
+a plan of packed rows, every row that holds a token of it goes. For that the plan must end; how far it goes is not part
+of what is skipped, so a run can still be made longer.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _SHORT = 80
 Ranges = list[tuple[int, int]]
 
 
-def skip_node(plan: Plan, entries: Sequence[SkipModel], where: Sequence[str]) -> Skip:
-    """The node that leaves out what a skip list names.
+def with_skips(plan: Plan, entries: Sequence[SkipModel], where: Sequence[str]) -> Plan:
+    """The plan without what a skip list names.
 
     Args:
         plan: the plan without a skip list.
@@ -37,19 +38,18 @@ def skip_node(plan: Plan, entries: Sequence[SkipModel], where: Sequence[str]) ->
         where: ``file:line`` of each entry.
 
     Raises:
-        ConfigError: a position outside the plan, or samples of a plan without an end.
+        ConfigError: a position outside the plan, samples of a plan without an end, or nothing would be left.
         NotFound: no such source, key or sample.
     """
     ranges: Ranges = []
     for entry, line in zip(entries, where, strict=True):
         try:
-            found = _of_positions(plan, entry) if entry.positions else _of_samples(plan, entry)
+            ranges += _of_positions(plan, entry) if entry.positions else _of_samples(plan, entry)
         except FeedmillError as error:
             # Which data set lacks a key is said in the message; the line to mend is the recipe's.
             error.what, error.file = error.what if error.file is None else f"{error.file}: {error.what}", line
             raise
-        ranges += found
-    return Skip(plan.node, ranges, _said(entries))
+    return plan.skipping(ranges, _said(entries))
 
 
 def _of_positions(plan: Plan, entry: SkipModel) -> Ranges:
@@ -97,10 +97,10 @@ def dropped(skip: Skip, before: int, sources: int, chunk: int = 65_536) -> list[
 
     None where that is too many to look at one by one.
     """
-    if skip.skipped(before) > 1 << 24:
+    if skip.gaps.skipped(before) > 1 << 24:
         return None
     counts = np.zeros(sources, np.int64)
-    for start in range(0, skip.skipped(before), chunk):
-        ranks = np.arange(start, min(start + chunk, skip.skipped(before)))
-        counts += np.bincount(skip.child.locate(skip.nth_skipped(ranks)).source, minlength=sources)
+    for start in range(0, skip.gaps.skipped(before), chunk):
+        ranks = np.arange(start, min(start + chunk, skip.gaps.skipped(before)))
+        counts += np.bincount(skip.child.locate(skip.gaps.nth(ranks)).source, minlength=sources)
     return [int(count) for count in counts]
