@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, FeedmillError
+from feedmill.formats.energon import INDEX, open_index
 from feedmill.formats.offsets import read_records
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.media import MediaFilter, metadata_json, probe
 from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
 
 Row = tuple[str, str, str]
 """entry_key (full member name), metadata_type, metadata_json."""
@@ -68,6 +70,20 @@ def _of_shard(store: Store, found: Scanned, wanted: MediaFilter) -> tuple[list[R
                 continue
             rows.append((names[i], kind, metadata_json(metadata)))
     return rows, broken
+
+
+def present(store: Store) -> bool:
+    """Whether the present index has media metadata."""
+    if not store.exists(INDEX):
+        return False
+    try:
+        connection = open_index(cached_copy(store, INDEX))
+    except FeedmillError:
+        return False
+    try:
+        return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'media_metadata'").fetchone())
+    finally:
+        connection.close()
 
 
 def add_tables(path: Path, rows: Iterable[Row], wanted: MediaFilter) -> None:

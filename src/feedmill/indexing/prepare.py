@@ -142,6 +142,8 @@ def prepare(
         if field_map and len(report.parts) < MAX_PARTS:
             check_parts(field_map, report.parts)
         rows = _media(store, scanned, media, workers, report)
+        if media is None and media_rows.present(store):
+            report.warnings.append("the media metadata of the old index is not kept: ask for it again to have it")
         write_all(store, scanned, splits, media, rows)
         if description is not None:
             write_description(store, description, dataset_yaml_name, report.parts)
@@ -257,7 +259,7 @@ def _scan(
 def _refusal(bad: Sequence[DataError]) -> DataError:
     first = bad[0]
     more = f" {len(bad) - 1} more shards have problems: 'feedmill check' lists them all." if len(bad) > 1 else ""
-    fix = f"{first.fix or ''} Nothing was written. To index the other shards, add --skip-bad-shards.{more}".strip()
+    fix = f"{first.fix or ''} No index was written. To index the other shards, add --skip-bad-shards.{more}".strip()
     return DataError(first.what, file=first.file, offset=first.offset, record=first.record, kind=first.kind, fix=fix)
 
 
@@ -293,6 +295,8 @@ def _media(
         return []
     rows, broken = media_rows.collect(store, scanned, wanted, workers=workers)
     report.media = len(rows)
+    if not rows and not broken:
+        report.warnings.append("no part is a media file by this choice: the media metadata is empty")
     report.warnings += [f"no media metadata: {error}" for error in broken]
     return rows
 
@@ -341,5 +345,5 @@ def _name_duplicates(
             record=key,
             kind="duplicate-key",
             fix="Rename the members in one of the shards (members of one sample must follow each other), or leave a"
-            " shard out with --exclude. Nothing was written.",
+            " shard out with --exclude. No index was written.",
         )

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
+from feedmill.planning.ahead import LocateAhead
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, shuffled
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
@@ -63,6 +64,7 @@ class Plan:
         self.names = list(names)
         self.seed = seed
         self.length = bounds.longest(node)
+        self._ahead = LocateAhead(node.locate, self.length)
 
     @classmethod
     def over(
@@ -142,7 +144,7 @@ class Plan:
 
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The samples at these positions, in that order: one bulk read per source, in stored order."""
-        located = self.locate(positions)
+        located = self._ahead(self._checked(positions))
         order = np.lexsort((located.index, located.source))
         samples: list[Any] = [None] * len(order)
         ends = np.cumsum(np.bincount(located.source, minlength=len(self.sources)))
