@@ -1,10 +1,10 @@
-"""torch's permutations without torch."""
+"""The shuffles of torch and numpy, against torch and numpy."""
 
 import numpy as np
 import pytest
 
 from feedmill.kernels import mersenne
-from feedmill.kernels.mersenne import LARGE, randperm
+from feedmill.kernels.mersenne import LARGE, inverse, randperm, shuffle
 
 SIZES = [0, 1, 2, 3, 10, 623, 624, 625, 10_007, 2**18, 2**18 + 1, 300_000]
 
@@ -26,6 +26,21 @@ def test_the_second_rule_is_the_same_compiled_and_not(monkeypatch: pytest.Monkey
         order = randperm(n, 5, compiled=True)
         assert np.array_equal(order, randperm(n, 5, compiled=False))
         assert np.array_equal(np.sort(order), np.arange(n))
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64])
+def test_numpy_shuffles_the_same(dtype: type) -> None:
+    for n in [*SIZES, 2**17, 2**17 + 1, 600_000]:
+        expected, plain, found = (np.arange(n, dtype=dtype) for _ in range(3))
+        np.random.RandomState(n).shuffle(expected)
+        shuffle(plain, n, compiled=False)
+        shuffle(found, n, compiled=True)
+        assert np.array_equal(found, expected) and np.array_equal(plain, expected), n
+
+
+def test_the_inverse_leads_back() -> None:
+    order = randperm(300_000, 3)
+    assert np.array_equal(order[inverse(order)], np.arange(300_000)) and inverse(order).dtype == order.dtype
 
 
 @pytest.mark.slow

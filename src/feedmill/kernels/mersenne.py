@@ -1,9 +1,12 @@
-"""`torch.randperm` on the CPU without torch: the order of every sampler that shuffles with it.
+"""Two shuffles that other tools' orders are made of, in less time or without their libraries.
 
-A forward Fisher-Yates shuffle driven by MT19937 with its classic seeding (Matsumoto and Nishimura 1998), of whose
-output torch uses one word per step: step ``i`` swaps ``i`` with ``i + word mod (n - i)``. From `LARGE` numbers on torch
+`randperm` is `torch.randperm` on the CPU without torch: a forward Fisher-Yates shuffle driven by MT19937 with its classic
+seeding (Matsumoto and Nishimura 1998). Step ``i`` swaps ``i`` with ``i + word mod (n - i)``. From `LARGE` numbers on torch
 takes two words per step, the high one first, and grows the permutation from the inside out: step ``i`` puts ``i`` at
-place ``j = word mod (i + 1)`` and what stood there at place ``i``. The slight bias of the remainders is part of it.
+place ``j = words mod (i + 1)`` and what stood there at place ``i``. The slight bias of the remainders is part of it.
+
+`shuffle` is numpy's `RandomState.shuffle`, which numpy has frozen: a backward Fisher-Yates shuffle in which step ``i``
+swaps ``i`` with the next word that is at most ``i``, after cutting words to as many bits as ``i`` has.
 """
 
 from __future__ import annotations
@@ -50,6 +53,37 @@ def randperm(n: int, seed: int, *, compiled: bool | None = None) -> npt.NDArray[
         else:
             swap_inside_out(order, first, _words(generator, 2 * steps).reshape(steps, 2))
     return order
+
+
+def shuffle(values: npt.NDArray[Any], seed: int, *, compiled: bool | None = None) -> None:
+    """Shuffle an array in place as ``numpy.random.RandomState(seed).shuffle`` does.
+
+    Args:
+        values: one row; it is overwritten.
+        seed: 0 to 2^32 - 1.
+        compiled: use the numba kernel, which takes half the time; by default where there is enough to do. Beyond 2^32
+            values numpy draws 64 bits, and does it itself.
+    """
+    generator = np.random.RandomState(seed)
+    if compiled is None:
+        compiled = len(values) >= COMPILED_FROM
+    if not compiled or len(values) > 2**32:
+        generator.shuffle(values)
+        return
+    from feedmill.kernels.mersenne_compiled import swap_back
+
+    step = len(values) - 1
+    while step > 0:
+        step = swap_back(values, step, _words(generator, _CHUNK))
+
+
+def inverse(order: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Where each number stands in a permutation, in the same type; without a second array of that size."""
+    places = np.empty_like(order)
+    for first in range(0, len(order), _CHUNK):
+        part = order[first : first + _CHUNK]
+        places[part] = np.arange(first, first + len(part), dtype=order.dtype)
+    return places
 
 
 def _words(generator: np.random.RandomState, count: int) -> npt.NDArray[np.uint32]:

@@ -1,4 +1,4 @@
-"""The compiled steps of `feedmill.kernels.mersenne.randperm`."""
+"""The compiled steps of `feedmill.kernels.mersenne`."""
 
 from __future__ import annotations
 
@@ -27,3 +27,21 @@ def swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
         other = np.int64(word % np.uint64(step + 1))
         order[step] = order[other]
         order[other] = step
+
+
+@numba.njit(cache=True, nogil=True)
+def swap_back(values, step, words):  # type: ignore[no-untyped-def]
+    """Steps `step` and below of `mersenne.shuffle`, as far as the words go; the step that comes next, 0 at the end."""
+    mask = 1
+    while mask < step:
+        mask = 2 * mask + 1
+    for k in range(len(words)):
+        other = np.int64(words[k]) & mask
+        if other <= step:
+            values[step], values[other] = values[other], values[step]
+            step -= 1
+            if step == 0:
+                break
+            if step <= mask >> 1:
+                mask >>= 1
+    return step

@@ -116,7 +116,7 @@ class Recipe:
             words.append(f"{model.samples:,} samples")
         if model.epochs is not None:
             words.append(f"{model.epochs} epochs")
-        words.append(f"shuffle {_shuffle_words(model.shuffle)}")
+        words.append(f"order {model.order.kind}" if model.order else f"shuffle {_shuffle_words(model.shuffle)}")
         if model.source is not None:
             return ", ".join(words), [self._member(model.source, ("source",))]
         kind = "blend" if model.blend is not None else "concat"

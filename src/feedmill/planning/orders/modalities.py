@@ -1,8 +1,8 @@
 """The order of Modalities' `resumable_distributed_sampler`, on one rank and over all ranks.
 
 The full order is ``0 ... n-1``, or `torch.randperm(n)` with the seed ``seed + epoch``. Its first `skip` samples are
-left out. What remains is dealt to the ranks one by one: rank ``r`` takes places ``r, r + ranks, ...``. So that all ranks
-get the same number, the end is either cut (`drop_last`) or filled from the beginning of the full order.
+left out. What remains is dealt to the ranks one by one: rank ``r`` takes places ``r, r + ranks, ...``. So that all
+ranks get the same number, the end is either cut (`drop_last`) or filled from the beginning of the full order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.kernels.mersenne import randperm
+from feedmill.kernels.mersenne import inverse, randperm
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Leaf, Node, Wrapper
 
 _KEPT = 2
@@ -205,10 +205,7 @@ class _Orders:
         return randperm(self._size, self._seed + epoch)
 
     def _invert(self, epoch: int) -> npt.NDArray[Any]:
-        order = self._kept(self._forward, epoch, self._make)
-        inverse = np.empty_like(order)
-        inverse[order] = np.arange(len(order), dtype=order.dtype)
-        return inverse
+        return inverse(self._kept(self._forward, epoch, self._make))
 
     def _kept(
         self, kept: dict[int, npt.NDArray[Any]], epoch: int, make: Callable[[int], npt.NDArray[Any]]

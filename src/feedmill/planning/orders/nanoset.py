@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.kernels.greedy import greedy, ranks
+from feedmill.kernels.mersenne import inverse, shuffle
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Junction, Leaf, Node
 
 DEFAULT_SEED = 1234
@@ -81,10 +82,7 @@ class _Dealt(Junction):
     @cached_property
     def _inverse(self) -> npt.NDArray[Any]:
         """The position of each draw."""
-        order, _ = self._draws
-        inverse = np.empty_like(order)
-        inverse[order] = np.arange(len(order), dtype=order.dtype)
-        return inverse
+        return inverse(self._draws[0])
 
     @cached_property
     def _rounds(self) -> IntArray:
@@ -175,7 +173,7 @@ class Nanoset(_Dealt):
         super().__init__(children, normalised(row) if normalise else row, sum(sizes))
 
     def _shuffle(self, order: npt.NDArray[Any]) -> None:
-        np.random.RandomState(self.seed).shuffle(order)
+        shuffle(order, self.seed)
 
     def identity(self) -> str:
         return f"{super().identity()} seed {self.seed}"
