@@ -60,8 +60,8 @@ def measure(name: str, samples: int) -> None:
     assert np.array_equal(found, positions)
     back = min(timed(node.positions, located)[0] for _ in range(10)) / MANY * 1e6
     print(
-        f"{name:10} {samples:>13,}  first answer {first:6.2f} s {forward_memory:6.0f} MB, then {forward:.3f} us/position;"
-        f"  backwards {first_back:6.2f} s {megabytes() - start:6.0f} MB, then {back:.3f} us",
+        f"{name:10} {samples:>13,}  first answer {first:6.2f} s {forward_memory:6.0f} MB, then {forward:.3f} us each;"
+        f"  backwards {first_back:6.2f} s {megabytes() - start:6.0f} MB, then {back:.3f} us each",
         flush=True,
     )
 

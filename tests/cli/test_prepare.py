@@ -141,10 +141,19 @@ def test_a_missing_file_is_called_a_file_and_other_files_are_not_called_missing(
     assert "this is a file, a folder was expected" in run(verb, tmp_path / "notes.md").stderr
 
 
-def test_media_metadata_that_is_empty_or_not_kept_is_said(tmp_path: Path) -> None:
+def test_media_metadata_that_is_empty_is_said(tmp_path: Path) -> None:
     root = make_shards(tmp_path, [1])
     empty = run("prepare", root, "--media-by-glob", "*.xyz")
     assert empty.exit_code == 0
     assert "the media metadata is empty" in empty.stderr
-    assert "is not kept" in run("prepare", root).stderr
-    assert run("prepare", root).stderr == ""
+
+
+def test_energons_preview_shows_data_without_splits_and_names_the_splits_there_are(tmp_path: Path) -> None:
+    lines = tmp_path / "x.jsonl"
+    lines.write_text('{"n": 1}\n')
+    assert '{"n": 1}' in run("energon", "preview", lines).stdout
+    root = make_shards(tmp_path / "ds", [1])
+    run("prepare", root, "--split-parts", "mine:.*")
+    other = run("energon", "preview", root)
+    assert other.exit_code == 1
+    assert "--split-parts mine" in other.stderr

@@ -204,3 +204,13 @@ def test_jsonl_with_lines_that_only_look_like_objects(tmp_path: Path) -> None:
     assert len(repair(str(path), progress=False).dropped) == 2
     assert len(open_dataset(path)) == 9000
     assert np.all(np.diff(open_dataset(path)._offsets) > 0)  # type: ignore[attr-defined]
+
+
+def test_repair_leaves_out_what_was_left_out(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [2, 2, 2])
+    prepare(str(root), exclude="001", split_ratio="1,0,0", progress=False)
+    last = shard(root, 2)
+    last.write_bytes(last.read_bytes()[: 2048 + 700])
+    report = repair(str(root), progress=False)
+    assert [s.key for s in open_dataset(root)] == ["s00000", "s00001", "s00004"]
+    assert len(report.dropped) == 1

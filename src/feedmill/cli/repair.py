@@ -45,3 +45,5 @@ def show(report: RepairReport) -> None:
     if report.prepared is not None:
         samples, shards = counted(report.prepared.samples, "sample"), counted(report.prepared.shards, "shard")
         typer.echo(f"indexed: {samples} in {shards}")
+        for warning in report.prepared.warnings:
+            typer.echo(f"warning: {warning}", err=True)

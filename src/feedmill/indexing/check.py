@@ -120,7 +120,10 @@ def _check_shards(
             if shard not in present:
                 report.findings.append(
                     DataError(
-                        "the index lists this shard, but it is gone", file=store.locate(shard), kind="missing-shard"
+                        "the index lists this shard, but it is gone",
+                        file=store.locate(shard),
+                        kind="missing-shard",
+                        fix="Restore it, or run 'feedmill prepare' to index the folder without it.",
                     )
                 )
 

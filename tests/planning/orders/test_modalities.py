@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
+from feedmill.loading.grid import Grid
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.orders import ModalitiesSampler, sampler_indices
 
@@ -42,6 +43,16 @@ def test_the_node_gives_all_ranks_together_or_each_rank_its_slice() -> None:
             laid = ModalitiesSampler(Leaf(0, case["n"]), ranks, batch_size=batch, **arguments(case))
             steps = [dealt[:, first : first + batch].reshape(-1) for first in range(0, dealt.shape[1], batch)]
             assert laid.locate(np.arange(laid.length)).index.tolist() == np.concatenate(steps).tolist()
+
+
+@pytest.mark.parametrize(("n", "drop_last"), [(64, True), (61, True), (61, False)])
+def test_each_rank_of_a_loader_gets_what_it_had(n: int, drop_last: bool) -> None:
+    node = ModalitiesSampler(Leaf(0, n), 4, shuffle=True, seed=1, drop_last=drop_last, batch_size=3)
+    for rank in range(4):
+        grid = Grid(0, node.length, 3, rank, 4, drop_last=False)
+        steps = [grid.step(number) for number in range(grid.steps or 0)]
+        index = np.concatenate([node.locate(np.arange(step.first, step.stop)).index for step in steps])
+        assert index.tolist() == sampler_indices(n, rank, 4, shuffle=True, seed=1, drop_last=drop_last).tolist()
 
 
 @given(

@@ -52,16 +52,24 @@ def preview_(
 ) -> None:
     """Show the first samples of each split as text."""
     for split in _present(path, split_parts):
-        typer.secho(f"split {split}", bold=True)
+        if split is not None:
+            typer.secho(f"split {split}", bold=True)
         preview(path, count=count, split=split, dataset_config=dataset_config, trust=trust)
 
 
-def _present(path: str, names: str) -> list[str]:
-    """Those of the named splits that have samples."""
+def _present(path: str, names: str) -> list[str] | list[None]:
+    """Those of the named splits that have samples; one None for a data set without splits."""
+    from feedmill.errors import NotFound
     from feedmill.samples.open import open as open_dataset
 
     splits = open_dataset(path, raw=True).splits
-    return [name for name in names.split(",") if splits.get(name)]
+    if not splits:
+        return [None]
+    found = [name for name in names.split(",") if splits.get(name)]
+    if not found:
+        fix = f"Give some of them: --split-parts {','.join(splits)}."
+        raise NotFound(f"none of the splits {names} has samples", file=path, kind="no-such-split", fix=fix)
+    return found
 
 
 @app.command()
