@@ -2,8 +2,9 @@
 
 `randperm` is `torch.randperm` on the CPU without torch: a forward Fisher-Yates shuffle driven by MT19937 with its
 classic seeding (Matsumoto and Nishimura 1998). Step ``i`` swaps ``i`` with ``i + word mod (n - i)``. From `LARGE` on
-torch takes two words per step, the high one first, and grows the permutation from the inside out: step ``i`` puts ``i`` at
-place ``j = words mod (i + 1)`` and what stood there at place ``i``. The slight bias of the remainders is part of it.
+torch takes two words per step, the high one first, and grows the permutation from the inside out: step ``i`` puts
+``i`` at place ``j = words mod (i + 1)`` and what stood there at place ``i``. The slight bias of the remainders is part
+of it.
 
 `shuffle` is numpy's `RandomState.shuffle`, which numpy has frozen: a backward Fisher-Yates shuffle in which step ``i``
 swaps ``i`` with the next word that is at most ``i``, after cutting words to as many bits as ``i`` has.

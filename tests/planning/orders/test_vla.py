@@ -104,6 +104,8 @@ def test_no_data_sets_give_an_empty_window() -> None:
             {"samples": 100},
             "data set 0 ends within the window: 50 samples on 1 workers are needed, 9 samples in 3",
         ),
+        ({"samples": 10**15, "repeat": True}, "would read data set 0 55,555,555,555,554 times"),
+        ({"samples": 10**400, "repeat": True}, "samples of a window"),
         ({"cursors": [Cursor(3), Cursor()]}, "row 3, seed 42"),
         ({"cursors": [Cursor(0, -1), Cursor()]}, "seed -1"),
     ],
@@ -141,5 +143,7 @@ def test_manifests_without_samples_and_missing_ones(tmp_path: Path) -> None:
         read_manifest(tmp_path / "manifest.jsonl")
     with pytest.raises(NotFound):
         read_manifest(tmp_path / "other.jsonl")
+    with pytest.raises(ConfigError, match="2\\^63"):
+        manifest(2**62, 2**62)
     with pytest.raises(ConfigError, match="each shard"):
         Manifest(("a",), np.array([1, 2]))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.kernels.mersenne import inverse, randperm
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Leaf, Node, Wrapper
+from feedmill.planning.orders.whole import countable, made_whole
 
 _KEPT = 2
 
@@ -89,7 +90,7 @@ class ModalitiesSampler(Wrapper):
         self.ranks, self.shuffle, self.drop_last, self.skip = ranks, shuffle, drop_last, skip
         self.seed, self.epoch, self.batch_size = seed, epoch, batch_size
         # How often a pass begins the full order; more than once where its beginning fills the end.
-        self._rounds = -(-(skip + self.length) // self._size)
+        self._rounds = -(-countable(skip + self.length) // self._size)
         self._orders = _Orders(self._size, seed + epoch)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
@@ -202,10 +203,12 @@ class _Orders:
             return self._kept(self._backward, epoch, self._invert)
 
     def _make(self, epoch: int) -> npt.NDArray[Any]:
-        return randperm(self._size, self._seed + epoch)
+        with made_whole(self._size):
+            return randperm(self._size, self._seed + epoch)
 
     def _invert(self, epoch: int) -> npt.NDArray[Any]:
-        return inverse(self._kept(self._forward, epoch, self._make))
+        with made_whole(self._size):
+            return inverse(self._kept(self._forward, epoch, self._make))
 
     def _kept(
         self, kept: dict[int, npt.NDArray[Any]], epoch: int, make: Callable[[int], npt.NDArray[Any]]

@@ -23,6 +23,7 @@ from feedmill.errors import ConfigError
 from feedmill.kernels.greedy import greedy, ranks
 from feedmill.kernels.mersenne import inverse, shuffle
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Junction, Leaf, Node
+from feedmill.planning.orders.whole import countable, made_whole
 
 DEFAULT_SEED = 1234
 """Nanotron's `random_seed`."""
@@ -67,22 +68,24 @@ class _Dealt(Junction):
 
     def __init__(self, children: Sequence[Node], weights: npt.NDArray[np.float64], length: int) -> None:
         super().__init__(children)
-        self.length, self.weights = length, weights
+        self.length, self.weights = countable(length), weights
         self._sizes = np.array([child.finite(self._title) for child in children], np.int64)
 
     @cached_property
     def _draws(self) -> tuple[npt.NDArray[Any], IntArray]:
         """The number of the draw at each position, draws numbered child by child; and draws per child, int64."""
-        choice, counts = greedy(self.weights, self.length)
-        order = ranks(choice, counts)
-        del choice
-        self._shuffle(order)
+        with made_whole(self.length):
+            choice, counts = greedy(self.weights, self.length)
+            order = ranks(choice, counts)
+            del choice
+            self._shuffle(order)
         return order, counts
 
     @cached_property
     def _inverse(self) -> npt.NDArray[Any]:
         """The position of each draw."""
-        return inverse(self._draws[0])
+        with made_whole(self.length):
+            return inverse(self._draws[0])
 
     @cached_property
     def _rounds(self) -> IntArray:

@@ -19,10 +19,14 @@ import orjson
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes.base import IntArray
+from feedmill.planning.orders.whole import countable
 from feedmill.storage import open_store, split_url
 
 DEFAULT_SEED = 42
 """VLA Foundry's `hparams.seed`, with which every data set begins."""
+
+MOST_ROWS = 2**31
+"""Most rows that one data set may have in a window; more is a mistake in the budget."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +48,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         fits = len(self.shards) == len(self.samples) and not (self.samples < 0).any()
+        countable(sum(self.samples.tolist()))
         if not fits or not self.samples.any():
             raise ConfigError(
                 "the manifest has no samples" if fits else "a manifest needs a number of samples for each shard",
@@ -116,6 +121,8 @@ def select_window(
         raise ConfigError("a window over no data set", kind="empty-source", fix="Give at least one manifest.")
     if workers < 0:
         raise ConfigError(f"a window for {workers} workers", kind="bad-workers", fix="Give ranks times workers.")
+    if samples >= 2**63:
+        raise ConfigError("the samples of a window do not fit 64 bits", kind="bad-window", fix="Ask for fewer.")
     if samples <= 0 and repeat:
         raise ConfigError(
             "a window that takes all that is left cannot also repeat",
@@ -152,7 +159,15 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
             fix="Allow several epochs (repeat, allow_multiple_epochs), or ask for fewer samples.",
         )
     chosen, seed = [rest], cursor.seed
-    for _ in range(_whole_epochs(manifest, need - have, workers - len(rest))):
+    epochs = _whole_epochs(manifest, need - have, workers - len(rest))
+    if epochs * len(manifest.shards) > MOST_ROWS:
+        raise ConfigError(
+            f"the window would read data set {number} {epochs:,} times: {need:,} samples on {workers:,} workers",
+            file=manifest.file,
+            kind="bad-window",
+            fix="Ask for fewer samples.",
+        )
+    for _ in range(epochs):
         seed = None if seed is None else seed + 1
         chosen.append(_permuted(len(manifest.shards), seed))
         have += int(manifest.samples.sum())
