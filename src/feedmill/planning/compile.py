@@ -32,10 +32,18 @@ def compile_recipe(recipe: Recipe, open: Open) -> Plan:
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
     try:
-        return Plan(root, compiler.sources, compiler.names, seed)
+        plan = Plan(root, compiler.sources, compiler.names, seed)
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
+    if recipe.model.pack is None:
+        return plan
+    from feedmill.planning.packed import PackedPlan, Packing  # brings numba, which takes a while to load
+
+    with recipe_line(recipe, ("pack",)):
+        return PackedPlan(
+            plan, Packing(**recipe.model.pack.model_dump(exclude_none=True)), where=recipe.where(("pack",))
+        )
 
 
 class _Compiler:
@@ -146,6 +154,13 @@ class _Walk:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
             nested = self.file.nested[place]
+            if nested.model.pack is not None:
+                raise ConfigError(
+                    f"the recipe {member.recipe} packs its documents, and rows cannot be mixed or packed again",
+                    file=self.file.where((*place, "recipe")),
+                    kind="nested-pack",
+                    fix="Move its 'pack' to the top of the outermost recipe.",
+                )
             # A recipe has its own order inside; only the member itself may ask to shuffle what it gives.
             shuffle = member.shuffle
             own = nested.model.seed

@@ -38,9 +38,6 @@ class Plan:
         names: what people call them, each once.
         seed: the seed that the shuffles' keys were made from.
 
-    Attributes:
-        length: positions, or None where the plan never ends.
-
     Raises:
         ConfigError: leaves and sources do not fit together, or a source is repeated more often than it may be.
     """
@@ -63,8 +60,13 @@ class Plan:
         self.sources = list(sources)
         self.names = list(names)
         self.seed = seed
-        self.length = bounds.longest(node)
-        self._ahead = LocateAhead(node.locate, self.length)
+        self._length = bounds.longest(node)
+        self._ahead = LocateAhead(node.locate, self._length)
+
+    @property
+    def length(self) -> int | None:
+        """Positions, or None where the plan never ends."""
+        return self._length
 
     @classmethod
     def over(

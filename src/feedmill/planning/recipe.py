@@ -117,6 +117,8 @@ class Recipe:
         if model.epochs is not None:
             words.append(f"{model.epochs} epochs")
         words.append(f"order {model.order.kind}" if model.order else f"shuffle {_shuffle_words(model.shuffle)}")
+        if model.pack is not None:
+            words.append(f"pack {model.pack.method} {model.pack.seq_len:,}")
         if model.source is not None:
             return ", ".join(words), [self._member(model.source, ("source",))]
         kind = "blend" if model.blend is not None else "concat"

@@ -12,7 +12,16 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from feedmill.errors import ConfigError
 from feedmill.planning.blend import exact_weight, normalise
@@ -142,6 +151,36 @@ class Member(_Strict):
         return _check_concat(members)
 
 
+class PackModel(_Strict):
+    """How documents become rows of tokens."""
+
+    seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a row")
+    method: Literal["best_fit", "concat"] = Field(
+        default="best_fit", description="whole documents packed into rows, or windows over all laid end to end"
+    )
+    overlap: StrictBool | None = Field(
+        None, description="concat: windows hold one token more, the first of the next window"
+    )
+    last: Literal["drop", "keep", "pad"] | None = Field(None, description="concat: the end that fills no window")
+    long: Literal["split", "truncate", "drop"] | None = Field(
+        None, description="best_fit: documents longer than seq_len"
+    )
+    buffer: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
+        None, description="best_fit: documents that are packed together"
+    )
+    pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="token that fills rows up")
+    rows: Count | None = Field(None, description="where the plan ends")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PackModel:
+        other = ("long", "buffer") if self.method == "concat" else ("overlap", "last")
+        for name in other:
+            if getattr(self, name) is not None:
+                meant = "best_fit" if self.method == "concat" else "concat"
+                raise ValueError(f"'{name}' belongs to 'method: {meant}', the method here is {self.method}")
+        return self
+
+
 class RecipeModel(_Strict):
     """A recipe: what is mixed, and how."""
 
@@ -160,6 +199,7 @@ class RecipeModel(_Strict):
     )
     blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
@@ -256,5 +296,5 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
     """The keys that a mapping at this place may have."""
     if not place:
         return list(RecipeModel.model_fields)
-    inner: dict[int | str, type[BaseModel]] = {"shuffle": ShuffleModel, "order": OrderModel}
-    return list(inner.get(place[-1], Member).model_fields)
+    models: dict[int | str, type[BaseModel]] = {"shuffle": ShuffleModel, "order": OrderModel, "pack": PackModel}
+    return list(models.get(place[-1], Member).model_fields)
