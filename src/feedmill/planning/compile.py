@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Subset, shuffled
+from feedmill.planning.orders.recipe import in_order
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.planning.skip import with_skips
@@ -67,6 +68,8 @@ class _Compiler:
         """A whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
         model = recipe.model
         walk = _Walk(self, recipe, seed)
+        if model.order is not None:
+            return walk.ordered(prefix)
         if model.blend is not None:
             return walk.blend(model.blend, ("blend",), prefix, model.shuffle, model.samples)
         cap = None
@@ -123,6 +126,20 @@ class _Walk:
             parts.append(node)
         with recipe_line(self.file, place):
             return Concat(parts)
+
+    def ordered(self, prefix: str) -> Node:
+        """The whole recipe in the order of another tool, its members in stored order."""
+        model = self.file.model
+        kind = "blend" if model.blend else "concat" if model.concat else "source"
+        if kind == "concat":
+            nodes: list[Node] = [self.concat(model.concat or [], (kind,), prefix)]
+        else:
+            members = model.blend or ([model.source] if model.source else [])
+            places: list[_Place] = [(kind, i) if model.blend else (kind,) for i in range(len(members))]
+            named = zip(members, places, _names(members), strict=True)
+            nodes = [self.member(member, place, prefix + name, None) for member, place, name in named]
+        with recipe_line(self.file, ("order",)):
+            return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
 
     def repeat(self, node: Node, member: Member, place: _Place, name: str, times: int | None) -> Node:
         """A member again and again, or as often as it says."""

@@ -336,6 +336,8 @@ def _ways(node: Node, above: list[str]) -> Iterator[tuple[int, str]]:
             own = [f"number {number} of a row"]
         elif isinstance(node, Repeat) and not above:
             own = []  # where the whole plan stops does not change what came before
+        elif isinstance(node, Junction):
+            own = [f"number {number} of {node.identity()}"]
         else:
             own = [node.identity()]
         yield from _ways(child, [*above, *own])

@@ -73,6 +73,29 @@ class ShuffleModel(_Strict):
 ShuffleField = Annotated[ShuffleModel, BeforeValidator(_short("kind"))]
 
 
+class OrderModel(_Strict):
+    """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's."""
+
+    kind: Literal["nanoset", "modalities"] = Field(description="see docs/compatible_orders.md")
+    ranks: Count | None = Field(None, description="modalities: num_replicas")
+    shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
+    epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
+    drop_last: bool = Field(True, strict=True, description="modalities: cut the end, or fill it up")
+    skip: int = Field(0, ge=0, strict=True, description="modalities: skip_num_global_samples")
+    batch_size: Count | None = Field(None, description="modalities: samples per rank and step, to keep ranks apart too")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> OrderModel:
+        if self.kind == "modalities" and self.ranks is None:
+            raise ValueError("the order of Modalities depends on 'ranks': give the run's number of them")
+        if self.kind == "nanoset" and len(self.model_fields_set) > 1:
+            raise ValueError("a nanoset has no options but the recipe's 'seed', and weights")
+        return self
+
+
+OrderField = Annotated[OrderModel, BeforeValidator(_short("kind"))]
+
+
 def _one_of(model: BaseModel, *names: str) -> None:
     given = [name for name in names if getattr(model, name) is not None]
     if len(given) != 1:
@@ -227,6 +250,7 @@ class RecipeModel(_Strict):
         default=ShuffleModel(kind="block"),
         description="of each source of a blend; of a single source or a row as a whole",
     )
+    order: OrderField | None = Field(None, description="the order of another tool: nanoset or modalities")
     source: Annotated[Member, BeforeValidator(_short("path"))] | None = Field(
         default=None, description="a single source"
     )
@@ -249,6 +273,20 @@ class RecipeModel(_Strict):
             raise ValueError("a single source has no 'weight'")
         if self.source is not None and self.source.epochs is not None:
             raise ValueError("write 'epochs' at the top of the recipe, not on its single source")
+        return self
+
+    @model_validator(mode="after")
+    def _order_fits(self) -> RecipeModel:
+        if self.order is None:
+            return self
+        if self.seed is None:
+            raise ValueError("'order' needs the 'seed' of the run that it continues")
+        if (self.order.kind == "nanoset") != (self.blend is not None):
+            raise ValueError("the order 'nanoset' belongs to a 'blend', 'modalities' to a 'source' or 'concat'")
+        members = self.blend or self.concat or ([self.source] if self.source else [])
+        own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
+        if own or "shuffle" in self.model_fields_set:
+            raise ValueError("an 'order' says it all: leave out 'shuffle', and 'epochs' and 'max_repeats' of sources")
         return self
 
     @field_validator("blend")
@@ -321,5 +359,5 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         return list(RecipeModel.model_fields)
     if place[0] == "skip":
         return list(SkipModel.model_fields)
-    models: dict[int | str, type[BaseModel]] = {"shuffle": ShuffleModel, "pack": PackModel}
+    models: dict[int | str, type[BaseModel]] = {"shuffle": ShuffleModel, "order": OrderModel, "pack": PackModel}
     return list(models.get(place[-1], Member).model_fields)
