@@ -290,7 +290,8 @@ def test_the_fingerprint_is_of_what_is_said() -> None:
 
 def test_the_schema_is_json() -> None:
     schema = json.loads(json.dumps(Recipe.json_schema()))
-    assert set(schema["properties"]) == {"seed", "samples", "epochs", "shuffle", "source", "blend", "concat", "pack"}
+    keys = {"seed", "samples", "epochs", "shuffle", "order", "source", "blend", "concat", "pack", "skip"}
+    assert set(schema["properties"]) == keys
     assert not schema["additionalProperties"]
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Subset, shuffled
+from feedmill.planning.orders.recipe import in_order
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.planning.recipe import members
+from feedmill.planning.skip import with_skips
 from feedmill.storage import join_url, open_store
 
 if TYPE_CHECKING:
@@ -38,14 +40,14 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
-    if recipe.model.pack is None:
-        return plan
-    from feedmill.planning.packed import PackedPlan, Packing  # brings numba, which takes a while to load
+    if recipe.model.pack is not None:
+        from feedmill.planning.packed import PackedPlan, Packing  # brings numba, which takes a while to load
 
-    with recipe_line(recipe, ("pack",)):
-        return PackedPlan(
-            plan, Packing(**recipe.model.pack.model_dump(exclude_none=True)), where=recipe.where(("pack",))
-        )
+        with recipe_line(recipe, ("pack",)):
+            packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
+            plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
+    skip = recipe.model.skip
+    return plan if not skip else with_skips(plan, skip, [recipe.where(("skip", n)) for n in range(len(skip))])
 
 
 class _Compiler:
@@ -69,6 +71,8 @@ class _Compiler:
         """A whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
         model = recipe.model
         walk = _Walk(self, recipe, seed)
+        if model.order is not None:
+            return walk.ordered(prefix)
         if model.blend is not None:
             return walk.blend(model.blend, ("blend",), prefix, model.shuffle, model.samples)
         cap = None
@@ -126,6 +130,20 @@ class _Walk:
         with recipe_line(self.file, place):
             return Concat(parts)
 
+    def ordered(self, prefix: str) -> Node:
+        """The whole recipe in the order of another tool, its members in stored order."""
+        model = self.file.model
+        kind = "blend" if model.blend else "concat" if model.concat else "source"
+        if kind == "concat":
+            nodes: list[Node] = [self.concat(model.concat or [], (kind,), prefix)]
+        else:
+            members = model.blend or ([model.source] if model.source else [])
+            places: list[_Place] = [(kind, i) if model.blend else (kind,) for i in range(len(members))]
+            named = zip(members, places, _names(members), strict=True)
+            nodes = [self.member(member, place, prefix + name, None) for member, place, name in named]
+        with recipe_line(self.file, ("order",)):
+            return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
+
     def repeat(self, node: Node, member: Member, place: _Place, name: str, times: int | None) -> Node:
         """A member again and again, or as often as it says."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
@@ -140,6 +158,13 @@ class _Walk:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
             nested = self.file.nested[place]
+            if nested.model.skip:
+                raise ConfigError(
+                    "a recipe that is a source of another has no 'skip': positions count in the whole stream",
+                    file=nested.where(("skip",)),
+                    kind="bad-skip",
+                    fix="Write it in the outermost recipe, with the source's full name.",
+                )
             if nested.model.pack is not None:
                 raise ConfigError(
                     f"the recipe {member.recipe} packs its documents, and rows cannot be mixed or packed again",

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Shuffle, Subset
+from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Shuffle, Skip, Subset
 from feedmill.planning.nodes.base import Junction
+from feedmill.planning.skip import dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def _percent(share: Fraction | None) -> str:
 
 def report(root: Node, names: list[str], length: int | None, total: int | None) -> Report:
     """The report of the plan under `root`, for its first `total` positions."""
-    drawn = dict(_drawn(root, total)) if total is not None else {}
+    drawn = draws(root, total) if total is not None else {}
     sources = []
     for leaf, used, asked, realised in _leaves(root, None, None):
         count, exact = drawn.get(leaf.number, (None, True))
@@ -164,6 +165,18 @@ def _leaves(
             yield from _leaves(child, asked * share, realised * share)
         else:
             yield from _leaves(child, asked, realised, used)
+
+
+def draws(root: Node, total: int) -> dict[int, tuple[int, bool]]:
+    """Samples that the first `total` positions of a plan draw from each leaf, and whether that is exact."""
+    if not isinstance(root, Skip):
+        return dict(_drawn(root, total))
+    reach = root.reach(total)[0]
+    less = dropped(root, reach, len(root.leaves))
+    counts = dict(_drawn(root.child, reach))
+    if less is None:  # too many to count: in proportion
+        return {leaf: (count * total // (reach or 1), False) for leaf, (count, _) in counts.items()}
+    return {leaf: (count - less[leaf], exact) for leaf, (count, exact) in counts.items()}
 
 
 def _drawn(node: Node, total: int, mixed: bool = False, exact: bool = True) -> Iterator[tuple[int, tuple[int, bool]]]:

@@ -32,6 +32,7 @@ from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 _PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?%")
 
 Count = Annotated[int, Field(ge=1, lt=2**63, strict=True)]
+Position = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 def _known_weight(value: Any) -> Any:
@@ -84,6 +85,29 @@ class ShuffleModel(_Strict):
 
 
 ShuffleField = Annotated[ShuffleModel, BeforeValidator(_short("kind"))]
+
+
+class OrderModel(_Strict):
+    """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's."""
+
+    kind: Literal["nanoset", "modalities"] = Field(description="see docs/compatible_orders.md")
+    ranks: Count | None = Field(None, description="modalities: num_replicas")
+    shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
+    epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
+    drop_last: bool = Field(True, strict=True, description="modalities: cut the end, or fill it up")
+    skip: int = Field(0, ge=0, strict=True, description="modalities: skip_num_global_samples")
+    batch_size: Count | None = Field(None, description="modalities: samples per rank and step, to keep ranks apart too")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> OrderModel:
+        if self.kind == "modalities" and self.ranks is None:
+            raise ValueError("the order of Modalities depends on 'ranks': give the run's number of them")
+        if self.kind == "nanoset" and len(self.model_fields_set) > 1:
+            raise ValueError("a nanoset has no options but the recipe's 'seed', and weights")
+        return self
+
+
+OrderField = Annotated[OrderModel, BeforeValidator(_short("kind"))]
 
 
 def _one_of(model: BaseModel, *names: str) -> None:
@@ -189,6 +213,62 @@ class Member(_Strict):
 _OF_A_PATH = ("split", "dataset_config", "split_config", "aux", "subset", "subflavors")
 
 
+def _skip_short(value: Any) -> Any:
+    """A position or a range in place of the mapping."""
+    if isinstance(value, dict | SkipModel):
+        return value
+    bounds = value if isinstance(value, list | tuple) else [value, value + 1] if type(value) is int else []
+    if len(bounds) == 2 and all(type(bound) is int and bound >= 0 for bound in bounds):
+        return {"positions": tuple(bounds)}
+    raise ValueError("skip takes positions from 0, ranges [first, end), and mappings with 'source' and 'keys'")
+
+
+def _key_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class SkipModel(_Strict):
+    """One entry of a skip list: a range of positions, or samples of one source."""
+
+    positions: tuple[Position, Position] | None = Field(
+        default=None, description="[first, end) in the stream without a skip list; a single number, or the list alone"
+    )
+    source: str | None = Field(default=None, min_length=1, description="name of the source that the samples are of")
+    keys: list[Annotated[str, BeforeValidator(_key_text)]] | None = Field(
+        default=None, min_length=1, description="keys of samples"
+    )
+    indices: list[Position] | None = Field(default=None, min_length=1, description="numbers of samples in the source")
+    since: Position | None = Field(
+        default=None, description="leave the samples where they come before this position (without a skip list)"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SkipModel:
+        if (self.positions is None) == (self.source is None):
+            raise ValueError("give a position, a range [first, end), or a 'source' with 'keys' or 'indices'")
+        if self.positions is not None and self.positions[0] >= self.positions[1]:
+            raise ValueError(f"the range [{self.positions[0]}, {self.positions[1]}) is empty; give [first, end)")
+        if (self.source is None) != (self.keys is None and self.indices is None):
+            raise ValueError("'keys' or 'indices' belong to a 'source', and a 'source' needs one of them")
+        if self.source is None and self.since is not None:
+            raise ValueError("'since' belongs to a 'source': positions say themselves where they are")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        """Positions and ranges may stand without the mapping."""
+        number = {"type": "integer", "minimum": 0}
+        both = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
+        return {"anyOf": [number, both, handler(core)]}
+
+    def __str__(self) -> str:
+        if self.positions is not None:
+            first, stop = self.positions
+            return str(first) if stop == first + 1 else f"[{first}, {stop})"
+        words = [*sorted(set(self.keys or ())), *(f"#{index}" for index in sorted(set(self.indices or ())))]
+        return f"{self.source}: {' '.join(words)}" + (f" since {self.since}" if self.since else "")
+
+
 class PackModel(_Strict):
     """How documents become rows of tokens."""
 
@@ -231,11 +311,16 @@ class RecipeModel(_Strict):
         default=ShuffleModel(kind="block"),
         description="of each source of a blend; of a single source or a row as a whole",
     )
+    order: OrderField | None = Field(None, description="the order of another tool: nanoset or modalities")
     source: Annotated[Member, BeforeValidator(_short("path"))] | None = Field(
         default=None, description="a single source"
     )
     blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    skip: list[Annotated[SkipModel, BeforeValidator(_skip_short)]] | None = Field(
+        default=None, description="positions, ranges and samples to leave out: see docs/ledger.md"
+    )
+
     pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
 
     @model_validator(mode="after")
@@ -249,6 +334,20 @@ class RecipeModel(_Strict):
             raise ValueError("a single source has no 'weight'")
         if self.source is not None and self.source.epochs is not None:
             raise ValueError("write 'epochs' at the top of the recipe, not on its single source")
+        return self
+
+    @model_validator(mode="after")
+    def _order_fits(self) -> RecipeModel:
+        if self.order is None:
+            return self
+        if self.seed is None:
+            raise ValueError("'order' needs the 'seed' of the run that it continues")
+        if (self.order.kind == "nanoset") != (self.blend is not None):
+            raise ValueError("the order 'nanoset' belongs to a 'blend', 'modalities' to a 'source' or 'concat'")
+        members = self.blend or self.concat or ([self.source] if self.source else [])
+        own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
+        if own or "shuffle" in self.model_fields_set:
+            raise ValueError("an 'order' says it all: leave out 'shuffle', and 'epochs' and 'max_repeats' of sources")
         return self
 
     @field_validator("blend")
@@ -321,5 +420,7 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         return list(RecipeModel.model_fields)
     if place[-2:-1] == ("join",):
         return list(JoinPart.model_fields)
-    models: dict[int | str, type[BaseModel]] = {"shuffle": ShuffleModel, "pack": PackModel}
+    if place[0] == "skip":
+        return list(SkipModel.model_fields)
+    models: dict[int | str, type[BaseModel]] = {"shuffle": ShuffleModel, "order": OrderModel, "pack": PackModel}
     return list(models.get(place[-1], Member).model_fields)

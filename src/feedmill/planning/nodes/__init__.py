@@ -5,6 +5,19 @@ from feedmill.planning.nodes.blend import Blend
 from feedmill.planning.nodes.concat import Concat
 from feedmill.planning.nodes.repeat import Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle, Shuffle, shuffled
+from feedmill.planning.nodes.skip import Skip
 from feedmill.planning.nodes.subset import Subset
 
-__all__ = ["Blend", "BlockShuffle", "Concat", "Leaf", "Located", "Node", "Repeat", "Shuffle", "Subset", "shuffled"]
+__all__ = [
+    "Blend",
+    "BlockShuffle",
+    "Concat",
+    "Leaf",
+    "Located",
+    "Node",
+    "Repeat",
+    "Shuffle",
+    "Skip",
+    "Subset",
+    "shuffled",
+]
