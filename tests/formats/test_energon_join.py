@@ -60,7 +60,10 @@ def test_energons_own_files_by_name_and_byte(path: str, tmp_path: Path) -> None:
 
 def test_rows_name_samples_by_number_with_excluded_ones_left_out() -> None:
     parts = next(iter(JOINS.values()))()
-    keys = [[each.dataset.locate(i).key for i in column] for each, column in zip(parts, compute(parts).samples.T)]
+    keys = [
+        [each.dataset.locate(i).key for i in column]
+        for each, column in zip(parts, compute(parts).samples.T, strict=True)
+    ]
     assert keys == [["0008", "0000", "0004", "0005"]] * 3
 
 
@@ -101,10 +104,14 @@ def test_names_do_not_depend_on_the_hash_seed() -> None:
 
 def test_a_partner_in_another_split_is_none() -> None:
     parts = [part(NEGATIVE / "L"), part(NEGATIVE / "R", "skip", config="swapped.yaml")]
-    with pytest.raises(ConfigError, match=r"no rows: no key of .*L \(train\) is in .*R \(train\).*never reach") as error:
+    with pytest.raises(
+        ConfigError, match=r"no rows: no key of .*L \(train\) is in .*R \(train\).*never reach"
+    ) as error:
         compute(parts)
     assert error.value.kind == "empty-join"
-    with pytest.raises(ConfigError, match="'0000', and 2 more, .*which this split leaves out.*nonmatch: skip") as error:
+    with pytest.raises(
+        ConfigError, match=r"'0000', and 2 more, .*which this split leaves out.*nonmatch: skip"
+    ) as error:
         compute([parts[0], Part(parts[1].dataset)])
     assert error.value.kind == "join-missing"
 

@@ -60,10 +60,10 @@ def test_sample_types_are_made_of_the_fields_they_have() -> None:
 
 
 def test_functions_get_positions_or_names() -> None:
-    assert joined(joiner=lambda l, r, s: (l.text, s is None)).read([2]) == [("L4", True)]
+    assert joined(joiner=lambda left, right, third: (left.text, third is None)).read([2]) == [("L4", True)]
     assert joined(names=["a", "b", "c"], joiner=lambda *, c, b, a: a.text).read([0]) == ["L0"]
     with pytest.raises(DataError, match=r"a.tar '0004' at byte 3072: the joiner failed: AttributeError.*given None"):
-        joined(joiner=lambda l, r, s: s.text)[2]
+        joined(joiner=lambda left, right, third: third.text)[2]
 
 
 def test_own_code_needs_trust() -> None:
@@ -85,6 +85,6 @@ def test_rows_made_for_other_data_never_pass() -> None:
     wrong = JoinedDataset(good.parts, rows)
     assert wrong.fingerprint() != good.fingerprint() == joined().fingerprint()
     assert wrong.read([0])[0][0].__key__ == "0000"
-    with pytest.raises(DataError, match="'0000'.*joins this sample to '0001'") as error:
+    with pytest.raises(DataError, match=r"'0000'.*joins this sample to '0001'") as error:
         wrong.read(np.arange(2))
     assert error.value.kind == "stale-join"

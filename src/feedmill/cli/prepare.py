@@ -13,7 +13,9 @@ from feedmill.cli.output import emit, facts, human_size
 if TYPE_CHECKING:
     from feedmill.indexing.prepare import PrepareReport
 
-Target = Annotated[str, typer.Argument(metavar="PATH", help="Folder of tar shards, a .jsonl file, or a metadataset; a path or URL.")]
+Target = Annotated[
+    str, typer.Argument(metavar="PATH", help="Folder of tar shards, a .jsonl file, or a metadataset; a path or URL.")
+]
 SplitParts = Annotated[
     list[str] | None,
     typer.Option("--split-parts", metavar="NAME:REGEX", help="Shards of one split, by path; may be repeated."),

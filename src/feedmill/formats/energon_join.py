@@ -62,7 +62,7 @@ class Part:
     def of(cls, dataset: Dataset, nonmatch: str = ERROR) -> Part:
         """Raises `ConfigError` where the data set has no index by key."""
         prepared = isinstance(dataset, TarDataset) and isinstance(dataset.table, PreparedShards)
-        if not prepared or not dataset.store.exists(INDEX):
+        if not isinstance(dataset, TarDataset) or not prepared or not dataset.store.exists(INDEX):
             raise ConfigError(
                 f"{dataset.url} cannot be joined: it has no index of its keys",
                 kind="not-prepared",

@@ -53,11 +53,12 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
             theirs.setdefault(name, join)
             if any(len(part.table.excludes) > 1 for part in parts):
                 warnings.append(f"{where}: with several excludes Energon finds this only under some hash seeds")
-    for (folder, name), join in theirs.items():
-        if (folder, name) not in ambiguous:
-            write_join_index(open_store(folder), name, join)
-        elif open_store(folder).exists(name):
-            open_store(folder).delete(name)
+    for (place, file), join in theirs.items():
+        cache = open_store(place)
+        if (place, file) not in ambiguous:
+            write_join_index(cache, file, join)
+        elif cache.exists(file):
+            cache.delete(file)
     return rows, sum(rows.values()), warnings
 
 

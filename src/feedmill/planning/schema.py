@@ -153,7 +153,8 @@ class Member(_Strict):
         default=None, description="prepared data sets side by side, matched by key: a list, or names for them"
     )
     joiner: dict[str, str] | None = Field(
-        default=None, description="what makes one sample of a row: {__module__, __class__} or {__module__, __function__}"
+        default=None,
+        description="what makes one sample of a row: {__module__, __class__} or {__module__, __function__}",
     )
     prepared: str | None = Field(None, description="folder of prepared join rows; RECIPE.cache where absent")
     name: str | None = Field(

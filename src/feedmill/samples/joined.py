@@ -40,7 +40,12 @@ class JoinedDataset(Dataset):
     format = "join"
 
     def __init__(
-        self, parts: Sequence[Dataset], rows: Int64s, *, names: Sequence[str] | None = None, joiner: Joiner | None = None
+        self,
+        parts: Sequence[Dataset],
+        rows: Int64s,
+        *,
+        names: Sequence[str] | None = None,
+        joiner: Joiner | None = None,
     ) -> None:
         self.parts, self.rows, self.names, self.joiner = list(parts), rows, names, joiner
         self.url = " + ".join(dict.fromkeys(part.url for part in parts))
@@ -50,9 +55,7 @@ class JoinedDataset(Dataset):
         return len(self.rows)
 
     def read(self, indices: Indices) -> list[Any]:
-        columns = [
-            _spread(part.view, raw) for part, raw in zip(self.parts, self._columns(indices), strict=True)
-        ]
+        columns = [_spread(part.view, raw) for part, raw in zip(self.parts, self._columns(indices), strict=True)]
         return [self._join(number, row) for number, row in zip(indices, zip(*columns, strict=True), strict=True)]
 
     def read_raw(self, indices: Indices) -> list[Sample]:
@@ -181,7 +184,7 @@ def _spread(view: Callable[[list[Sample]], list[Any]] | None, column: list[Sampl
 def _digest(rows: Int64s) -> str:
     import xxhash
 
-    return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(rows, "<i8"))
+    return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(rows, "<i8").tobytes())
 
 
 def _disagree(first: Sample | None, other: Sample) -> DataError:

@@ -63,7 +63,9 @@ def _describe(url: str, name: str | None, decode: Decode | None, trust: bool) ->
     found = sniff(url)
     if found.kind != ENERGON and name is not None:
         raise ConfigError(
-            f"it has no description {name!r}: only prepared folders have one", file=url, fix="Leave 'dataset_config' out."
+            f"it has no description {name!r}: only prepared folders have one",
+            file=url,
+            fix="Leave 'dataset_config' out.",
         )
     if found.kind != ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
         return None

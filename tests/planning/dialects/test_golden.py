@@ -36,16 +36,21 @@ class Joined(TypedSample):
     third: Any
 
     @classmethod
-    def from_joined(cls, l: Any, r: Any = None, s: Any = None) -> Joined:
-        third = s and (s.text if hasattr(s, "text") else list(s.image.shape))
-        return cls.derive_from(l, left=l.text, image=r and r.image, third=third)
+    def from_joined(cls, left: Any, right: Any = None, other: Any = None) -> Joined:
+        third = other and (other.text if hasattr(other, "text") else list(other.image.shape))
+        return cls.derive_from(left, left=left.text, image=right and right.image, third=third)
+
+
+def _by_name(**sides: Any) -> Joined:
+    left, right = sides["l"], sides["r"]
+    return Joined.derive_from(left, left=left.text, image=right.image, third="kw")
 
 
 @pytest.fixture(autouse=True)
 def joiners(monkeypatch: pytest.MonkeyPatch) -> None:
     golden, negative = ModuleType("goldenjoin"), ModuleType("negjoin")
     golden.Joined = Joined  # type: ignore[attr-defined]
-    golden.by_name = lambda *, l, r: Joined.derive_from(l, left=l.text, image=r.image, third="kw")  # type: ignore[attr-defined]
+    golden.by_name = _by_name  # type: ignore[attr-defined]
     negative.pair = lambda left, right: (left, right)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "goldenjoin", golden)
     monkeypatch.setitem(sys.modules, "negjoin", negative)

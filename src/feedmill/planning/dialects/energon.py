@@ -117,21 +117,16 @@ class _Translator:
     def run(self, document: Document, url: str, split: str) -> Translation:
         outer = _Outer(document, url, "", split, chain=((url, split),))
         root = self.split(outer, ("source",))
-        for kind in ("blend", "concat"):
-            if kind in root:
-                # A mixture stands at the top of a recipe, not in its 'source'.
-                moved = {place[1:] if place[:2] == ("source", kind) else place: at for place, at in self._origins()}
-                self.result.origins = moved
-                break
-        else:
+        kind = next((kind for kind in ("concat", *_KINDS) if kind in root), None)
+        if kind is None:
             root = {"source": root}
+        else:  # a mixture stands at the top of a recipe, not in its 'source'
+            origins = self.result.origins.items()
+            self.result.origins = {place[1:] if place[:1] == ("source",) else place: at for place, at in origins}
         if self.validation:
             root |= {"shuffle": "none", "epochs": 1}
         self.result.data = root
         return self.result
-
-    def _origins(self) -> list[tuple[Place, str]]:
-        return list(self.result.origins.items())
 
     def split(self, outer: _Outer, place: Place) -> dict[str, Any]:
         """The source that a split of a file is, to stand at `place` of the recipe."""
@@ -210,7 +205,11 @@ class _Translator:
         """A data set, or a split of another metadataset."""
         document = outer.document
         name = _text(document, (*path, "path"), node.get("path"))
-        split = outer.split if node.get("split_part") is None else _text(document, (*path, "split_part"), node["split_part"])
+        split = (
+            outer.split
+            if node.get("split_part") is None
+            else _text(document, (*path, "split_part"), node["split_part"])
+        )
         nested = name.endswith(_YAML)
         inner = replace(
             outer,
@@ -228,15 +227,15 @@ class _Translator:
         for key in ("dataset_config", "split_config"):
             if node.get(key) is not None:
                 if name.endswith(".jsonl"):
-                    raise ConfigError(f"a JSONL file has no '{key}'", file=document.at((*path, key)), fix="Take it out.")
+                    raise ConfigError(
+                        f"a JSONL file has no '{key}'", file=document.at((*path, key)), fix="Take it out."
+                    )
                 member[key] = _text(document, (*path, key), node[key])
         if node.get("aux") is not None:
             member["aux"] = self.aux(outer, (*path, "aux"), node["aux"])
         return member
 
-    def nested(
-        self, outer: _Outer, path: Place, name: str, node: Mapping[str, Any], place: Place
-    ) -> dict[str, Any]:
+    def nested(self, outer: _Outer, path: Place, name: str, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """A split of another metadataset, in place of the reference to it."""
         at = outer.document.at((*path, "path"))
         for key in ("aux", "dataset_config", "split_config"):
@@ -260,7 +259,9 @@ class _Translator:
         try:
             document = self.load(url)
         except NotFound as error:
-            raise NotFound(f"the metadataset {url} cannot be read: {error.what}", file=at, fix="Check the path.") from None
+            raise NotFound(
+                f"the metadataset {url} cannot be read: {error.what}", file=at, fix="Check the path."
+            ) from None
         if not isinstance(document.value, Mapping) or recognise(document.value) != METADATASET:
             raise ConfigError(f"{name} is no metadataset", file=at, fix="Name a file with 'splits', or a data set.")
         prefix = seen.rpartition("/")[0]
@@ -274,7 +275,9 @@ class _Translator:
         for key in ("split_config", "dataset_config"):
             if key in node:
                 raise ConfigError(
-                    f"a join has no '{key}'", file=document.at((*path, key)), fix="Write it at the data sets of the join."
+                    f"a join has no '{key}'",
+                    file=document.at((*path, key)),
+                    fix="Write it at the data sets of the join.",
                 )
         _known(document, path, node, [*_JOIN_KEYS, *_KINDS.values()], "a join")
         joiner = _mapping(document, (*path, "joiner"), node.get("joiner"))
@@ -316,7 +319,9 @@ class _Translator:
         name = _text(document, (*path, "path"), node.get("path"))
         if name.endswith((*_YAML, ".jsonl")):
             raise ConfigError(
-                f"{name} cannot be joined", file=document.at((*path, "path")), fix="Join prepared folders of tar shards."
+                f"{name} cannot be joined",
+                file=document.at((*path, "path")),
+                fix="Join prepared folders of tar shards.",
             )
         part = {"path": _seen(outer.prefix, name), "split": node.get("split_part") or outer.split}
         kept = {key: node[key] for key in ("dataset_config", "split_config", "nonmatch") if node.get(key) is not None}
@@ -342,7 +347,9 @@ class _Translator:
         own = node["subset"]
         bounds = own.get("range") if isinstance(own, Mapping) and set(own) == {"range"} else None
         if not isinstance(bounds, list) or len(bounds) != 2:
-            raise ConfigError(f"expected 'subset: {{range: [first, end]}}', found {own!r:.60}", file=at, kind="bad-subset")
+            raise ConfigError(
+                f"expected 'subset: {{range: [first, end]}}', found {own!r:.60}", file=at, kind="bad-subset"
+            )
         percent = all(isinstance(bound, str) and bound.endswith("%") for bound in bounds)
         if not percent and not leaf:
             raise ConfigError(
@@ -403,7 +410,9 @@ def _mapping(document: Document, path: Place, value: Any) -> Mapping[str, Any]:
 
 def _text(document: Document, path: Place, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{path[-1]!r}: expected text, found {value!r:.60}", file=document.at(path), kind="bad-recipe")
+        raise ConfigError(
+            f"{path[-1]!r}: expected text, found {value!r:.60}", file=document.at(path), kind="bad-recipe"
+        )
     return value
 
 

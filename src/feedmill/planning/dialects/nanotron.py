@@ -61,7 +61,9 @@ class _Stages:
             if length != found[0]:
                 place = ("data_stages", number, "sequence_length")
                 raise self.error(place, f"the stages differ in length: {found[0]} and {length}", "Run them one by one.")
-        self.result.origins[("pack",)] = self.at(("data_stages", 0, "sequence_length") if whole is None else ("tokens",))
+        self.result.origins[("pack",)] = self.at(
+            ("data_stages", 0, "sequence_length") if whole is None else ("tokens",)
+        )
         return found[0]
 
     def starts(self, stages: list[Any]) -> list[int]:
@@ -96,19 +98,52 @@ class _Stages:
         self.result.origins = moved
         return {"shuffle": "global", **member}
 
+    def several(self, config: Mapping[str, Any], stages: list[Any], starts: list[int]) -> dict[str, Any]:
+        """A recipe of several stages: all sources in one blend, with weights that change."""
+        sources: list[dict[str, Any]] = []
+        table: list[dict[str, Any]] = []
+        known: dict[str, str] = {}
+        for number, stage in enumerate(stages):
+            place: Place = ("data_stages", number)
+            member = self.member(stage, place, ("blend", len(sources)))
+            if "concat" in member:  # shuffled together: a source of its own, which no other stage can share
+                title = str(stage.get("name") or f"stage {number + 1}").replace("/", "-")
+                sources.append({"name": title, **member})
+                weights: dict[str, Any] = {title: 1}
+            else:
+                weights = {}
+                for each in member.get("blend", [{**member, "weight": 1}]):
+                    path = each["path"]
+                    if path not in known:
+                        known[path] = path.strip("/").replace("/", "-")
+                        sources.append({"name": known[path], "path": path})
+                    weights[known[path]] = each["weight"]
+            entry: dict[str, Any] = {"weights": weights}
+            if number + 1 < len(stages):
+                entry["steps"] = starts[number + 1] - starts[number]
+            table.append(entry)
+        self.result.origins = {("blend",): self.at(("data_stages",))}
+        for number in range(len(stages)):
+            self.result.origins[("stages", number)] = self.at(("data_stages", number))
+        batch = _global_batch(config)
+        return {"blend": sources, "stages": table, "shuffle": "global", **({"global_batch": batch} if batch else {})}
+
     def member(self, stage: Mapping[str, Any], place: Place, here: Place) -> dict[str, Any]:
         """One stage's folders as a source of a recipe, to stand at `here`."""
         at = (*place, "data", "dataset")
         dataset = self.data_of(stage, place).get("dataset")
         folders = dataset.get("dataset_folder") if isinstance(dataset, Mapping) else None
         if not folders:
-            raise self.error(at, "the stage has no 'dataset_folder'", "Name one folder, a list, or folders with weights.")
+            raise self.error(
+                at, "the stage has no 'dataset_folder'", "Name one folder, a list, or folders with weights."
+            )
         assert isinstance(dataset, Mapping)
         weights, beside = dataset.get("dataset_weights"), "dataset_weights"
         if isinstance(folders, Mapping):
             if weights is not None:
                 raise self.error((*at, beside), "the folders have weights already", "Take one of the two out.")
-            folders, weights, beside = list(folders), list(folders.values()), "dataset_folder"
+            weights, beside = list(folders.values()), "dataset_folder"
+            folders = list(folders)
         several = folders if isinstance(folders, list) else [folders]
         if weights is not None and (not isinstance(weights, list) or len(weights) != len(several)):
             count = len(weights) if isinstance(weights, list) else repr(weights)
@@ -127,7 +162,9 @@ class _Stages:
             self.result.origins[base] = self.at(own)
             if weights is not None:
                 members[-1]["weight"] = weights[number]
-                self.result.origins[(*base, "weight")] = self.at(own if beside == "dataset_folder" else (*at, beside, number))
+                self.result.origins[(*base, "weight")] = self.at(
+                    own if beside == "dataset_folder" else (*at, beside, number)
+                )
         if alone:
             return members[0]
         self.result.origins[(*here, kind)] = self.at((*at, "dataset_folder"))
@@ -144,3 +181,17 @@ class _Stages:
 
     def error(self, place: Place, what: str, fix: str) -> ConfigError:
         return ConfigError(what, file=self.at(place), kind="bad-recipe", fix=fix)
+
+
+def _global_batch(config: Mapping[str, Any]) -> int | None:
+    """Samples per step, from the parts of it that a whole configuration has."""
+    tokens, parallelism = config.get("tokens"), config.get("parallelism")
+    if not isinstance(tokens, Mapping) or not isinstance(parallelism, Mapping):
+        return None
+    factors = [
+        tokens.get("micro_batch_size"), tokens.get("batch_accumulation_per_replica", 1), parallelism.get("dp")
+    ]  # fmt: skip
+    if not all(isinstance(factor, int) and factor > 0 for factor in factors):
+        return None
+    micro, accumulated, ranks = factors
+    return int(micro * accumulated * ranks)

@@ -49,7 +49,10 @@ class _Lists:
         self.given: Mapping[str, Any] = nested if isinstance(nested, Mapping) else self.top
 
     def translate(self) -> Translation:
-        manifests, weights = self.listed(f"{self.prefix}dataset_manifest"), self.listed(f"{self.prefix}dataset_weighting")
+        manifests, weights = (
+            self.listed(f"{self.prefix}dataset_manifest"),
+            self.listed(f"{self.prefix}dataset_weighting"),
+        )
         modalities = self.listed("dataset_modality")
         self.check_lengths(manifests, weights, modalities)
         self.check_modalities(modalities)

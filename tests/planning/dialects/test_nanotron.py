@@ -1,0 +1,100 @@
+"""Nanotron's stages as recipes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from feedmill.errors import ConfigError
+from feedmill.planning.recipe import Recipe
+from numbered import Numbered
+
+STAGE = """
+data_stages:
+- name: general
+  start_training_step: 1
+  data:
+    seed: 1234
+    num_loading_workers: 0
+    dataset:
+      dataset_folder: {folder}
+"""
+
+
+def opener(path: str, **options: str) -> Numbered:
+    return Numbered(path.removeprefix("/base/"), 100)
+
+
+def planned(folder: str) -> Any:
+    return Recipe.parse(STAGE.replace("{folder}", folder), base="/base").plan(opener)
+
+
+def test_a_path() -> None:
+    plan = planned("datasets/Slim")
+    assert plan.sources[0].url == "datasets/Slim" and plan.seed == 1234
+    assert "shuffle global" in str(plan)
+
+
+def test_a_list_is_shuffled_together() -> None:
+    plan = planned("[datasets/a, datasets/b]")
+    located = plan.locate(range(200))
+    assert sorted(zip(located.source.tolist(), located.index.tolist(), strict=True)) == [
+        (source, index) for source in (0, 1) for index in range(100)
+    ]
+    assert 20 < located.source[:100].sum() < 80
+
+
+@pytest.mark.parametrize(
+    "folder", ["{datasets/a: 0.8, datasets/b: 0.2}", "[datasets/a, datasets/b]\n      dataset_weights: [0.8, 0.2]"]
+)
+def test_folders_with_weights(folder: str) -> None:
+    plan = planned(folder)
+    assert [source.url for source in plan.sources] == ["datasets/a", "datasets/b"]
+    assert [source.asked for source in plan.report(5).sources] == [Fraction(4, 5), Fraction(1, 5)]
+
+
+def test_the_sequence_length_packs() -> None:
+    recipe = Recipe.parse(STAGE.replace("{folder}", "a") + "tokens: {sequence_length: 64}\n")
+    assert recipe.model.pack is not None and recipe.model.pack.seq_len == 64 and recipe.model.pack.overlap
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("{a: 1, b: -1}", "recipe:9: blend[1].weight: the weight '-1' is negative"),
+        ("{a: 0, b: 0}", "recipe:9: blend"),
+        ("[a, b]\n      dataset_weights: [1]", "recipe:10: 2 folders and 1 weights"),
+        ("{a: 1}\n      dataset_weights: [1]", "recipe:10: the folders have weights already"),
+        ("[]", "recipe:8: the stage has no 'dataset_folder'"),
+        ("[1, 2]", "recipe:9: a folder is a path"),
+    ],
+)
+def test_bad_folders_name_the_line(folder: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        planned(folder)
+    assert message in str(error.value)
+
+
+def stage(start: Any, name: str = "x") -> dict[str, Any]:
+    return {"name": name, "start_training_step": start, "data": {"dataset": {"dataset_folder": "a"}}}
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ([], "expected a list of stages"),
+        ([stage(2)], "It must start at step 1"),
+        ([stage(1), stage(1, "y")], "It must start after step 1"),
+        ([stage(1), stage(5)], "two stages are named 'x'"),
+        ([stage("1")], "is a whole number"),
+        ([{"name": "x", "start_training_step": 1}], "the stage has no 'data'"),
+        ([{**stage(1), "sequence_length": 8}, {**stage(2, "y"), "sequence_length": 9}], "the stages differ in length"),
+    ],
+)
+def test_bad_stages(stages: list[Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Recipe.parse({"data_stages": stages})
+    with pytest.raises(ConfigError, match="for training only"):
+        Recipe.parse({"data_stages": stages}, mode="validation")
