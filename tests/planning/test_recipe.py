@@ -221,7 +221,7 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("seed: 1", "give exactly one of 'source', 'blend' or 'concat' (found: none)"),
         ("{source: a, concat: [{path: b}]}", "(found: source, concat)"),
         ("blend: []", "blend: list should have at least 1 item"),
-        ("blend: [{weight: 1}]", "exactly one of 'path', 'recipe', 'blend' or 'concat'"),
+        ("blend: [{weight: 1}]", "exactly one of 'path', 'recipe', 'blend', 'concat' or 'join'"),
         ("{source: a, epochs: 1, samples: 1}", "'samples' or 'epochs', not both"),
         ("{blend: [{path: a}], epochs: 1}", "a blend has no 'epochs'"),
         ("source: {path: a, weight: 1}", "a single source has no 'weight'"),

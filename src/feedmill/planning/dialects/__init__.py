@@ -19,6 +19,8 @@ from feedmill.errors import ConfigError
 TRAIN, VALIDATION = "train", "validation"
 MODES = (TRAIN, VALIDATION)
 
+_DEEPEST = 100  # as in Feedmill's own recipes, which refuse what is nested deeper
+
 METADATASET, NANOTRON, VLA = "metadataset", "nanotron", "vla"
 
 Place = tuple[int | str, ...]
@@ -73,6 +75,8 @@ def _top_keys(text: str | bytes) -> set[str]:
                 is_key = not is_key
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
+                if depth > _DEEPEST:
+                    break
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
     except yaml.YAMLError:
