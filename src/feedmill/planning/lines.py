@@ -190,7 +190,7 @@ def _huffman(leaves: Sequence[Branch], enough: int = 1) -> list[Branch]:
 
 
 def _slack(branch: Branch) -> float:
-    """The least, over the sources below, of ``1 / w - sum(1 / w_a)``: above 0 in the whole tree, the bound is below 1."""
+    """The least ``1 / w - sum(1 / w_a)`` of the sources below; where it is above 0 the bound is below 1."""
     if branch.sides is None:
         return 1 / branch.weight
     return min(map(_slack, branch.sides)) - 1 / branch.weight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from os.path import commonprefix
+from posixpath import commonpath
 from typing import Any
 
 from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, Shuffle, StagedBlend, Subset
@@ -219,7 +219,7 @@ def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
 def _title(node: Node, names: Sequence[str]) -> str:
     """What people call a node: the name of its source, or what the names of its sources have in common."""
     own = [names[leaf] for leaf in node.leaves]
-    return own[0] if len(own) == 1 else commonprefix(own).rpartition("/")[0] or " + ".join(own)
+    return own[0] if len(own) == 1 else commonpath(own) or " + ".join(own)
 
 
 def _drawn(node: Node, total: int, mixed: bool = False, exact: bool = True) -> Iterator[tuple[int, tuple[int, bool]]]:

@@ -31,6 +31,16 @@ def _known_weight(value: Any) -> Any:
     return value
 
 
+def _known_epochs(value: Any) -> Any:
+    try:
+        exact = exact_weight(value)
+    except ConfigError:
+        exact = Fraction(0)
+    if not 0 < exact < 2**63:
+        raise ValueError(f"{str(value)[:60]!r} is not a number of epochs: give one above 0, such as 3, 2.5 or 1/3")
+    return value
+
+
 def _known_bound(value: Any) -> Any:
     if isinstance(value, str) and (value == "end" or (_PERCENT.fullmatch(value) and Fraction(value[:-1]) <= 100)):
         return value
@@ -45,6 +55,7 @@ def _short(key: str) -> Callable[[Any], Any]:
 
 
 Weight = Annotated[float | int | str, BeforeValidator(_known_weight)]
+Epochs = Annotated[float | int | str, BeforeValidator(_known_epochs)]
 Bound = Annotated[int | str, BeforeValidator(_known_bound)]
 
 
@@ -61,6 +72,21 @@ class ShuffleModel(_Strict):
 
 
 ShuffleField = Annotated[ShuffleModel, BeforeValidator(_short("kind"))]
+
+
+class StageModel(_Strict):
+    """One stage of a blend: its weights, and how long they hold."""
+
+    weights: dict[str, Weight] = Field(
+        min_length=1, description="share of each source by name; a source left out, or with 0, pauses"
+    )
+    samples: Count | None = Field(None, description="its length in samples of the blend")
+    tokens: Count | None = Field(None, description="its length in tokens, converted to samples by their mean length")
+    steps: Count | None = Field(None, description="its length in steps of 'global_batch' samples")
+
+
+Unit = Literal["samples", "tokens"]
+Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 
 def _one_of(model: BaseModel, *names: str) -> None:
@@ -80,7 +106,12 @@ class Member(_Strict):
         default=None, min_length=1, description="another recipe: path as seen from this one, or URL"
     )
     blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
+    blend_epochized: list[Member] | None = Field(
+        default=None, min_length=1, description="sources mixed so that an epoch holds each 'repetitions' times"
+    )
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    stages: Stages | None = Field(None, description="weights of its blend that change")
+    unit: Unit = Field(default="samples", description="what the weights of its blend count: samples or tokens")
     name: str | None = Field(
         default=None, min_length=1, pattern="^[^/]+$", description="what to call it; unique in its list"
     )
@@ -94,12 +125,16 @@ class Member(_Strict):
         default=None, description='range of its samples: [0, 1000] or ["50%", end]'
     )
     shuffle: ShuffleField | None = Field(None, description="instead of the recipe's own")
-    epochs: Count | None = Field(None, description="give it this many times, then end")
+    repetitions: Epochs | None = Field(
+        default=None, description="in 'blend_epochized': how often it is given per epoch, 1 where absent"
+    )
+    epochs: Epochs | None = Field(None, description="give it this many times, 2.5 as well, then end")
     max_repeats: Count | None = Field(None, description="refuse any plan that repeats it more often")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Member:
-        _one_of(self, "path", "recipe", "blend", "concat")
+        _one_of(self, "path", "recipe", "blend", "blend_epochized", "concat")
+        _check_mix(self)
         if self.path is None:
             for name in ("split", "dataset_config", "split_config", "subset"):
                 if getattr(self, name) is not None:
@@ -112,6 +147,11 @@ class Member(_Strict):
     @classmethod
     def _weights_fit(cls, members: list[Member] | None) -> list[Member] | None:
         return _check_blend(members)
+
+    @field_validator("blend_epochized")
+    @classmethod
+    def _repetitions_fit(cls, members: list[Member] | None) -> list[Member] | None:
+        return _check_epochized(members)
 
     @field_validator("concat")
     @classmethod
@@ -126,7 +166,8 @@ class RecipeModel(_Strict):
         default=None, strict=True, description="any whole number; another seed gives another order"
     )
     samples: Count | None = Field(None, description="where the plan ends")
-    epochs: Count | None = Field(None, description="passes over the data; not for a blend")
+    epochs: Epochs | None = Field(None, description="passes over the data, 2.5 as well; not for a blend")
+    global_batch: Count | None = Field(None, description="samples per step over all ranks, for stages in steps")
     shuffle: ShuffleField = Field(
         default=ShuffleModel(kind="block"),
         description="of each source of a blend; of a single source or a row as a whole",
@@ -135,11 +176,17 @@ class RecipeModel(_Strict):
         default=None, description="a single source"
     )
     blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
+    blend_epochized: list[Member] | None = Field(
+        default=None, min_length=1, description="sources mixed so that an epoch holds each 'repetitions' times"
+    )
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    stages: Stages | None = Field(None, description="weights of the blend that change")
+    unit: Unit = Field(default="samples", description="what the weights of the blend count: samples or tokens")
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
-        _one_of(self, "source", "blend", "concat")
+        _one_of(self, "source", "blend", "blend_epochized", "concat")
+        _check_mix(self)
         if self.samples is not None and self.epochs is not None:
             raise ValueError("give 'samples' or 'epochs', not both")
         if self.blend is not None and self.epochs is not None:
@@ -148,6 +195,8 @@ class RecipeModel(_Strict):
             raise ValueError("a single source has no 'weight'")
         if self.source is not None and self.source.epochs is not None:
             raise ValueError("write 'epochs' at the top of the recipe, not on its single source")
+        if self.source is not None and self.source.repetitions is not None:
+            raise ValueError("a single source has no 'repetitions'; write 'epochs' at the top of the recipe")
         return self
 
     @field_validator("blend")
@@ -155,16 +204,53 @@ class RecipeModel(_Strict):
     def _weights_fit(cls, members: list[Member] | None) -> list[Member] | None:
         return _check_blend(members)
 
+    @field_validator("blend_epochized")
+    @classmethod
+    def _repetitions_fit(cls, members: list[Member] | None) -> list[Member] | None:
+        return _check_epochized(members)
+
     @field_validator("concat")
     @classmethod
     def _row_fits(cls, members: list[Member] | None) -> list[Member] | None:
         return _check_concat(members)
 
 
+def _check_mix(mix: Member | RecipeModel) -> None:
+    """Weights stand in one place: beside the sources, or in the stages of their blend."""
+    if mix.blend is None and (mix.stages is not None or mix.unit != "samples"):
+        raise ValueError(f"'{'stages' if mix.stages else 'unit'}' belongs to a 'blend', and there is none")
+    if mix.blend is None or mix.stages is None:
+        return
+    if any(member.weight is not None for member in mix.blend):
+        raise ValueError("give each source a 'weight', or the blend 'stages' with weights, not both")
+    for number, stage in enumerate(mix.stages):
+        given = [name for name in ("samples", "tokens", "steps") if getattr(stage, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"stage {number + 1} has a length in {' and '.join(given)}: give one of them")
+        if not given and number < len(mix.stages) - 1:
+            raise ValueError(f"stage {number + 1} has no length: only the last stage may go on without end")
+
+
+def _check_epochized(members: list[Member] | None) -> list[Member] | None:
+    if members is None:
+        return None
+    _check_names(members)
+    for name in ("weight", "epochs"):
+        if any(getattr(member, name) is not None for member in members):
+            raise ValueError(f"a source of an epochized blend has 'repetitions', no '{name}'")
+    return members
+
+
+def _no_repetitions(members: list[Member]) -> None:
+    if any(member.repetitions is not None for member in members):
+        raise ValueError("'repetitions' belong to a 'blend_epochized'; use 'epochs' here")
+
+
 def _check_blend(members: list[Member] | None) -> list[Member] | None:
     if members is None:
         return None
     _check_names(members)
+    _no_repetitions(members)
     weights = [member.weight for member in members]
     missing = weights.count(None)
     if 0 < missing < len(weights):
@@ -180,6 +266,7 @@ def _check_concat(members: list[Member] | None) -> list[Member] | None:
     if members is None:
         return None
     _check_names(members)
+    _no_repetitions(members)
     if any(member.weight is not None for member in members):
         raise ValueError("a concatenation has no weights: use 'blend', or leave 'weight' out")
     return members
@@ -218,4 +305,6 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
     """The keys that a mapping at this place may have."""
     if not place:
         return list(RecipeModel.model_fields)
-    return list((ShuffleModel if place[-1] == "shuffle" else Member).model_fields)
+    inner: dict[str, type[BaseModel]] = {"shuffle": ShuffleModel, "stages": StageModel}
+    owner = place[-2] if isinstance(place[-1], int) and len(place) > 1 else place[-1]
+    return list(inner.get(str(owner), Member).model_fields)

@@ -38,8 +38,7 @@ class Tokens:
         mean = self._mean(node)
         if not mean:
             raise ConfigError(
-                "its samples have no tokens",
-                file=self._sources[node.leaves[0]].url,
+                f"the samples of {self._sources[node.leaves[0]].url} have no tokens",
                 kind="no-tokens",
                 fix="Leave it out, or use 'unit: samples'.",
             )
@@ -67,7 +66,9 @@ class Tokens:
         return self._mean(node.children[0])
 
     def _mixed(self, node: Node, shares: Sequence[Fraction]) -> Fraction:
-        means = [self._mean(child) if share else Fraction(0) for child, share in zip(node.children, shares, strict=True)]
+        means = [
+            self._mean(child) if share else Fraction(0) for child, share in zip(node.children, shares, strict=True)
+        ]
         return sum((share * mean for share, mean in zip(shares, means, strict=True)), Fraction(0))
 
     def _of(self, source: int) -> npt.NDArray[np.int64]:
