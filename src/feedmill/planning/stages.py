@@ -126,8 +126,8 @@ class Stages:
 
     def bound(self, total: int) -> Fraction:
         """After `total` samples or fewer, no source is further than this many from its piecewise exact share."""
-        ended = self._stage(total)
-        return sum((part.bound for part in self.schedules[: ended + 1]), Fraction(0))
+        begun = self._stage(max(total - 1, 0)) + 1
+        return sum((part.bound for part in self.schedules[:begun]), Fraction(0))
 
     def _stage(self, position: int) -> int:
         return min(bisect_right(self.starts, position), len(self.schedules)) - 1

@@ -16,6 +16,8 @@ from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Jun
 
 Shares = tuple[Fraction, ...]
 
+_LONGEST_SHOWN = 10**6
+
 
 class ScheduleLike(Protocol):
     """What orders the draws of an interleaving: `blend.Schedule`, `lines.Lines` or `stages.Stages`."""
@@ -108,6 +110,15 @@ class Interleaved(Junction):
     def part(self, number: int) -> str:
         """All of the node that decides when child `number` comes, for fingerprints."""
 
+    def identity(self) -> str:
+        return "; ".join(map(self.part, range(len(self.children))))
+
+
+def shares_text(shares: Shares) -> str:
+    """Shares for people: as fractions where these are short, else rounded to six digits."""
+    exact = max(share.denominator for share in shares) <= _LONGEST_SHOWN
+    return " : ".join(str(share) if exact else f"{float(share):.6g}" for share in shares)
+
 
 class Blend(Interleaved):
     """The streams of its children, interleaved so that each is always within one sample of its share.
@@ -141,4 +152,4 @@ class Blend(Interleaved):
         return f"number {number} of a blend with weight {self.schedule.asked[number]}"
 
     def describe(self) -> str:
-        return "blend " + " : ".join(str(share) for share in self.schedule.asked)
+        return f"blend {shares_text(self.schedule.asked)}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes.base import Node
-from feedmill.planning.nodes.blend import Interleaved, Shares
+from feedmill.planning.nodes.blend import Interleaved, Shares, shares_text
 from feedmill.planning.stages import Stages
 
 
@@ -57,7 +57,7 @@ class StagedBlend(Interleaved):
 
     def describe(self) -> str:
         steps = [
-            " : ".join(map(str, part.asked)) + ("" if size is None else f" for {size:,}")
+            shares_text(part.asked) + ("" if size is None else f" for {size:,}")
             for part, size in zip(self.stages.schedules, self.stages.samples, strict=True)
         ]
         return f"blend in stages {', then '.join(steps)}"
