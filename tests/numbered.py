@@ -22,7 +22,7 @@ class Numbered(Dataset):
     format = "numbered"
 
     def __init__(self, name: str, size: int, version: str = "1", tokens: int | None = None) -> None:
-        self._lengths = None if tokens is None else tokens + np.arange(size) % 7
+        self._tokens = None if tokens is None else tokens + np.arange(size) % 7
         self.url, self._size, self._version = name, size, version
         self.reads: list[list[int]] = []
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Numbered(Dataset):
 
     @property
     def lengths(self) -> np.ndarray | None:
-        return self._lengths
+        return self._tokens
 
     @property
     def splits(self) -> Mapping[str, int]:

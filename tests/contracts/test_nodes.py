@@ -27,6 +27,7 @@ from feedmill.planning.nodes import (
     StagedBlend,
     Subset,
 )
+from feedmill.planning.orders import BlendableDataset, ModalitiesSampler, Nanoset
 from feedmill.planning.permutation import derive
 
 ENOUGH = 1500
@@ -92,6 +93,22 @@ CASES: dict[str, Callable[[], Node]] = {
     "epochized blend": lambda: EpochizedBlend([shuffled(leaf) for leaf in leaves(10, 25, 7)], [2, 0.5, "1/3"]),
     "repeated epochized blend": lambda: Repeat(EpochizedBlend([shuffled(x) for x in leaves(10, 25)], [2, 0.5]), 2.5),
     "blend to a length": lambda: Repeat(Blend([Repeat(shuffled(leaf)) for leaf in leaves(10, 25)], [1, 2]), length=91),
+}
+
+# Orders of other tools.
+CASES |= {
+    "nanoset": lambda: Nanoset(leaves(8, 2, 5, 5)),
+    "nanoset with weights": lambda: Nanoset(leaves(8, 2, 5, 5), [0.1, 0.5, 0.3, 0.1], 7),
+    "nanoset with zero weight": lambda: Nanoset(leaves(9, 5, 3), [1, 2, 0]),
+    "nanoset of one": lambda: Nanoset(leaves(1)),
+    "nanoset of nodes": lambda: Nanoset([Repeat(shuffled(leaf), 2) for leaf in leaves(9, 5)], [1, 3]),
+    "repeated nanoset": lambda: Repeat(Nanoset(leaves(8, 2, 5, 5), [1, 5, 3, 1]), length=70),
+    "blendable dataset": lambda: BlendableDataset(leaves(90, 40, 60), [3, 1, 2], 120),
+    "modalities": lambda: ModalitiesSampler(Leaf(0, 23), 4),
+    "modalities, shuffled": lambda: ModalitiesSampler(Leaf(0, 23), 4, shuffle=True, seed=3, batch_size=2),
+    "modalities, skipping": lambda: ModalitiesSampler(Leaf(0, 23), 4, shuffle=True, skip=6, drop_last=False),
+    "modalities, mostly filled up": lambda: ModalitiesSampler(Leaf(0, 3), 8, shuffle=True, drop_last=False),
+    "modalities of a shuffle": lambda: ModalitiesSampler(Shuffle(Leaf(0, 3), 8), 8, drop_last=False, batch_size=3),
 }
 
 

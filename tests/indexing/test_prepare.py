@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from digests import GOLDEN
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats import sidecar
 from feedmill.formats.energon import read_info, read_splits
@@ -302,3 +303,37 @@ def test_a_metadataset_is_not_a_data_set(tmp_path: Path) -> None:
     (tmp_path / "mix.yaml").write_text("{}")
     with pytest.raises(ConfigError, match=r"mix.yaml: metadatasets cannot be prepared"):
         prepare(str(tmp_path / "mix.yaml"))
+
+
+def test_media_metadata_is_kept_and_completed_when_shards_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sqlite3
+
+    from feedmill.indexing import media
+    from feedmill.samples.media import MediaFilter
+
+    png = (GOLDEN / "negative" / "glob_filter" / "0.tar").read_bytes()
+    root = tmp_path / "ds"
+    root.mkdir()
+    (root / "0.tar").write_bytes(png)
+    prepare(str(root), media=MediaFilter.parse(glob="*.png"), progress=False)
+    renamed = bytearray(png)
+    for at in range(0, len(png), 512):  # the same members under other keys
+        if png[at + 257 : at + 262] == b"ustar":
+            renamed[at : at + 1] = b"Z"
+            renamed[at + 148 : at + 156] = b" " * 8
+            renamed[at + 148 : at + 156] = f"{sum(renamed[at : at + 512]):06o}\0 ".encode()
+    (root / "1.tar").write_bytes(renamed)
+    probed: list[str] = []
+    original = media.probe
+    monkeypatch.setattr(media, "probe", lambda name, *rest: probed.append(name) or original(name, *rest))
+    report = prepare(str(root), progress=False)
+    assert (report.reused, report.media, len(probed)) == (1, 2, 1)
+    assert probed[0].startswith("Z")
+    both = prepare(str(root), media=MediaFilter.parse(extension=True), progress=False)
+    assert both.media >= 2
+    with sqlite3.connect(root / ".nv-meta" / "index.sqlite") as connection:
+        assert connection.execute("SELECT count(*) FROM media_metadata").fetchone() == (2,)
+        filters = connection.execute("SELECT strategy, patterns FROM media_filters ORDER BY 1 DESC").fetchall()
+    assert filters == [("GLOB", "*.png"), ("EXTENSION", "")]

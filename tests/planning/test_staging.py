@@ -149,6 +149,7 @@ TWO = "blend: [{path: docs}, {path: code}]\n"
         ("blend_epochized: [{path: docs, epochs: 1}]", "has 'repetitions', no 'epochs'"),
         ("blend: [{path: docs, repetitions: 1}]", "'repetitions' belong to a 'blend_epochized'"),
         ("concat: [{path: docs, repetitions: 1}]", "'repetitions' belong to a 'blend_epochized'"),
+        ("{seed: 1, order: nanoset, unit: tokens, blend: [{path: docs}]}", "an 'order' of another tool knows no"),
         ("source: {path: docs, repetitions: 1}", "a single source has no 'repetitions'"),
         (
             "epochs: 2\nblend_epochized:\n- path: docs\n- path: code\n  repetitions: 2\n  max_repeats: 3",

@@ -34,7 +34,7 @@ def test_sources_without_lengths_or_tokens_are_refused() -> None:
     with pytest.raises(ConfigError, match="c does not know how many tokens its samples have"):
         Tokens(DATA).mean(Leaf(2, 10))
     nothing = Numbered("empty", 4, tokens=0)
-    nothing._lengths[:] = 0
+    nothing.lengths[:] = 0
     with pytest.raises(ConfigError, match="empty have no tokens"):
         Tokens([nothing]).mean(Leaf(0, 4))
     assert Tokens(DATA).mean_where_known(Leaf(2, 10)) is None

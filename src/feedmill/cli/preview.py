@@ -16,8 +16,8 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound
 
 def preview(
     path: DatasetPath,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Samples to show.")] = 3,
-    start: Annotated[int, typer.Option("--start", min=0, help="Number of the first one, from 0.")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples to show.")] = 3,
+    start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Number of the first one, from 0.")] = 0,
     sheet: Annotated[
         Path | None, typer.Option("--sheet", metavar="FILE", help="Write the samples' images as one picture.")
     ] = None,
@@ -33,7 +33,12 @@ def preview(
     dataset = open_dataset(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)
     indices = range(start, min(start + count, len(dataset)))
     if not indices:
-        raise NotFound(f"there is no sample {start}, the data set has {len(dataset)}", file=path, kind="no-sample")
+        raise NotFound(
+            f"there is no sample {start:,}, the data set has {len(dataset):,}",
+            file=path,
+            kind="no-sample",
+            fix="Samples count from 0.",
+        )
     samples = dataset.read(indices)
     shown = [_shown(dataset.locate(i), sample) for i, sample in zip(indices, samples, strict=True)]
     if sheet is not None:

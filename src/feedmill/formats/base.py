@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -240,6 +240,16 @@ class Dataset(ABC):
         """This data set, giving samples through `view` and decoding parts with `decode`."""
         self.view, self.decode, self.subflavors = view, decode, subflavors
         return self
+
+
+@runtime_checkable
+class TokenReader(Protocol):
+    """What a data set of tokens offers beside the `Dataset` contract: spans of its documents, in bulk."""
+
+    def read_tokens(
+        self, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> Sequence[npt.NDArray[np.integer[Any]]]:
+        """Tokens ``[start, start + length)`` of each document, int64[n] all three, in the order asked."""
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -36,7 +36,15 @@ from feedmill.storage.cache import cached_copy
 
 META = ".nv-meta"
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
+MAX_MAPPED = 16_384
 INDEX, UUID = f"{META}/index.sqlite", f"{META}/index.uuid"
+
+_HAS_PARTS = "SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'"
+_PART = (  # of two parts with one name, the first
+    "SELECT s.tar_file_id, p.content_byte_offset, p.content_byte_size FROM samples s"
+    " JOIN sample_parts p ON p.tar_file_id = s.tar_file_id AND p.sample_index = s.sample_index"
+    " WHERE s.sample_key = ? AND p.part_name = ? ORDER BY p.content_byte_offset LIMIT 1"
+)
 
 
 @dataclass(slots=True)
@@ -108,7 +116,7 @@ def meta_file(store: Store, name: str) -> str:
             "there is no such file",
             file=store.locate(path),
             kind="no-such-config",
-            fix=f"The folder has: {', '.join(h for h in have if not h.startswith('.')) or 'none'}.",
+            fix=f"The folder has: {', '.join(h for h in have if not h.startswith(('.', 'feedmill.'))) or 'none'}.",
         )
     return path
 
@@ -164,6 +172,8 @@ class PreparedShards(ShardTable):
     def offsets(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
         if found is None:
+            if len(self._offsets) >= MAX_MAPPED:  # the system limits how many files a process may map
+                self._offsets = {}
             found = self._offsets[shard] = self._load_offsets(shard)
         return found
 
@@ -183,6 +193,22 @@ class PreparedShards(ShardTable):
                 fix=again,
             )
         return offsets
+
+    def find_part(self, key: str, part: str) -> tuple[int, int, int] | None:
+        try:
+            cursor = self._local.part_cursor
+        except AttributeError:
+            cursor = self._local.part_cursor = self._new_part_cursor()
+        row = None if cursor is None else cursor.execute(_PART, (key, part)).fetchone()
+        if row is None or row[0] not in self._place:
+            return None
+        return self._place[row[0]], row[1], row[2]
+
+    def _new_part_cursor(self) -> sqlite3.Cursor | None:
+        """One per thread; None where the index has no parts (releases before 7.0)."""
+        connection = self._connection()
+        known = connection and connection.execute(_HAS_PARTS).fetchone()
+        return connection.cursor() if connection and known else None
 
     def find(self, key: str) -> tuple[int, int]:
         connection = self._connection()

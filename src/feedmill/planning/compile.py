@@ -12,6 +12,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.blend import normalise
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset, shuffled
 from feedmill.planning.nodes.repeat import epochs_of
+from feedmill.planning.orders.recipe import in_order
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.planning.recipe import kind_of
@@ -36,10 +37,18 @@ def compile_recipe(recipe: Recipe, open: Open) -> Plan:
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
     try:
-        return Plan(root, compiler.sources, compiler.names, seed)
+        plan = Plan(root, compiler.sources, compiler.names, seed)
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
+    if recipe.model.pack is None:
+        return plan
+    from feedmill.planning.packed import PackedPlan, Packing  # brings numba, which takes a while to load
+
+    with recipe_line(recipe, ("pack",)):
+        return PackedPlan(
+            plan, Packing(**recipe.model.pack.model_dump(exclude_none=True)), where=recipe.where(("pack",))
+        )
 
 
 class _Compiler:
@@ -64,6 +73,8 @@ class _Compiler:
         """A whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
         model = recipe.model
         walk = _Walk(self, recipe, seed)
+        if model.order is not None:
+            return walk.ordered(prefix)
         if model.blend is not None:
             return walk.blend(model, (), prefix, model.shuffle, model.samples)
         cap = None
@@ -180,6 +191,20 @@ class _Walk:
         with recipe_line(self.file, place):
             return Concat(parts)
 
+    def ordered(self, prefix: str) -> Node:
+        """The whole recipe in the order of another tool, its members in stored order."""
+        model = self.file.model
+        kind = "blend" if model.blend else "concat" if model.concat else "source"
+        if kind == "concat":
+            nodes: list[Node] = [self.concat(model.concat or [], (kind,), prefix)]
+        else:
+            members = model.blend or ([model.source] if model.source else [])
+            places: list[_Place] = [(kind, i) if model.blend else (kind,) for i in range(len(members))]
+            named = zip(members, places, _names(members), strict=True)
+            nodes = [self.member(member, place, prefix + name, None) for member, place, name in named]
+        with recipe_line(self.file, ("order",)):
+            return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
+
     def repeat(self, node: Node, member: Member, place: _Place, name: str, times: Any) -> Node:
         """A member again and again, or as often as it says."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
@@ -197,6 +222,13 @@ class _Walk:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
             nested = self.file.nested[place]
+            if nested.model.pack is not None:
+                raise ConfigError(
+                    f"the recipe {member.recipe} packs its documents, and rows cannot be mixed or packed again",
+                    file=self.file.where((*place, "recipe")),
+                    kind="nested-pack",
+                    fix="Move its 'pack' to the top of the outermost recipe.",
+                )
             # A recipe has its own order inside; only the member itself may ask to shuffle what it gives.
             shuffle = member.shuffle
             own = nested.model.seed

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
+from feedmill.planning.ahead import LocateAhead
 from feedmill.planning.nodes import Blend, Concat, Interleaved, Leaf, Located, Node, Repeat, shuffled
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
@@ -38,9 +39,6 @@ class Plan:
         names: what people call them, each once.
         seed: the seed that the shuffles' keys were made from.
 
-    Attributes:
-        length: positions, or None where the plan never ends.
-
     Raises:
         ConfigError: leaves and sources do not fit together, or a source is repeated more often than it may be.
     """
@@ -63,7 +61,13 @@ class Plan:
         self.sources = list(sources)
         self.names = list(names)
         self.seed = seed
-        self.length = bounds.longest(node)
+        self._length = bounds.longest(node)
+        self._ahead = LocateAhead(node.locate, self._length)
+
+    @property
+    def length(self) -> int | None:
+        """Positions, or None where the plan never ends."""
+        return self._length
 
     @classmethod
     def over(
@@ -143,7 +147,7 @@ class Plan:
 
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The samples at these positions, in that order: one bulk read per source, in stored order."""
-        located = self.locate(positions)
+        located = self._ahead(self._checked(positions))
         order = np.lexsort((located.index, located.source))
         samples: list[Any] = [None] * len(order)
         ends = np.cumsum(np.bincount(located.source, minlength=len(self.sources)))
@@ -306,6 +310,8 @@ def _ways(node: Node, above: list[str]) -> Iterator[tuple[int, str]]:
             own = [f"number {number} of a row"]
         elif isinstance(node, Repeat) and not above:
             own = []  # where the whole plan stops does not change what came before
+        elif isinstance(node, Junction):
+            own = [f"number {number} of {node.identity()}"]
         else:
             own = [node.identity()]
         yield from _ways(child, [*above, *own])

@@ -116,7 +116,9 @@ class Recipe:
             words.append(f"{model.samples:,} samples")
         if model.epochs is not None:
             words.append(f"{model.epochs} epochs")
-        words.append(f"shuffle {_shuffle_words(model.shuffle)}")
+        words.append(f"order {model.order.kind}" if model.order else f"shuffle {_shuffle_words(model.shuffle)}")
+        if model.pack is not None:
+            words.append(f"pack {model.pack.method} {model.pack.seq_len:,}")
         if model.source is not None:
             return ", ".join(words), [self._member(model.source, ("source",))]
         kind = kind_of(model)

@@ -111,7 +111,7 @@ class Report:
     length: int | None
     total: int | None
     sources: tuple[SourceReport, ...]
-    stages: tuple[StageReport, ...] = ()
+    stages: tuple[StageReport, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -135,6 +135,49 @@ class Report:
             cells = [name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(numbers, widths[1:], strict=True))]
             lines.append("  ".join(cells).rstrip())
         return "\n".join([*lines, *map(str, self.stages)])
+
+
+@dataclass(frozen=True, slots=True)
+class PackedReport(Report):
+    """A packed plan in numbers: `length` and `total` are rows; the sources' numbers are documents.
+
+    Attributes:
+        documents: documents that the rows come from; for best-fit packing, all of the buffers they come from.
+        width: token slots per row.
+        tokens: slots that hold a token; None for an endless plan without a budget.
+        left_out: tokens of those documents that are in no row by what the recipe says of long documents and of the
+            last window.
+    """
+
+    documents: int | None
+    width: int
+    tokens: int | None
+    left_out: int | None
+
+    @property
+    def slots(self) -> int | None:
+        """Token slots of all rows."""
+        return None if self.total is None else self.total * self.width
+
+    @property
+    def fill(self) -> float | None:
+        """Share of the slots that hold a token; the rest is padding."""
+        return self.tokens / self.slots if self.tokens is not None and self.slots else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        names = ("documents", "width", "slots", "tokens", "left_out", "fill")
+        return {**Report.as_dict(self), "packing": {name: getattr(self, name) for name in names}}
+
+    def __str__(self) -> str:
+        table = str(Report(None, self.documents, self.sources, self.stages)).partition("\n")[2]
+        if self.total is None or self.tokens is None:
+            return f"an endless plan of rows of {self.width:,} tokens, from {len(self.sources)} sources\n{table}"
+        padding = self.total * self.width - self.tokens
+        fill = "" if self.fill is None else f" ({1 - self.fill:.4%} of the slots)"
+        head = f"{self.total:,} rows of {self.width:,} tokens, from {self.documents or 0:,} documents"
+        left = f"{self.left_out:,} tokens left out"
+        return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}\n{table}"
 
 
 def _cells(source: SourceReport) -> tuple[str, ...]:

@@ -12,7 +12,16 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from feedmill.errors import ConfigError
 from feedmill.planning.blend import exact_weight, normalise
@@ -89,6 +98,29 @@ Unit = Literal["samples", "tokens"]
 Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 
+class OrderModel(_Strict):
+    """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's."""
+
+    kind: Literal["nanoset", "modalities"] = Field(description="see docs/compatible_orders.md")
+    ranks: Count | None = Field(None, description="modalities: num_replicas")
+    shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
+    epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
+    drop_last: bool = Field(True, strict=True, description="modalities: cut the end, or fill it up")
+    skip: int = Field(0, ge=0, strict=True, description="modalities: skip_num_global_samples")
+    batch_size: Count | None = Field(None, description="modalities: samples per rank and step, to keep ranks apart too")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> OrderModel:
+        if self.kind == "modalities" and self.ranks is None:
+            raise ValueError("the order of Modalities depends on 'ranks': give the run's number of them")
+        if self.kind == "nanoset" and len(self.model_fields_set) > 1:
+            raise ValueError("a nanoset has no options but the recipe's 'seed', and weights")
+        return self
+
+
+OrderField = Annotated[OrderModel, BeforeValidator(_short("kind"))]
+
+
 def _one_of(model: BaseModel, *names: str) -> None:
     given = [name for name in names if getattr(model, name) is not None]
     if len(given) != 1:
@@ -159,6 +191,36 @@ class Member(_Strict):
         return _check_concat(members)
 
 
+class PackModel(_Strict):
+    """How documents become rows of tokens."""
+
+    seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a row")
+    method: Literal["best_fit", "concat"] = Field(
+        default="best_fit", description="whole documents packed into rows, or windows over all laid end to end"
+    )
+    overlap: StrictBool | None = Field(
+        None, description="concat: windows hold one token more, the first of the next window"
+    )
+    last: Literal["drop", "keep", "pad"] | None = Field(None, description="concat: the end that fills no window")
+    long: Literal["split", "truncate", "drop"] | None = Field(
+        None, description="best_fit: documents longer than seq_len"
+    )
+    buffer: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
+        None, description="best_fit: documents that are packed together"
+    )
+    pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="token that fills rows up")
+    rows: Count | None = Field(None, description="where the plan ends")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PackModel:
+        other = ("long", "buffer") if self.method == "concat" else ("overlap", "last")
+        for name in other:
+            if getattr(self, name) is not None:
+                meant = "best_fit" if self.method == "concat" else "concat"
+                raise ValueError(f"'{name}' belongs to 'method: {meant}', the method here is {self.method}")
+        return self
+
+
 class RecipeModel(_Strict):
     """A recipe: what is mixed, and how."""
 
@@ -172,6 +234,7 @@ class RecipeModel(_Strict):
         default=ShuffleModel(kind="block"),
         description="of each source of a blend; of a single source or a row as a whole",
     )
+    order: OrderField | None = Field(None, description="the order of another tool: nanoset or modalities")
     source: Annotated[Member, BeforeValidator(_short("path"))] | None = Field(
         default=None, description="a single source"
     )
@@ -182,6 +245,7 @@ class RecipeModel(_Strict):
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
     stages: Stages | None = Field(None, description="weights of the blend that change")
     unit: Unit = Field(default="samples", description="what the weights of the blend count: samples or tokens")
+    pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
@@ -197,6 +261,22 @@ class RecipeModel(_Strict):
             raise ValueError("write 'epochs' at the top of the recipe, not on its single source")
         if self.source is not None and self.source.repetitions is not None:
             raise ValueError("a single source has no 'repetitions'; write 'epochs' at the top of the recipe")
+        return self
+
+    @model_validator(mode="after")
+    def _order_fits(self) -> RecipeModel:
+        if self.order is None:
+            return self
+        if self.seed is None:
+            raise ValueError("'order' needs the 'seed' of the run that it continues")
+        if (self.order.kind == "nanoset") != (self.blend is not None):
+            raise ValueError("the order 'nanoset' belongs to a 'blend', 'modalities' to a 'source' or 'concat'")
+        if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
+            raise ValueError("an 'order' of another tool knows no 'blend_epochized', 'stages' or 'unit'")
+        members = self.blend or self.concat or ([self.source] if self.source else [])
+        own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
+        if own or "shuffle" in self.model_fields_set:
+            raise ValueError("an 'order' says it all: leave out 'shuffle', and 'epochs' and 'max_repeats' of sources")
         return self
 
     @field_validator("blend")
@@ -305,6 +385,11 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
     """The keys that a mapping at this place may have."""
     if not place:
         return list(RecipeModel.model_fields)
-    inner: dict[str, type[BaseModel]] = {"shuffle": ShuffleModel, "stages": StageModel}
+    models: dict[str, type[BaseModel]] = {
+        "shuffle": ShuffleModel,
+        "order": OrderModel,
+        "pack": PackModel,
+        "stages": StageModel,
+    }
     owner = place[-2] if isinstance(place[-1], int) and len(place) > 1 else place[-1]
-    return list(inner.get(str(owner), Member).model_fields)
+    return list(models.get(str(owner), Member).model_fields)

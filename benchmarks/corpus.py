@@ -1,0 +1,97 @@
+"""The data that the benchmarks run on: made once, the same each time, kept between runs.
+
+A folder of tar shards with samples of two parts, a JPEG of about 5 KB and a JSON with a caption; and a JSONL file.
+They lie in the folder that ``FEEDMILL_BENCH_DIR`` names, by default ``feedmill-bench`` in the temporary directory.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+WORDS = ("a", "red", "boat", "on", "the", "quiet", "river", "under", "grey", "sky", "two", "people", "été", "日本")
+POOL = 64
+"""Different pictures; which sample has which is random."""
+
+
+def folder() -> Path:
+    """Where the data lies."""
+    named = os.environ.get("FEEDMILL_BENCH_DIR")
+    path = Path(named) if named else Path(tempfile.gettempdir()) / "feedmill-bench"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def shards(count: int, samples: int) -> Path:
+    """A folder ``shards/`` of `count` tars with `samples` samples each; keys are ``000000000``, ``000000001``, ..."""
+    path = folder() / f"wds_{count}x{samples}"
+    done = path / ".complete"
+    if done.exists():
+        return path
+    shutil.rmtree(path, ignore_errors=True)
+    (path / "shards").mkdir(parents=True)
+    rng, pictures = random.Random(11), _pictures()
+    for shard in range(count):
+        with open(path / "shards" / f"shard_{shard:05d}.tar", "wb", buffering=1 << 20) as out:
+            for number in range(shard * samples, (shard + 1) * samples):
+                caption = " ".join(rng.choices(WORDS, k=rng.randint(20, 150)))
+                text = json.dumps({"id": number, "caption": caption}, ensure_ascii=False).encode()
+                for part, data in (("jpg", rng.choice(pictures)), ("json", text)):
+                    out.write(_header(f"{number:09d}.{part}", len(data)))
+                    out.write(data.ljust(-(-len(data) // 512) * 512, b"\0"))
+            out.write(b"\0" * 1024)
+    done.touch()
+    return path
+
+
+def jsonl(lines: int) -> Path:
+    """A JSONL file of `lines` objects with a text of 50 to 900 characters."""
+    path = folder() / f"lines_{lines}.jsonl"
+    if not path.exists():
+        rng = random.Random(3)
+        partial = path.with_suffix(".part")
+        with open(partial, "w", encoding="utf-8") as out:
+            out.writelines(json.dumps({"id": i, "text": "x" * rng.randint(50, 900)}) + "\n" for i in range(lines))
+        partial.rename(path)
+    return path
+
+
+def unprepare(path: Path) -> None:
+    """Remove whatever preparing has written into a folder of shards, or beside a JSONL file."""
+    if path.suffix == ".jsonl":
+        path.with_name(f"{path.name}.idx").unlink(missing_ok=True)
+        return
+    shutil.rmtree(path / ".nv-meta", ignore_errors=True)
+    for index in path.rglob("*.tar.idx"):
+        index.unlink()
+
+
+def size(path: Path) -> int:
+    """Bytes of the data, without what preparing adds."""
+    return path.stat().st_size if path.is_file() else sum(tar.stat().st_size for tar in path.rglob("*.tar"))
+
+
+def _header(name: str, length: int) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size, member.mtime = length, 1_700_000_000
+    return member.tobuf(tarfile.USTAR_FORMAT)
+
+
+def _pictures() -> list[bytes]:
+    """JPEGs of 96 x 96 pixels, 3 to 7 KB each: coloured noise in small squares."""
+    import numpy as np
+    from PIL import Image
+
+    rng, out = np.random.default_rng(5), []
+    for number in range(POOL):
+        squares = rng.integers(0, 255, (24, 24, 3), dtype=np.uint8)
+        picture = io.BytesIO()
+        Image.fromarray(squares.repeat(4, 0).repeat(4, 1)).save(picture, "JPEG", quality=40 + number % 50)
+        out.append(picture.getvalue())
+    return out
