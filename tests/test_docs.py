@@ -117,6 +117,8 @@ DESCRIBED_IN = {
     ("repair",): "check.md",
     ("info",): "prepare.md",
     ("preview",): "prepare.md",
+    ("plan",): "ledger.md",
+    ("trace",): "ledger.md",
     ("energon", "prepare"): "migration/energon.md",
     ("energon", "lint"): "migration/energon.md",
     ("energon", "preview"): "migration/energon.md",

@@ -24,6 +24,7 @@ from feedmill.planning.nodes import (
     Node,
     Repeat,
     Shuffle,
+    Skip,
     StagedBlend,
     Subset,
 )
@@ -58,6 +59,10 @@ CASES: dict[str, Callable[[], Node]] = {
     "repeat for ever": lambda: Repeat(Shuffle(Leaf(0, 30), 3)),
     "repeat to a length": lambda: Repeat(Shuffle(Leaf(0, 30), 3), length=77),
     "repeat of repeat": lambda: Repeat(Shuffle(Repeat(Shuffle(Leaf(0, 30), 3), 2), 4), 3),
+    "skip": lambda: Skip(Leaf(0, 40), [(5, 6), (0, 2), (30, 40), (6, 9), (8, 11)]),
+    "skip of an endless stream": lambda: Skip(Repeat(Shuffle(Leaf(0, 30), 3)), [(7, 8), (100, 131)]),
+    "skip, repeated": lambda: Repeat(Skip(Repeat(Shuffle(Leaf(0, 30), 3), 2), [(1, 3), (44, 45)]), 3),
+    "skip of a blend": lambda: Skip(Blend([Repeat(shuffled(leaf)) for leaf in leaves(10, 25)], [1, 2]), [(3, 9)]),
     "concat": lambda: Concat([shuffled(leaf) for leaf in leaves(10, 25, 1)]),
     "concat of many": lambda: Concat(leaves(*range(1, 40))),
     "shuffle of concat": lambda: Repeat(Shuffle(Concat(leaves(10, 25)), 3), 2),
@@ -118,7 +123,7 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
     numbers = count() if numbers is None else numbers
     kinds = ["leaf"]
     if depth:
-        kinds = ["subset", "shuffle", "block", "repeat", "length", "concat", "blend", "staged", "epochized"]
+        kinds = ["subset", "shuffle", "block", "repeat", "length", "skip", "concat", "blend", "staged", "epochized"]
     if depth and not finite:
         kinds += ["endless", "blend", "blend", "staged"]
     kind = draw(st.sampled_from(kinds))
@@ -141,6 +146,12 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
         return Repeat(child(), draw(st.sampled_from([1, 2, 3, 1.5, "7/3"])))
     if kind == "length":
         return Repeat(child(False), length=draw(st.integers(1, 200)))
+    if kind == "skip":
+        inner = child(finite)
+        last = (inner.length or 500) - 1
+        first = st.integers(0, last - 1) if last else st.nothing()
+        bounds = st.lists(first.flatmap(lambda a: st.tuples(st.just(a), st.integers(a + 1, last))), max_size=5)
+        return Skip(inner, draw(bounds) if last else [])
     if kind == "endless":
         return Repeat(child())
     children = [child(finite or kind in ("concat", "epochized")) for _ in range(draw(st.integers(1, 4)))]
@@ -269,6 +280,7 @@ HUGE = {
     "block shuffle": lambda: BlockShuffle(Leaf(0, 2**63 - 1), 3),
     "block shuffle of long blocks": lambda: BlockShuffle(Leaf(0, 2**63 - 1), 3, 2**62 - 5, 3),
     "subset": lambda: Subset(Leaf(0, 2**63 - 1), 2**62, 2**63 - 1),
+    "skip": lambda: Skip(Shuffle(Leaf(0, 2**63 - 1), 3), [(5, 2**62), (2**62 + 7, 2**62 + 8)]),
     "concat": lambda: Concat([Shuffle(Leaf(i, 2**61 - 1), i) for i in range(4)]),
     "repeat": lambda: Repeat(BlockShuffle(Leaf(0, 10**9 + 7), 3)),
     "blend": lambda: Blend([Repeat(BlockShuffle(Leaf(i, 10**9 + i), i)) for i in range(5)], [0.5, 0.2, 0.1, 0.1, 0.1]),
@@ -325,6 +337,9 @@ def test_what_cannot_be_built_is_refused() -> None:
         lambda: Subset(Leaf(0, 5), 0, 6),
         lambda: Subset(Concat(leaves(3, 3)), 0, 2),
         lambda: BlockShuffle(Leaf(0, 5), 1, 0, 1),
+        lambda: Skip(Leaf(0, 5), [(0, 3), (2, 5)]),
+        lambda: Skip(Leaf(0, 5), [(2, 2)]),
+        lambda: Skip(Leaf(0, 5), [(4, 6)]),
         lambda: Concat([]),
         lambda: Concat([Leaf(0, 5), Leaf(0, 5)]),
         lambda: Concat(leaves(2**62, 2**62)),

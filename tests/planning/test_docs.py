@@ -45,3 +45,5 @@ def test_every_key_is_documented() -> None:
     schema = Recipe.json_schema()
     keys = set(schema["properties"]) | {key for name in KINDS for key in schema["$defs"][name]["properties"]}
     assert all(f"`{key}`" in page for key in keys)
+    ledger = (DOCS / "ledger.md").read_text()
+    assert all(key in ledger for key in schema["$defs"]["SkipModel"]["anyOf"][2]["properties"])

@@ -238,7 +238,9 @@ def test_a_change_is_named_exactly() -> None:
     old = json.loads(json.dumps(blended().fingerprints))
     assert blended().explain_change(old) == []
     assert blended(seed=8).explain_change(old) == ["seed was 7, is now 8"]
-    assert blended(version="2").explain_change(old) == ['data of code was [40, "1"], is now [40, "2"]']
+    assert blended(version="2").explain_change(old) == [
+        'data of code was 40 samples [40, "1"], is now 40 samples [40, "2"]'
+    ]
     weights = blended(weights=(0.6, 0.4)).explain_change(old)
     assert len(weights) == 2 and "weight 7/10" in weights[0] and "weight 3/5" in weights[0]
     more = Plan.over([*blended().sources, Numbered("d/new", 5)], [0.7, 0.2, 0.1], seed=7).explain_change(old)

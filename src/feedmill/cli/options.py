@@ -28,6 +28,9 @@ Threads = Annotated[
     int | None,
     typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: four for each core."),
 ]
+RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (docs/recipes.md); a path or a URL.")]
+Samples = Annotated[int | None, typer.Option("--samples", min=0, help="Look at the first so many samples of the plan.")]
+GlobalBatch = Annotated[int | None, typer.Option("--global-batch", min=1, help="Samples per step over all ranks.")]
 Json = Annotated[
     bool, typer.Option("--json", callback=remember_json, is_eager=True, help="Print one JSON document for programs.")
 ]

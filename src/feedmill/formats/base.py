@@ -195,6 +195,13 @@ class Dataset(ABC):
         Cheap: made from the index (shards, counts, sizes), never from the data.
         """
 
+    def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
+        """What `fingerprint` was when the data set held only its first `count` samples; None where that can't be told.
+
+        With it a data set that only grew is told from one that changed. Cheap, like `fingerprint`.
+        """
+        return None
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Plain facts: format, path, split, samples, shards, bytes, whether indexed, splits, and `about`."""

@@ -250,10 +250,13 @@ class PreparedShards(ShardTable):
             raise no_such_key(self.store.url, key)
         return self._keys[key]
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, first: int | None = None) -> str | None:
         known = sidecar.read(self.store)
-        if all(shard in known for shard in self.shards):
-            return hash_words([f"{s} {known[s].samples} {known[s].digest or known[s].size}" for s in self.shards])
+        shards = self.shards[:first]
+        if all(shard in known for shard in shards):
+            return hash_words([f"{s} {known[s].samples} {known[s].digest or known[s].size}" for s in shards])
+        if first is not None:
+            return None  # the uuid is a new one after each time that the folder was prepared
         uuid = self.store.read(UUID).decode("ascii", "replace") if self.store.exists(UUID) else ""
         return hash_words([uuid, *(f"{s} {n}" for s, n in zip(self.shards, self.counts, strict=True))])
 

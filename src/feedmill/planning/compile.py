@@ -16,6 +16,7 @@ from feedmill.planning.orders.recipe import in_order
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.planning.recipe import kind_of
+from feedmill.planning.skip import with_skips
 from feedmill.planning.staging import check_names, stage_length
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.storage import join_url
@@ -41,14 +42,14 @@ def compile_recipe(recipe: Recipe, open: Open) -> Plan:
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
-    if recipe.model.pack is None:
-        return plan
-    from feedmill.planning.packed import PackedPlan, Packing  # brings numba, which takes a while to load
+    if recipe.model.pack is not None:
+        from feedmill.planning.packed import PackedPlan, Packing  # brings numba, which takes a while to load
 
-    with recipe_line(recipe, ("pack",)):
-        return PackedPlan(
-            plan, Packing(**recipe.model.pack.model_dump(exclude_none=True)), where=recipe.where(("pack",))
-        )
+        with recipe_line(recipe, ("pack",)):
+            packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
+            plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
+    skip = recipe.model.skip
+    return plan if not skip else with_skips(plan, skip, [recipe.where(("skip", n)) for n in range(len(skip))])
 
 
 class _Compiler:
@@ -222,6 +223,13 @@ class _Walk:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
             nested = self.file.nested[place]
+            if nested.model.skip:
+                raise ConfigError(
+                    "a recipe that is a source of another has no 'skip': positions count in the whole stream",
+                    file=nested.where(("skip",)),
+                    kind="bad-skip",
+                    fix="Write it in the outermost recipe, with the source's full name.",
+                )
             if nested.model.pack is not None:
                 raise ConfigError(
                     f"the recipe {member.recipe} packs its documents, and rows cannot be mixed or packed again",

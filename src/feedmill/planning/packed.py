@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
 from feedmill.planning import packing, windows
 from feedmill.planning.documents import Documents, IntArray
+from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Located
+from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
@@ -92,6 +94,7 @@ class PackedPlan(Plan):
         cache: folder for what is planned; `storage.cache.cache_folder()` unless given. Needs 8 bytes per row and
             about 12 per document for best_fit, next to nothing for concat.
         where: ``file:line`` that messages about the packing name.
+        skip: rows that are left out.
 
     Attributes:
         documents: the plan of documents.
@@ -103,18 +106,38 @@ class PackedPlan(Plan):
     """
 
     def __init__(
-        self, documents: Plan, packing: Packing, cache: Path | None = None, *, where: str | None = None
+        self,
+        documents: Plan,
+        packing: Packing,
+        cache: Path | None = None,
+        *,
+        where: str | None = None,
+        skip: Gaps | None = None,
     ) -> None:
         if isinstance(documents, PackedPlan):
             raise ConfigError("rows cannot be packed again", kind="bad-packing", fix="Pack the documents themselves.")
         super().__init__(documents.node, documents.sources, documents.names, documents.seed)
         self.documents = documents
         self.packing = packing
-        self._where = where
+        self._cache, self._where, self._skip = cache, where, skip
         self.stream = Documents(documents)
         folder = (cache_folder() if cache is None else cache) / "packing" / self._key()
         self.map = self._map(folder)
         self.width = self.map.width
+
+    @property
+    def skip(self) -> Gaps | None:
+        """The rows that are left out, or None."""
+        return self._skip
+
+    def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> PackedPlan:
+        """This plan without some ranges ``(first, stop)`` of its rows; how documents are packed stays as it was.
+
+        Raises:
+            ConfigError: a range is empty or outside the plan, or nothing would be left.
+        """
+        gaps = Gaps(ranges, LONGEST if self.length is None else self.length, said)
+        return PackedPlan(self.documents, self.packing, self._cache, where=self._where, skip=gaps)
 
     @property
     def length(self) -> int | None:
@@ -123,7 +146,7 @@ class PackedPlan(Plan):
         Raises:
             ConfigError: there are fewer rows than `Packing.rows` asks for, or none.
         """
-        return self._rows
+        return self._rows if self._rows is None or self._skip is None else self._rows - self._skip.count
 
     @cached_property
     def _rows(self) -> int | None:
@@ -148,14 +171,17 @@ class PackedPlan(Plan):
         Raises:
             NotFound: a row outside ``[0, length)``.
         """
-        return self.map.spans(self._checked(rows))
+        asked = self._checked(rows)
+        return self.map.spans(asked if self._skip is None else self._skip.inward(asked))
 
     def placements(self, positions: npt.ArrayLike) -> Placements:
         """Which rows hold documents, given by their positions in the plan of documents; the inverse of `spans`.
 
-        Rows behind `length` are among them. Documents without tokens, and tokens left out, are in no row.
+        Rows behind `length` are among them; the row is -1 where it is skipped. Documents without tokens, and tokens
+        left out, are in no row.
         """
-        return self.map.placements(self.documents._checked(positions))
+        found = self.map.placements(self.documents._checked(positions))
+        return found if self._skip is None else replace(found, row=self._skip.outward(found.row))
 
     def locate(self, positions: npt.ArrayLike) -> Located:
         """Source, sample number and epoch of the first document in each row: int32[n], int64[n], int64[n]."""
@@ -165,9 +191,13 @@ class PackedPlan(Plan):
     def positions(self, source: int | str, index: int, within: int | None = None) -> IntArray:
         """All rows that hold a token of one sample, in order, int64[n]; arguments as for `Plan.positions`."""
         end = self._budget(within)
-        documents = self.documents.positions(source, index, None if end is None else self.map.reach(end))
-        rows = np.unique(self.map.placements(documents).row)
-        return rows if end is None else rows[rows < end]
+        rows = np.unique(self.placements(self.documents_of(source, index, within)).row)
+        return rows[(rows >= 0) & (rows < (LONGEST if end is None else end))]
+
+    def documents_of(self, source: int | str, index: int, within: int | None = None) -> IntArray:
+        """All times that one sample comes in the documents of the first `within` rows: positions in their plan."""
+        end = self._budget(within)
+        return self.documents.positions(source, index, None if end is None else self.map.reach(self._after(end)))
 
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The rows as dicts, in the order asked.
@@ -206,21 +236,37 @@ class PackedPlan(Plan):
         if self.packing.method == "best_fit" or self.packing.last != "drop":
             # Another end of the stream would pack the last buffer, or fill the last window, in another way.
             parts["documents"] = "endless" if self.documents.length is None else f"{self.documents.length:,}"
-        return parts
+        return parts if self._skip is None else {**parts, "skip": self._skip.said}
+
+    def _after(self, total: int) -> int:
+        """The row right after the first `total`, as rows count without the skip list."""
+        return total if self._skip is None else self._skip.after(total)
 
     def report(self, samples: int | None = None) -> PackedReport:
         """Fill of the first `samples` rows or the whole plan, and the report of the documents they come from."""
         total = self._budget(samples)
-        reach = None if total is None else self.map.reach(total)
-        inner = self.documents.report(reach)
-        tokens, left_out = (None, None) if total is None else self.map.counts(total)
+        rows = None if total is None else self._after(total)
+        inner = self.documents.report(None if rows is None else self.map.reach(rows))
+        tokens, left_out = (None, None) if rows is None else self.map.counts(rows)
+        if tokens is not None and rows is not None and self._skip is not None:
+            tokens -= self._skipped_tokens(rows)
         return PackedReport(self.length, total, inner.sources, inner.stages, inner.total, self.width, tokens, left_out)
+
+    def _skipped_tokens(self, before: int) -> int:
+        """Tokens in the skipped ones of the first rows."""
+        assert self._skip is not None
+        total, count = 0, self._skip.skipped(before)
+        for start in range(0, count, 4096):
+            spans = self.map.spans(self._skip.nth(np.arange(start, min(start + 4096, count))))
+            total += int(spans.length.sum())
+        return total
 
     def __str__(self) -> str:
         size = "endless" if self.length is None else f"{self.length:,} rows"
         inner = self._tree(self.node)
         head = f"packed plan, {size} of {self.width:,} tokens, seed {self.seed}"
-        return render((head, [(self.packing.order(), [inner])]))
+        how = self.packing.order() + ("" if self._skip is None else f", skip {self._skip.said}")
+        return render((head, [(how, [inner])]))
 
     def __repr__(self) -> str:
         return f"<PackedPlan: {self.packing.order()}, {len(self.sources)} sources, {self.fingerprint}>"

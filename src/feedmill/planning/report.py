@@ -8,8 +8,9 @@ from fractions import Fraction
 from posixpath import commonpath
 from typing import Any
 
-from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, Shuffle, StagedBlend, Subset
+from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
+from feedmill.planning.skip import dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ def report(
     root: Node, names: list[str], length: int | None, total: int | None, tokens: Callable[[Node], Fraction | None]
 ) -> Report:
     """The report of the plan under `root`, for its first `total` positions; `tokens` gives a node's mean length."""
-    drawn = dict(_drawn(root, total)) if total is not None else {}
+    drawn = draws(root, total) if total is not None else {}
     sources = []
     for leaf, used, asked, realised, mean in _leaves(root, None, None, total, tokens):
         count, exact = drawn.get(leaf.number, (None, True))
@@ -263,6 +264,18 @@ def _title(node: Node, names: Sequence[str]) -> str:
     """What people call a node: the name of its source, or what the names of its sources have in common."""
     own = [names[leaf] for leaf in node.leaves]
     return own[0] if len(own) == 1 else commonpath(own) or " + ".join(own)
+
+
+def draws(root: Node, total: int) -> dict[int, tuple[int, bool]]:
+    """Samples that the first `total` positions of a plan draw from each leaf, and whether that is exact."""
+    if not isinstance(root, Skip):
+        return dict(_drawn(root, total))
+    reach = root.reach(total)[0]
+    less = dropped(root, reach, len(root.leaves))
+    counts = dict(_drawn(root.child, reach))
+    if less is None:  # too many to count: in proportion
+        return {leaf: (count * total // (reach or 1), False) for leaf, (count, _) in counts.items()}
+    return {leaf: (count - less[leaf], exact) for leaf, (count, exact) in counts.items()}
 
 
 def _drawn(node: Node, total: int, mixed: bool = False, exact: bool = True) -> Iterator[tuple[int, tuple[int, bool]]]:

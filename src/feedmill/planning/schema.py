@@ -30,6 +30,7 @@ from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 _PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?%")
 
 Count = Annotated[int, Field(ge=1, lt=2**63, strict=True)]
+Position = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 def _known_weight(value: Any) -> Any:
@@ -191,6 +192,62 @@ class Member(_Strict):
         return _check_concat(members)
 
 
+def _skip_short(value: Any) -> Any:
+    """A position or a range in place of the mapping."""
+    if isinstance(value, dict | SkipModel):
+        return value
+    bounds = value if isinstance(value, list | tuple) else [value, value + 1] if type(value) is int else []
+    if len(bounds) == 2 and all(type(bound) is int and bound >= 0 for bound in bounds):
+        return {"positions": tuple(bounds)}
+    raise ValueError("skip takes positions from 0, ranges [first, end), and mappings with 'source' and 'keys'")
+
+
+def _key_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class SkipModel(_Strict):
+    """One entry of a skip list: a range of positions, or samples of one source."""
+
+    positions: tuple[Position, Position] | None = Field(
+        default=None, description="[first, end) in the stream without a skip list; a single number, or the list alone"
+    )
+    source: str | None = Field(default=None, min_length=1, description="name of the source that the samples are of")
+    keys: list[Annotated[str, BeforeValidator(_key_text)]] | None = Field(
+        default=None, min_length=1, description="keys of samples"
+    )
+    indices: list[Position] | None = Field(default=None, min_length=1, description="numbers of samples in the source")
+    since: Position | None = Field(
+        default=None, description="leave the samples where they come before this position (without a skip list)"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SkipModel:
+        if (self.positions is None) == (self.source is None):
+            raise ValueError("give a position, a range [first, end), or a 'source' with 'keys' or 'indices'")
+        if self.positions is not None and self.positions[0] >= self.positions[1]:
+            raise ValueError(f"the range [{self.positions[0]}, {self.positions[1]}) is empty; give [first, end)")
+        if (self.source is None) != (self.keys is None and self.indices is None):
+            raise ValueError("'keys' or 'indices' belong to a 'source', and a 'source' needs one of them")
+        if self.source is None and self.since is not None:
+            raise ValueError("'since' belongs to a 'source': positions say themselves where they are")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        """Positions and ranges may stand without the mapping."""
+        number = {"type": "integer", "minimum": 0}
+        both = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
+        return {"anyOf": [number, both, handler(core)]}
+
+    def __str__(self) -> str:
+        if self.positions is not None:
+            first, stop = self.positions
+            return str(first) if stop == first + 1 else f"[{first}, {stop})"
+        words = [*sorted(set(self.keys or ())), *(f"#{index}" for index in sorted(set(self.indices or ())))]
+        return f"{self.source}: {' '.join(words)}" + (f" since {self.since}" if self.since else "")
+
+
 class PackModel(_Strict):
     """How documents become rows of tokens."""
 
@@ -245,6 +302,10 @@ class RecipeModel(_Strict):
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
     stages: Stages | None = Field(None, description="weights of the blend that change")
     unit: Unit = Field(default="samples", description="what the weights of the blend count: samples or tokens")
+    skip: list[Annotated[SkipModel, BeforeValidator(_skip_short)]] | None = Field(
+        default=None, description="positions, ranges and samples to leave out: see docs/ledger.md"
+    )
+
     pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
 
     @model_validator(mode="after")
@@ -385,6 +446,8 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
     """The keys that a mapping at this place may have."""
     if not place:
         return list(RecipeModel.model_fields)
+    if place[0] == "skip":
+        return list(SkipModel.model_fields)
     models: dict[str, type[BaseModel]] = {
         "shuffle": ShuffleModel,
         "order": OrderModel,

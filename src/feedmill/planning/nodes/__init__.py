@@ -6,6 +6,7 @@ from feedmill.planning.nodes.concat import Concat
 from feedmill.planning.nodes.epochized import EpochizedBlend
 from feedmill.planning.nodes.repeat import Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle, Shuffle, shuffled
+from feedmill.planning.nodes.skip import Skip
 from feedmill.planning.nodes.staged import StagedBlend
 from feedmill.planning.nodes.subset import Subset
 
@@ -20,6 +21,7 @@ __all__ = [
     "Node",
     "Repeat",
     "Shuffle",
+    "Skip",
     "StagedBlend",
     "Subset",
     "shuffled",
