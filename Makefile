@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
-.PHONY: demo test test-all lint bench docs clean
+.PHONY: demo test test-all lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "== making the environment $(VENV) (a minute the first time)"

@@ -1,5 +1,7 @@
 """What an order costs: microseconds per position of a plan over 4 sources with 10^9 samples together.
 
+Blended by weights with a table and without one, and in stages.
+
 PYTHONPATH=src python benchmarks/plan_order.py
 """
 
@@ -10,22 +12,26 @@ import tracemalloc
 
 import numpy as np
 
-from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Node, Repeat, Shuffle
+from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Node, Repeat, Shuffle, StagedBlend
 from feedmill.planning.permutation import derive, permute, unpermute
 
 SIZES = (400_000_000, 300_000_000, 200_000_000, 100_000_000)
 WEIGHTS = (0.5, 0.25, 0.15, 0.1)
+LONG_WEIGHTS = ("0.4999999999", "0.2500000001", 0.15, 0.1)
+STAGES = ((30_000_000, WEIGHTS), (100_000_000, (0.1, 0.2, 0.3, 0.4)), (None, (0.4, 0, 0.3, 0.3)))
 MANY = 65_536
 
 
-def build(shuffle: str) -> Node:
+def build(shuffle: str, mix: str = "table") -> Node:
     """Four sources, each shuffled and repeated, in one blend."""
     streams = []
     for number, size in enumerate(SIZES):
         key = derive(7, "shuffle", f"source {number}")
         leaf = Leaf(number, size)
         streams.append(Repeat(BlockShuffle(leaf, key) if shuffle == "block" else Shuffle(leaf, key)))
-    return Blend(streams, WEIGHTS)
+    if mix == "stages":
+        return StagedBlend(streams, STAGES)
+    return Blend(streams, WEIGHTS if mix == "table" else LONG_WEIGHTS)
 
 
 def microseconds(function, *arguments, repeats: int = 30) -> float:
@@ -45,14 +51,14 @@ def main() -> None:
     scattered = rng.integers(0, 10**9, MANY)
     print(f"permute    10^9, one key      {microseconds(permute, scattered, 10**9, 5):.4f} us/position")
     print(f"unpermute  10^9, one key      {microseconds(unpermute, scattered, 10**9, 5):.4f} us/position")
-    for shuffle in ("block", "global"):
+    for shuffle, mix in (("block", "table"), ("block", "lines"), ("block", "stages"), ("global", "table")):
         tracemalloc.start()
         begin = time.perf_counter()
-        node = build(shuffle)
+        node = build(shuffle, mix)
         built = (time.perf_counter() - begin) * 1e3
         memory = tracemalloc.get_traced_memory()[1] / 1e6
         tracemalloc.stop()
-        print(f"build      {shuffle:6}              {built:.2f} ms, {memory:.2f} MB at most")
+        print(f"build      {shuffle:6} {mix:6}              {built:.2f} ms, {memory:.2f} MB at most")
         for name, positions in (
             ("in order", np.arange(10**8, 10**8 + MANY)),
             ("scattered", scattered),
@@ -60,7 +66,7 @@ def main() -> None:
         ):
             located = node.locate(positions)
             forward, back = microseconds(node.locate, positions), microseconds(node.positions, located)
-            print(f"locate     {shuffle:6} {name:9}    {forward:.4f} us/position;  positions {back:.4f}")
+            print(f"locate     {shuffle:6} {mix:6} {name:9}    {forward:.4f} us/position;  positions {back:.4f}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ _HOME = {
     "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
     "OCRSample": "samples.types",
+    "PackedPlan": "planning.packed",
+    "Packing": "planning.packed",
     "Plan": "planning.plan",
     "PrepareReport": "indexing.prepare",
     "Recipe": "planning.recipe",
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare import PrepareReport, prepare
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.loading.loader import Loader
+    from feedmill.planning.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipe import Recipe
     from feedmill.samples.decode import Decoder
@@ -100,6 +103,8 @@ __all__ = [
     "MultiChoiceVQASample",
     "NotFound",
     "OCRSample",
+    "PackedPlan",
+    "Packing",
     "Plan",
     "PrepareReport",
     "Recipe",

@@ -130,3 +130,30 @@ def test_the_console_command_works_as_installed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "prepared" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("verb", ["check", "repair", "info", "preview", "prepare"])
+def test_a_missing_file_is_called_a_file_and_other_files_are_not_called_missing(verb: str, tmp_path: Path) -> None:
+    missing = run(verb, tmp_path / "nothing.jsonl")
+    assert missing.exit_code == 1
+    assert "there is no such file" in missing.stderr
+    (tmp_path / "notes.md").write_text("hello")
+    assert "this is a file, a folder was expected" in run(verb, tmp_path / "notes.md").stderr
+
+
+def test_media_metadata_that_is_empty_is_said(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [1])
+    empty = run("prepare", root, "--media-by-glob", "*.xyz")
+    assert empty.exit_code == 0
+    assert "the media metadata is empty" in empty.stderr
+
+
+def test_energons_preview_shows_data_without_splits_and_names_the_splits_there_are(tmp_path: Path) -> None:
+    lines = tmp_path / "x.jsonl"
+    lines.write_text('{"n": 1}\n')
+    assert '{"n": 1}' in run("energon", "preview", lines).stdout
+    root = make_shards(tmp_path / "ds", [1])
+    run("prepare", root, "--split-parts", "mine:.*")
+    other = run("energon", "preview", root)
+    assert other.exit_code == 1
+    assert "--split-parts mine" in other.stderr

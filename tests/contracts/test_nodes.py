@@ -14,7 +14,21 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
 from feedmill.planning.bounds import reach
-from feedmill.planning.nodes import Blend, BlockShuffle, Concat, Leaf, Located, Node, Repeat, Shuffle, Subset
+from feedmill.planning.nodes import (
+    Blend,
+    BlockShuffle,
+    Concat,
+    EpochizedBlend,
+    Leaf,
+    Located,
+    Node,
+    Repeat,
+    Shuffle,
+    Skip,
+    StagedBlend,
+    Subset,
+)
+from feedmill.planning.orders import BlendableDataset, ModalitiesSampler, Nanoset
 from feedmill.planning.permutation import derive
 
 ENOUGH = 1500
@@ -45,6 +59,10 @@ CASES: dict[str, Callable[[], Node]] = {
     "repeat for ever": lambda: Repeat(Shuffle(Leaf(0, 30), 3)),
     "repeat to a length": lambda: Repeat(Shuffle(Leaf(0, 30), 3), length=77),
     "repeat of repeat": lambda: Repeat(Shuffle(Repeat(Shuffle(Leaf(0, 30), 3), 2), 4), 3),
+    "skip": lambda: Skip(Leaf(0, 40), [(5, 6), (0, 2), (30, 40), (6, 9), (8, 11)]),
+    "skip of an endless stream": lambda: Skip(Repeat(Shuffle(Leaf(0, 30), 3)), [(7, 8), (100, 131)]),
+    "skip, repeated": lambda: Repeat(Skip(Repeat(Shuffle(Leaf(0, 30), 3), 2), [(1, 3), (44, 45)]), 3),
+    "skip of a blend": lambda: Skip(Blend([Repeat(shuffled(leaf)) for leaf in leaves(10, 25)], [1, 2]), [(3, 9)]),
     "concat": lambda: Concat([shuffled(leaf) for leaf in leaves(10, 25, 1)]),
     "concat of many": lambda: Concat(leaves(*range(1, 40))),
     "shuffle of concat": lambda: Repeat(Shuffle(Concat(leaves(10, 25)), 3), 2),
@@ -53,7 +71,49 @@ CASES: dict[str, Callable[[], Node]] = {
     "blend with zero weight": lambda: Blend([Repeat(leaf) for leaf in leaves(10, 25, 3)], [1, 0, 2]),
     "blend that ends": lambda: Blend([Repeat(Leaf(0, 10)), Shuffle(Leaf(1, 50), 3), Leaf(2, 70)], [0.5, 0.3, 0.2]),
     "repeated blend that ends": lambda: Repeat(Shuffle(Blend(leaves(50, 70), [0.6, 0.4]), 8), 4),
+    "blend without a table": lambda: Blend(
+        [Repeat(shuffled(leaf)) for leaf in leaves(10, 25, 7)], [12, 246, 73], limit=4
+    ),
+    "blend of many without a table": lambda: Blend([Repeat(x) for x in leaves(*range(1, 40))], range(1, 40), limit=4),
+    "blend with its own length": lambda: Repeat(
+        Blend([Repeat(shuffled(x)) for x in leaves(10, 25)], [1, 2], length=50), 3
+    ),
+    "repeat of a fraction": lambda: Repeat(Shuffle(Leaf(0, 31), 3), 2.5),
+    "repeated repeat of a fraction": lambda: Repeat(Shuffle(Repeat(Shuffle(Leaf(0, 30), 3), "1/3"), 4), 5),
+    "staged blend": lambda: StagedBlend(
+        [Repeat(shuffled(x)) for x in leaves(10, 25, 3)], [(50, [5, 3, 2]), (33, [0, 1, 2]), (None, [2, 1, 0])]
+    ),
+    "staged blend that ends": lambda: StagedBlend(
+        [Repeat(shuffled(x)) for x in leaves(10, 25, 3)], [(1, [5, 3, 2]), (133, [0, 1, 2]), (40, [0, 0, 1])]
+    ),
+    "staged blend of a source that ends": lambda: StagedBlend(
+        [Repeat(Leaf(0, 9)), Leaf(1, 40)], [(50, [1, 1]), (None, [2, 1])]
+    ),
+    "staged blend that leaves a source": lambda: StagedBlend(
+        [Repeat(Leaf(0, 9)), Leaf(1, 40)], [(50, [1, 1]), (None, [1, 0])]
+    ),
+    "repeated staged blend": lambda: Repeat(
+        Shuffle(StagedBlend([Repeat(shuffled(x)) for x in leaves(10, 25)], [(50, [0.5, 0.3]), (33, [0, 1])]), 3), 3
+    ),
+    "epochized blend": lambda: EpochizedBlend([shuffled(leaf) for leaf in leaves(10, 25, 7)], [2, 0.5, "1/3"]),
+    "repeated epochized blend": lambda: Repeat(EpochizedBlend([shuffled(x) for x in leaves(10, 25)], [2, 0.5]), 2.5),
     "blend to a length": lambda: Repeat(Blend([Repeat(shuffled(leaf)) for leaf in leaves(10, 25)], [1, 2]), length=91),
+}
+
+# Orders of other tools.
+CASES |= {
+    "nanoset": lambda: Nanoset(leaves(8, 2, 5, 5)),
+    "nanoset with weights": lambda: Nanoset(leaves(8, 2, 5, 5), [0.1, 0.5, 0.3, 0.1], 7),
+    "nanoset with zero weight": lambda: Nanoset(leaves(9, 5, 3), [1, 2, 0]),
+    "nanoset of one": lambda: Nanoset(leaves(1)),
+    "nanoset of nodes": lambda: Nanoset([Repeat(shuffled(leaf), 2) for leaf in leaves(9, 5)], [1, 3]),
+    "repeated nanoset": lambda: Repeat(Nanoset(leaves(8, 2, 5, 5), [1, 5, 3, 1]), length=70),
+    "blendable dataset": lambda: BlendableDataset(leaves(90, 40, 60), [3, 1, 2], 120),
+    "modalities": lambda: ModalitiesSampler(Leaf(0, 23), 4),
+    "modalities, shuffled": lambda: ModalitiesSampler(Leaf(0, 23), 4, shuffle=True, seed=3, batch_size=2),
+    "modalities, skipping": lambda: ModalitiesSampler(Leaf(0, 23), 4, shuffle=True, skip=6, drop_last=False),
+    "modalities, mostly filled up": lambda: ModalitiesSampler(Leaf(0, 3), 8, shuffle=True, drop_last=False),
+    "modalities of a shuffle": lambda: ModalitiesSampler(Shuffle(Leaf(0, 3), 8), 8, drop_last=False, batch_size=3),
 }
 
 
@@ -61,9 +121,11 @@ CASES: dict[str, Callable[[], Node]] = {
 def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite: bool = False) -> Node:
     """A random tree; `finite` asks for one that ends."""
     numbers = count() if numbers is None else numbers
-    kinds = ["leaf", "leaf"] if depth == 0 else ["subset", "shuffle", "block", "repeat", "length", "concat", "blend"]
+    kinds = ["leaf"]
+    if depth:
+        kinds = ["subset", "shuffle", "block", "repeat", "length", "skip", "concat", "blend", "staged", "epochized"]
     if depth and not finite:
-        kinds += ["endless", "blend", "blend"]
+        kinds += ["endless", "blend", "blend", "staged"]
     kind = draw(st.sampled_from(kinds))
     key = draw(st.integers(0, 2**64 - 1))
 
@@ -81,16 +143,28 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
     if kind == "block":
         return BlockShuffle(child(), key, draw(st.integers(1, 12)), draw(st.integers(1, 5)))
     if kind == "repeat":
-        return Repeat(child(), draw(st.integers(1, 3)))
+        return Repeat(child(), draw(st.sampled_from([1, 2, 3, 1.5, "7/3"])))
     if kind == "length":
         return Repeat(child(False), length=draw(st.integers(1, 200)))
+    if kind == "skip":
+        inner = child(finite)
+        last = (inner.length or 500) - 1
+        first = st.integers(0, last - 1) if last else st.nothing()
+        bounds = st.lists(first.flatmap(lambda a: st.tuples(st.just(a), st.integers(a + 1, last))), max_size=5)
+        return Skip(inner, draw(bounds) if last else [])
     if kind == "endless":
         return Repeat(child())
-    children = [child(finite or kind == "concat") for _ in range(draw(st.integers(1, 4)))]
+    children = [child(finite or kind in ("concat", "epochized")) for _ in range(draw(st.integers(1, 4)))]
     if kind == "concat":
         return Concat(children)
-    weights = draw(st.lists(st.integers(0, 9), min_size=len(children), max_size=len(children)).filter(any))
-    node = Blend(children, weights)
+    if kind == "epochized":
+        return EpochizedBlend(children, [draw(st.sampled_from([1, 2, 1.5])) for _ in children])
+    rows = st.lists(st.integers(0, 9), min_size=len(children), max_size=len(children)).filter(any)
+    if kind == "staged":
+        sizes = [*draw(st.lists(st.integers(1, 50), max_size=3)), draw(st.none() | st.integers(1, 50))]
+        node: Node = StagedBlend(children, [(size, draw(rows)) for size in sizes])
+    else:
+        node = Blend(children, draw(rows), limit=draw(st.sampled_from([2**20, 5])))
     return node if node.length is not None or not finite else Repeat(node, length=draw(st.integers(1, 200)))
 
 
@@ -152,9 +226,24 @@ def test_random_trees_keep_the_contract(node: Node) -> None:
     check(node)
 
 
-@pytest.mark.parametrize("name", ["concat", "blend", "blend that ends", "blend of many"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "concat",
+        "blend",
+        "blend that ends",
+        "blend of many",
+        "blend without a table",
+        "blend with its own length",
+        "staged blend",
+        "staged blend that ends",
+        "epochized blend",
+    ],
+)
 def test_draws_are_exact(name: str) -> None:
     node = CASES[name]()
+    if isinstance(node, Repeat):
+        node = node.child
     size = node.length or 400
     stream = np.arange(2 * size)
     located = node.locate(stream % size, stream // size) if node.length else node.locate(stream)
@@ -191,10 +280,19 @@ HUGE = {
     "block shuffle": lambda: BlockShuffle(Leaf(0, 2**63 - 1), 3),
     "block shuffle of long blocks": lambda: BlockShuffle(Leaf(0, 2**63 - 1), 3, 2**62 - 5, 3),
     "subset": lambda: Subset(Leaf(0, 2**63 - 1), 2**62, 2**63 - 1),
+    "skip": lambda: Skip(Shuffle(Leaf(0, 2**63 - 1), 3), [(5, 2**62), (2**62 + 7, 2**62 + 8)]),
     "concat": lambda: Concat([Shuffle(Leaf(i, 2**61 - 1), i) for i in range(4)]),
     "repeat": lambda: Repeat(BlockShuffle(Leaf(0, 10**9 + 7), 3)),
     "blend": lambda: Blend([Repeat(BlockShuffle(Leaf(i, 10**9 + i), i)) for i in range(5)], [0.5, 0.2, 0.1, 0.1, 0.1]),
     "blend that ends": lambda: Blend([Leaf(0, 2**62), Shuffle(Leaf(1, 2**62), 5)], [0.5, 0.5]),
+    "blend without a table": lambda: Blend(
+        [Repeat(BlockShuffle(Leaf(i, 10**9 + i), i)) for i in range(5)], ["1e-9", "0.4", "0.299999999", "0.2", "0.1"]
+    ),
+    "staged blend": lambda: StagedBlend(
+        [Repeat(BlockShuffle(Leaf(i, 10**9 + i), i)) for i in range(2)],
+        [(2**61, [1, 2]), (2**61, [1, 0]), (None, [3, 1])],
+    ),
+    "epochized blend": lambda: EpochizedBlend([Shuffle(Leaf(i, 10**13 + i), i) for i in range(3)], [0.5, 2, "1/3"]),
 }
 
 
@@ -239,11 +337,28 @@ def test_what_cannot_be_built_is_refused() -> None:
         lambda: Subset(Leaf(0, 5), 0, 6),
         lambda: Subset(Concat(leaves(3, 3)), 0, 2),
         lambda: BlockShuffle(Leaf(0, 5), 1, 0, 1),
+        lambda: Skip(Leaf(0, 5), [(0, 3), (2, 5)]),
+        lambda: Skip(Leaf(0, 5), [(2, 2)]),
+        lambda: Skip(Leaf(0, 5), [(4, 6)]),
         lambda: Concat([]),
         lambda: Concat([Leaf(0, 5), Leaf(0, 5)]),
         lambda: Concat(leaves(2**62, 2**62)),
         lambda: Repeat(Leaf(0, 2**40), 2**30),
         lambda: Blend(leaves(3, 3), [1]),
+        lambda: Repeat(Leaf(0, 5), 0.1),
+        lambda: Repeat(Leaf(0, 5), "half"),
+        lambda: Repeat(endless, 0.5),
+        lambda: StagedBlend(leaves(3, 3), []),
+        lambda: StagedBlend(leaves(3, 3), [(3, [1])]),
+        lambda: StagedBlend(leaves(3, 3), [(3, [0, 0])]),
+        lambda: StagedBlend(leaves(3, 3), [(0, [1, 1])]),
+        lambda: StagedBlend(leaves(3, 3), [(None, [1, 1]), (3, [1, 1])]),
+        lambda: StagedBlend(leaves(3, 3), [(2**62, [1, 1]), (2**62, [1, 1])]),
+        lambda: StagedBlend(leaves(3, 3), [(3, [1, 1])], length=4),
+        lambda: EpochizedBlend([endless], [1]),
+        lambda: EpochizedBlend(leaves(3, 3), [1]),
+        lambda: EpochizedBlend(leaves(3, 3), [1, 0.1]),
+        lambda: EpochizedBlend(leaves(2**50, 3), [1, 1]),
     ):
         with pytest.raises(ConfigError):
             build()

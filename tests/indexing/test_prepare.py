@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from digests import GOLDEN
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats import sidecar
 from feedmill.formats.energon import read_info, read_splits
@@ -277,3 +278,62 @@ def test_an_object_store_is_prepared_in_place(tmp_path: Path, s3_bucket: str) ->
     assert json.loads(open_dataset(url, split="val")[3].text)["n"] == 6
     assert prepare(url, progress=False).reused == 2
     assert not check(url, progress=False).findings
+
+
+def test_the_index_can_be_read_by_whoever_reads_the_shards(tmp_path: Path) -> None:
+    root = make_shards(tmp_path / "ds", [1, 1])
+    for path, mode in (
+        (root, 0o755),
+        (root / "shards" / "shard_000.tar", 0o644),
+        (root / "shards" / "shard_001.tar", 0o440),
+    ):
+        path.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        prepare(str(root), split_ratio="1,0,0", progress=False)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in root.rglob("*")}
+    assert modes[".nv-meta"] == 0o755
+    assert modes["index.sqlite"] == modes[".info.json"] == modes["shard_000.tar.idx"] == 0o644
+    assert modes["shard_001.tar.idx"] == 0o640
+
+
+def test_a_metadataset_is_not_a_data_set(tmp_path: Path) -> None:
+    (tmp_path / "mix.yaml").write_text("{}")
+    with pytest.raises(ConfigError, match=r"mix.yaml: metadatasets cannot be prepared"):
+        prepare(str(tmp_path / "mix.yaml"))
+
+
+def test_media_metadata_is_kept_and_completed_when_shards_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sqlite3
+
+    from feedmill.indexing import media
+    from feedmill.samples.media import MediaFilter
+
+    png = (GOLDEN / "negative" / "glob_filter" / "0.tar").read_bytes()
+    root = tmp_path / "ds"
+    root.mkdir()
+    (root / "0.tar").write_bytes(png)
+    prepare(str(root), media=MediaFilter.parse(glob="*.png"), progress=False)
+    renamed = bytearray(png)
+    for at in range(0, len(png), 512):  # the same members under other keys
+        if png[at + 257 : at + 262] == b"ustar":
+            renamed[at : at + 1] = b"Z"
+            renamed[at + 148 : at + 156] = b" " * 8
+            renamed[at + 148 : at + 156] = f"{sum(renamed[at : at + 512]):06o}\0 ".encode()
+    (root / "1.tar").write_bytes(renamed)
+    probed: list[str] = []
+    original = media.probe
+    monkeypatch.setattr(media, "probe", lambda name, *rest: probed.append(name) or original(name, *rest))
+    report = prepare(str(root), progress=False)
+    assert (report.reused, report.media, len(probed)) == (1, 2, 1)
+    assert probed[0].startswith("Z")
+    both = prepare(str(root), media=MediaFilter.parse(extension=True), progress=False)
+    assert both.media >= 2
+    with sqlite3.connect(root / ".nv-meta" / "index.sqlite") as connection:
+        assert connection.execute("SELECT count(*) FROM media_metadata").fetchone() == (2,)
+        filters = connection.execute("SELECT strategy, patterns FROM media_filters ORDER BY 1 DESC").fetchall()
+    assert filters == [("GLOB", "*.png"), ("EXTENSION", "")]

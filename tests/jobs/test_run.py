@@ -14,7 +14,7 @@ import pytest
 
 import working
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.jobs.processes import available_cores
+from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 

@@ -8,19 +8,21 @@ import pytest
 
 from feedmill.planning.recipe import Recipe
 from numbered import Numbered
+from tokenized import Tokenized
 
+KINDS = ("Member", "StageModel")
 DOCS = Path(__file__).parents[2] / "docs"
 RECIPES = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "recipes.md").read_text(), re.M | re.S)
 
 
 @pytest.mark.parametrize("text", RECIPES)
 def test_every_recipe_shown_makes_a_plan(text: str) -> None:
-    plan = Recipe.parse(text).plan(lambda path, **options: Numbered(path, 20_000))
+    plan = Recipe.parse(text).plan(lambda path, **options: Numbered(path, 20_000, tokens=100))
     assert len(plan.read(range(64))) == 64
 
 
 def test_the_recipes_are_found() -> None:
-    assert len(RECIPES) == 4
+    assert len(RECIPES) == 7
 
 
 def test_the_page_on_the_order_is_a_doctest() -> None:
@@ -28,8 +30,20 @@ def test_the_page_on_the_order_is_a_doctest() -> None:
     assert tried >= 8 and not failed
 
 
+def test_the_recipe_shown_for_packing_gives_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
+    page = (DOCS / "packing.md").read_text()
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    small = text.replace("4096", "64").replace("100_000", "10_000")
+    plan = Recipe.parse(small).plan(lambda path, **options: Tokenized(path, range(300)))
+    assert len(plan) == 10_000 and plan.read([9_999])[0]["input_ids"].shape == (64,)
+    assert all(f"| `{key}` |" in page for key in Recipe.json_schema()["$defs"]["PackModel"]["properties"])
+
+
 def test_every_key_is_documented() -> None:
     page = (DOCS / "recipes.md").read_text()
     schema = Recipe.json_schema()
-    keys = set(schema["properties"]) | set(schema["$defs"]["Member"]["properties"])
+    keys = set(schema["properties"]) | {key for name in KINDS for key in schema["$defs"][name]["properties"]}
     assert all(f"`{key}`" in page for key in keys)
+    ledger = (DOCS / "ledger.md").read_text()
+    assert all(key in ledger for key in schema["$defs"]["SkipModel"]["anyOf"][2]["properties"])

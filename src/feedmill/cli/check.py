@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import DatasetConfig, DatasetPath, Json, SplitConfig, Trust
-from feedmill.cli.output import emit, human_size
+from feedmill.cli.options import DatasetConfig, DatasetPath, Json, SplitConfig, Threads, Trust
+from feedmill.cli.output import counted, emit, human_size
 
 if TYPE_CHECKING:
     from feedmill.indexing.check import CheckReport
@@ -19,7 +19,7 @@ def check(
     dataset_config: DatasetConfig = None,
     split_config: SplitConfig = None,
     trust: Trust = False,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Threads; default: the cores.")] = None,
+    workers: Threads = None,
     json: Json = False,
 ) -> None:
     """Compare a data set with its index: cut or damaged shards, hashes, duplicate keys, wrong offsets and counts.
@@ -48,5 +48,6 @@ def show(report: CheckReport) -> None:
         typer.echo(f"found: {finding}")
     for note in report.notes:
         typer.echo(f"note: {note}")
-    seen = f"{report.samples:,} samples in {report.shards:,} shards, {human_size(report.bytes)}"
-    typer.echo(f"{report.path}: {f'{len(report.findings)} findings' if report.findings else 'all is well'} ({seen})")
+    seen = f"{counted(report.samples, 'sample')} in {counted(report.shards, 'shard')}, {human_size(report.bytes)}"
+    verdict = counted(len(report.findings), "finding") if report.findings else "all is well"
+    typer.echo(f"{report.path}: {verdict} ({seen})")

@@ -34,9 +34,9 @@ Result = TypeVar("Result")
 
 def demo(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where everything goes.")] = Path("demo-out"),
-    pages: Annotated[int, typer.Option("--pages", min=SHARDS, help="Page images to render.")] = 1500,
-    docs: Annotated[int, typer.Option("--docs", min=10, help="Documents in the JSONL data set.")] = 3000,
-    samples: Annotated[int, typer.Option("--samples", min=400, help="Samples to train on.")] = 3000,
+    pages: Annotated[int, typer.Option("--pages", metavar="N", min=SHARDS, help="Page images to render.")] = 1500,
+    docs: Annotated[int, typer.Option("--docs", metavar="N", min=10, help="Documents in the JSONL data set.")] = 3000,
+    samples: Annotated[int, typer.Option("--samples", metavar="N", min=400, help="Samples to train on.")] = 3000,
     json: Json = False,
 ) -> None:
     """Make two data sets from Python's own library, prepare and blend them, load, kill, resume, and compare.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from feedmill.cli.output import counted
+
 if TYPE_CHECKING:
     from feedmill.indexing.prepare import PrepareReport
 
@@ -35,7 +37,7 @@ def ask_ratio(url: str) -> str:
     from feedmill.storage import open_store
 
     shards = [entry.path for entry in find_shards(open_store(url))]
-    typer.echo(f"Found {len(shards):,} shards, from {shards[0]} to {shards[-1]}.")
+    typer.echo(f"Found {counted(len(shards), 'shard')}, from {shards[0]} to {shards[-1]}.")
     while True:
         answer: str = typer.prompt('Ratio of train, val and test, like "8,1,1" or "0.5, 0.2, 0.3"')
         try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import typer
 
 from feedmill.cli.options import DatasetConfig, DatasetPath, Json, Split, SplitConfig, Trust
 from feedmill.cli.output import emit, facts, human_size, table
+from feedmill.errors import TrustError
 
 
 def info(
@@ -21,10 +23,13 @@ def info(
     """Say what a data set is: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
     from feedmill.samples.open import open as open_dataset
 
-    dataset: Any = open_dataset(
-        path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust
-    )
-    data = {**dataset.describe(), "first_sample": first_sample(dataset)}
+    opened = partial(open_dataset, path, split=split, dataset_config=dataset_config, split_config=split_config)
+    code = None
+    try:
+        dataset: Any = opened(trust=trust)
+    except TrustError as error:  # its facts can be told all the same
+        dataset, code = opened(raw=True), str(error)
+    data = {**dataset.describe(), "first_sample": first_sample(dataset), "own_code": code}
     emit(data, json, lambda: show(data))
 
 
@@ -49,6 +54,7 @@ def show(data: dict[str, Any]) -> None:
             ("sample type", data.get("sample_type")),
             ("field map", _pairs(data.get("field_map"))),
             ("subflavors", _pairs(data.get("subflavors"))),
+            ("own code", data.get("own_code")),
             ("first sample", _first(data.get("first_sample"))),
         ]
     )

@@ -70,6 +70,11 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
         typer.echo(f"{typer.style(name.ljust(width), bold=True)}  {text}")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``"1 shard"``, ``"2 shards"``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def human_size(count: float) -> str:
     """Bytes for people: ``"3.4 MB"`` (decimal units)."""
     for unit in ("B", "kB", "MB", "GB", "TB"):

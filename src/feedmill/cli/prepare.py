@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.options import Json
+from feedmill.cli.options import Json, Threads
 from feedmill.cli.output import emit, facts, human_size
 
 if TYPE_CHECKING:
@@ -16,29 +16,49 @@ if TYPE_CHECKING:
 Target = Annotated[str, typer.Argument(metavar="PATH", help="Folder of tar shards, or one .jsonl file; a path or URL.")]
 SplitParts = Annotated[
     list[str] | None,
-    typer.Option("--split-parts", metavar="NAME:REGEX", help="Shards of a split by regular expression; repeatable."),
+    typer.Option("--split-parts", metavar="NAME:REGEX", help="Shards of one split, by path; may be repeated."),
 ]
-SplitRatio = Annotated[str | None, typer.Option("--split-ratio", metavar="A,B,C", help="train,val,test, e.g. 8,1,1.")]
-Exclude = Annotated[str | None, typer.Option("--exclude", metavar="REGEX", help="Shards to leave out, by path.")]
-Workers = Annotated[int | None, typer.Option("--num-workers", "--workers", min=1, help="Threads; default: the cores.")]
-TarIndexOnly = Annotated[bool, typer.Option("--tar-index-only", help="Index the listed shards again, nothing else.")]
+SplitRatio = Annotated[
+    str | None, typer.Option("--split-ratio", metavar="A,B,C", help="Shards for train, val and test, e.g. 8,1,1.")
+]
+Exclude = Annotated[str | None, typer.Option("--exclude", metavar="REGEX", help="Leave out shards whose path matches.")]
+TarIndexOnly = Annotated[bool, typer.Option("--tar-index-only", help="Only index the listed shards again.")]
 ShuffleTars = Annotated[bool, typer.Option("--shuffle-tars", help="Shuffle the shards before a ratio split.")]
 SampleType = Annotated[
-    str | None, typer.Option("--sample-type", metavar="CLASS", help="E.g. CaptioningSample, or CrudeWebdataset.")
+    str | None,
+    typer.Option("--sample-type", metavar="CLASS", help="What a sample is, e.g. CaptioningSample or CrudeWebdataset."),
 ]
 FieldMapText = Annotated[
-    str | None, typer.Option("--field-map", metavar="JSON", help='E.g. \'{"image": "jpg", "caption": "json[text]"}\'.')
+    str | None,
+    typer.Option(
+        "--field-map", metavar="JSON", help='Fields from parts: \'{"image": "jpg", "caption": "json[text]"}\'.'
+    ),
 ]
-YamlName = Annotated[str, typer.Option("--dataset-yaml-name", help="Name of the description in .nv-meta.")]
+YamlName = Annotated[
+    str, typer.Option("--dataset-yaml-name", metavar="FILE", help="Name of the description in .nv-meta.")
+]
 SkipYaml = Annotated[bool, typer.Option("--skip-dataset-yaml", help="Write no description.")]
-Media = Annotated[bool, typer.Option("--media-metadata", help="Store media metadata; with one of the three below.")]
-ByExtension = Annotated[
-    bool, typer.Option("--media-metadata-by-extension", "--media-by-extension", help="Media by file extension.")
+Media = Annotated[
+    bool, typer.Option("--media-metadata", help="Store sizes and durations of media; add one of the next three.")
 ]
-ByHeader = Annotated[bool, typer.Option("--media-metadata-by-header", "--media-by-header", help="Media by content.")]
+ByExtension = Annotated[
+    bool,
+    typer.Option(
+        "--media-metadata-by-extension", "--media-by-extension", help="Choose media files by their extension."
+    ),
+]
+ByHeader = Annotated[
+    bool,
+    typer.Option("--media-metadata-by-header", "--media-by-header", help="Choose media files by their first bytes."),
+]
 ByGlob = Annotated[
     str | None,
-    typer.Option("--media-metadata-by-glob", "--media-by-glob", metavar="P[,P]", help="Media by name, e.g. '*.jpg'."),
+    typer.Option(
+        "--media-metadata-by-glob",
+        "--media-by-glob",
+        metavar="P[,P]",
+        help="Choose media files by name, e.g. '*.jpg,*.png'.",
+    ),
 ]
 Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare again without asking.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
@@ -60,16 +80,18 @@ def prepare(
     media_by_header: ByHeader = False,
     media_by_glob: ByGlob = None,
     skip_bad_shards: Annotated[
-        bool, typer.Option("--skip-bad-shards", help="Index the others where a shard can't be read, and say so.")
+        bool, typer.Option("--skip-bad-shards", help="Leave out shards that cannot be read, and report them.")
     ] = False,
-    rescan: Annotated[bool, typer.Option("--rescan", help="Read unchanged shards again too.")] = False,
-    digest: Annotated[bool, typer.Option("--hash/--no-hash", help="Hash each shard, for 'check' to compare.")] = True,
+    rescan: Annotated[bool, typer.Option("--rescan", help="Read unchanged shards too.")] = False,
+    digest: Annotated[
+        bool, typer.Option("--hash/--no-hash", help="Hash each shard, so that 'check' notices changes.")
+    ] = True,
     interactive: Annotated[
         bool | None,
-        typer.Option("--interactive/--non-interactive", help="Ask for what is missing; default: on a terminal."),
+        typer.Option("--interactive/--non-interactive", help="Ask for what is missing; default: only on a terminal."),
     ] = None,
     force_overwrite: Overwrite = False,
-    workers: Workers = None,
+    workers: Threads = None,
     progress: Progress = True,
     json: Json = False,
 ) -> None:

@@ -16,8 +16,8 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound
 
 def preview(
     path: DatasetPath,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Samples to show.")] = 3,
-    start: Annotated[int, typer.Option("--start", min=0, help="Number of the first one, from 0.")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples to show.")] = 3,
+    start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Number of the first one, from 0.")] = 0,
     sheet: Annotated[
         Path | None, typer.Option("--sheet", metavar="FILE", help="Write the samples' images as one picture.")
     ] = None,
@@ -33,16 +33,22 @@ def preview(
     dataset = open_dataset(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)
     indices = range(start, min(start + count, len(dataset)))
     if not indices:
-        raise NotFound(f"there is no sample {start}, the data set has {len(dataset)}", file=path, kind="no-sample")
+        raise NotFound(
+            f"there is no sample {start:,}, the data set has {len(dataset):,}",
+            file=path,
+            kind="no-sample",
+            fix="Samples count from 0.",
+        )
     samples = dataset.read(indices)
-    shown = [_shown(dataset.locate(i), sample) for i, sample in zip(indices, samples, strict=True)]
+    shown = [as_shown(dataset.locate(i), sample) for i, sample in zip(indices, samples, strict=True)]
     if sheet is not None:
         _write_sheet(samples, [sample["key"] for sample in shown], sheet)
     data = {"path": path, "samples": shown, "sheet": None if sheet is None else str(sheet)}
     emit(data, json, lambda: _print(shown, sheet))
 
 
-def _shown(source: Any, sample: Any) -> dict[str, Any]:
+def as_shown(source: Any, sample: Any) -> dict[str, Any]:
+    """A sample as text: key, where it lies, and each part."""
     where = {"file": source.file, "offset": source.offset, "length": source.length, "index": source.index}
     return {"key": source.key, "source": where, "parts": {name: as_text(value) for name, value in _parts(sample)}}
 
@@ -79,6 +85,13 @@ def _write_sheet(samples: list[Any], keys: list[str], path: Path) -> None:
 
 
 def _print(shown: list[dict[str, Any]], sheet: Path | None) -> None:
+    print_shown(shown)
+    if sheet is not None:
+        typer.echo(f"contact sheet: {sheet}")
+
+
+def print_shown(shown: list[dict[str, Any]]) -> None:
+    """Print what `as_shown` gave, for people."""
     for sample in shown:
         source = sample["source"]
         where = f"{source['file']} at byte {source['offset']:,}, {source['length']:,} bytes"
@@ -90,5 +103,3 @@ def _print(shown: list[dict[str, Any]], sheet: Path | None) -> None:
             for row in rows[1:]:
                 typer.echo(f"  {'':<14} {row}")
         typer.echo("")
-    if sheet is not None:
-        typer.echo(f"contact sheet: {sheet}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.cli.options import DatasetPath, Json
-from feedmill.cli.output import emit
+from feedmill.cli.options import DatasetPath, Json, Threads
+from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
     from feedmill.indexing.repair import RepairReport
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def repair(
     path: DatasetPath,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Threads; default: the cores.")] = None,
+    workers: Threads = None,
     json: Json = False,
 ) -> None:
     """Cut incomplete tails off tar shards, take bad lines out of JSONL, and make the index anew.
@@ -43,4 +43,7 @@ def show(report: RepairReport) -> None:
     if not report.dropped and not report.remaining:
         typer.echo("nothing had to be taken out")
     if report.prepared is not None:
-        typer.echo(f"indexed: {report.prepared.samples:,} samples in {report.prepared.shards:,} shards")
+        samples, shards = counted(report.prepared.samples, "sample"), counted(report.prepared.shards, "shard")
+        typer.echo(f"indexed: {samples} in {shards}")
+        for warning in report.prepared.warnings:
+            typer.echo(f"warning: {warning}", err=True)

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -195,6 +195,13 @@ class Dataset(ABC):
         Cheap: made from the index (shards, counts, sizes), never from the data.
         """
 
+    def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
+        """What `fingerprint` was when the data set held only its first `count` samples; None where that can't be told.
+
+        With it a data set that only grew is told from one that changed. Cheap, like `fingerprint`.
+        """
+        return None
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Plain facts: format, path, split, samples, shards, bytes, whether indexed, splits, and `about`."""
@@ -240,6 +247,16 @@ class Dataset(ABC):
         """This data set, giving samples through `view` and decoding parts with `decode`."""
         self.view, self.decode, self.subflavors = view, decode, subflavors
         return self
+
+
+@runtime_checkable
+class TokenReader(Protocol):
+    """What a data set of tokens offers beside the `Dataset` contract: spans of its documents, in bulk."""
+
+    def read_tokens(
+        self, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> Sequence[npt.NDArray[np.integer[Any]]]:
+        """Tokens ``[start, start + length)`` of each document, int64[n] all three, in the order asked."""
 
 
 def split_name(name: str) -> tuple[str, str]:

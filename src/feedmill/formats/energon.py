@@ -36,6 +36,7 @@ from feedmill.storage.cache import cached_copy
 
 META = ".nv-meta"
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
+MAX_MAPPED = 16_384
 INDEX, UUID = f"{META}/index.sqlite", f"{META}/index.uuid"
 
 _HAS_PARTS = "SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'"
@@ -115,7 +116,7 @@ def meta_file(store: Store, name: str) -> str:
             "there is no such file",
             file=store.locate(path),
             kind="no-such-config",
-            fix=f"The folder has: {', '.join(h for h in have if not h.startswith('.')) or 'none'}.",
+            fix=f"The folder has: {', '.join(h for h in have if not h.startswith(('.', 'feedmill.'))) or 'none'}.",
         )
     return path
 
@@ -171,6 +172,8 @@ class PreparedShards(ShardTable):
     def offsets(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
         if found is None:
+            if len(self._offsets) >= MAX_MAPPED:  # the system limits how many files a process may map
+                self._offsets = {}
             found = self._offsets[shard] = self._load_offsets(shard)
         return found
 
@@ -247,10 +250,13 @@ class PreparedShards(ShardTable):
             raise no_such_key(self.store.url, key)
         return self._keys[key]
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, first: int | None = None) -> str | None:
         known = sidecar.read(self.store)
-        if all(shard in known for shard in self.shards):
-            return hash_words([f"{s} {known[s].samples} {known[s].digest or known[s].size}" for s in self.shards])
+        shards = self.shards[:first]
+        if all(shard in known for shard in shards):
+            return hash_words([f"{s} {known[s].samples} {known[s].digest or known[s].size}" for s in shards])
+        if first is not None:
+            return None  # the uuid is a new one after each time that the folder was prepared
         uuid = self.store.read(UUID).decode("ascii", "replace") if self.store.exists(UUID) else ""
         return hash_words([uuid, *(f"{s} {n}" for s, n in zip(self.shards, self.counts, strict=True))])
 

@@ -6,9 +6,11 @@ Every file appears whole or not at all. They are written in an order in which ea
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -46,6 +48,22 @@ def write_splits(
     """The split file; runs of numbered shards become brace patterns."""
     content = {"split_parts": {part: collapse(shards) for part, shards in parts.items()}, "exclude": list(exclude)}
     write_yaml(store, name, content)
+
+
+def match_modes(store: Store, shards: Sequence[str]) -> None:
+    """Let whoever may read the shards read the index: ``.nv-meta`` gets the folder's mode, its files that of the first
+    shard, and offset files that of their own shard, the owner's rights added. Refusals are ignored."""
+    if not store.is_local or not shards:
+        return
+    root = Path(store.locate(""))
+    modes = [(root / META, root.stat().st_mode | 0o700)]
+    first = (root / shards[0]).stat().st_mode | 0o600
+    modes += [(path, first) for path in (root / META).iterdir() if path.is_file()]
+    modes += [(root / idx_name(shard), (root / shard).stat().st_mode | 0o600) for shard in shards]
+    for path, mode in modes:
+        with contextlib.suppress(OSError):
+            if path.stat().st_mode != mode:
+                path.chmod(mode & 0o7777)
 
 
 def write_yaml(store: Store, name: str, content: Mapping[str, Any]) -> None:

@@ -144,8 +144,15 @@ class JsonlDataset(Dataset):
         return int(key)
 
     def fingerprint(self) -> str:
-        some = self._offsets[:: max(1, len(self) // 1000)]  # cheap for any size, and it notices an edited middle
-        return hash_words([self.path, str(len(self)), str(int(self._offsets[-1])), some.tobytes().hex()])
+        return self._fingerprint(self._offsets)
+
+    def fingerprint_of_first(self, count: int) -> str | None:
+        return self._fingerprint(self._offsets[: count + 1]) if 0 < count <= len(self) else None
+
+    def _fingerprint(self, offsets: Int64s) -> str:
+        count = len(offsets) - 1
+        some = offsets[:: max(1, count // 1000)]  # cheap for any size, and it notices an edited middle
+        return hash_words([self.path, str(count), str(int(offsets[-1])), some.tobytes().hex()])
 
     @property
     def splits(self) -> Mapping[str, int]:

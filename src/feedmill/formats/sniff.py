@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from feedmill.errors import ConfigError, NotFound
@@ -39,7 +40,7 @@ def sniff(url: str) -> Found:
     if url.endswith((".jsonl", ".tar")):
         folder, name = split_url(url)
         store = open_store(folder)
-        if not store.is_local or store.exists(name):
+        if not (store.is_local and os.path.isdir(store.locate(name))):
             return Found(JSONL if url.endswith(".jsonl") else TAR, store, name)
     store = open_store(url)
     if store.exists(INFO) or store.exists(INFO_YAML):

@@ -52,8 +52,12 @@ class ShardTable(ABC):
         return None
 
     @abstractmethod
-    def fingerprint(self) -> str:
-        """A short hash of shards, counts and whatever tells that their content changed."""
+    def fingerprint(self, first: int | None = None) -> str | None:
+        """A short hash of shards, counts and whatever tells that their content changed.
+
+        Args:
+            first: of the first so many shards only, as it was when there were no others; None where that can't be told.
+        """
 
 
 class ScannedShards(ShardTable):
@@ -84,10 +88,9 @@ class ScannedShards(ShardTable):
         except KeyError:
             raise no_such_key(self.store.url, key) from None
 
-    def fingerprint(self) -> str:
-        return hash_words(
-            [f"{s} {scan.starts.tobytes().hex()}" for s, scan in zip(self.shards, self._scans, strict=True)]
-        )
+    def fingerprint(self, first: int | None = None) -> str:
+        known = zip(self.shards[:first], self._scans[:first], strict=True)
+        return hash_words([f"{s} {scan.starts.tobytes().hex()}" for s, scan in known])
 
 
 class TarDataset(Dataset):
@@ -253,7 +256,16 @@ class TarDataset(Dataset):
         return content[start:stop]
 
     def fingerprint(self) -> str:
-        return hash_words([self.table.fingerprint(), str(len(self)), self._excluded.tobytes().hex()])
+        return hash_words([self.table.fingerprint() or "", str(len(self)), self._excluded.tobytes().hex()])
+
+    def fingerprint_of_first(self, count: int) -> str | None:
+        ends = self._ends - np.searchsorted(self._excluded, self._ends)
+        shards = int(np.searchsorted(ends, count))
+        if count < 1 or shards == len(ends) or ends[shards] != count:
+            return None  # it did not grow by whole shards
+        table = self.table.fingerprint(shards + 1)
+        excluded = self._excluded[self._excluded < self._ends[shards]]
+        return None if table is None else hash_words([table, str(count), excluded.tobytes().hex()])
 
     @property
     def splits(self) -> Mapping[str, int]:

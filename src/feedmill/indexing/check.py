@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import DataError, FeedmillError
+from feedmill.errors import DataError, FeedmillError, TrustError
 from feedmill.formats import energon, jsonl, sidecar
 from feedmill.formats.offsets import Int64s, load_offsets
 from feedmill.formats.sniff import ENERGON, JSONL, TAR, sniff
@@ -101,6 +101,9 @@ def _check_shards(
     seen: dict[str, str] = {}
     with Progress("checking", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
         for found in scan_all(store, entries, workers=workers, rescan=True, advance=bar.advance):
+            if index is not None and index.counts and found.shard not in index.counts:
+                report.notes.append(f"{store.locate(found.shard)}: not in the index; 'feedmill prepare' adds it")
+                continue
             report.shards += 1
             report.bytes += found.record.size
             report.samples += len(found.scan.keys)
@@ -109,7 +112,7 @@ def _check_shards(
             elif not found.scan.closed:
                 report.notes.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
             report.findings += _duplicates(store, found, seen)
-            if index is not None and found.scan.problem is None:
+            if index is not None and index.counts and found.scan.problem is None:
                 report.findings += index.compare(found)
     if index is not None:
         present = {entry.path for entry in entries}
@@ -117,7 +120,10 @@ def _check_shards(
             if shard not in present:
                 report.findings.append(
                     DataError(
-                        "the index lists this shard, but it is gone", file=store.locate(shard), kind="missing-shard"
+                        "the index lists this shard, but it is gone",
+                        file=store.locate(shard),
+                        kind="missing-shard",
+                        fix="Restore it, or run 'feedmill prepare' to index the folder without it.",
                     )
                 )
 
@@ -171,9 +177,6 @@ class _Index:
 
     def compare(self, found: Scanned) -> Iterator[DataError]:
         """What the index says otherwise than the shard."""
-        if found.shard not in self.numbers:
-            yield self._stale(found.shard, "the shard is not in the index", "unindexed-shard")
-            return
         record = self.records.get(found.shard)
         if record is not None and record.size != found.record.size:
             yield self._stale(found.shard, f"it had {record.size} bytes when indexed, now {found.record.size}")
@@ -230,6 +233,8 @@ def _check_description(
         for split in splits.parts if splits else {}:
             open_dataset(url, split=split, split_config=split_config, raw=True)
         open_dataset(url, dataset_config=dataset_config, split_config=split_config, trust=trust)
+    except TrustError as error:
+        report.notes.append(str(error))
     except FeedmillError as error:
         report.findings.append(error)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from random import Random
@@ -17,11 +16,12 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon, energon_index, energon_write, jsonl, sidecar
-from feedmill.indexing import media as media_rows
 from feedmill.indexing import splitting
 from feedmill.indexing.journal import Journal
+from feedmill.indexing.media import Gathered, add_tables, gather
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Entry, Store, open_store, split_url
@@ -78,6 +78,7 @@ def prepare(
     field_map: Mapping[str, str] | None = None,
     dataset_yaml_name: str = "dataset.yaml",
     media: MediaFilter | None = None,
+    shards: Sequence[str] | None = None,
     skip_bad_shards: bool = False,
     rescan: bool = False,
     digest: bool = True,
@@ -97,6 +98,7 @@ def prepare(
         tar_index_only: index the shards already listed again; splits and description stay.
         sample_type, field_map: what ``dataset.yaml`` is to say; nothing is written without a sample type.
         media: which parts to take media metadata of, into the index.
+        shards: index just these (paths in the folder), instead of all that are there.
         skip_bad_shards: index the others, and report those that cannot be read.
         rescan: read all shards again, unchanged ones too.
         digest: hash each shard, so that `check` can tell whether it changed.
@@ -111,6 +113,13 @@ def prepare(
     began = time.perf_counter()
     if url.endswith(".jsonl"):
         return _prepare_jsonl(url, began)
+    if url.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            "metadatasets cannot be prepared yet, only data sets",
+            file=url,
+            kind="is-recipe",
+            fix="Prepare the folders and files that it names.",
+        )
     store = open_store(url)
     report = PrepareReport(url)
     old = _old_info(store, required=tar_index_only)
@@ -127,17 +136,17 @@ def prepare(
     description = describe_type(sample_type, field_map) if sample_type is not None else None
     journal = Journal.of(store)
     try:
+        if shards is not None:
+            entries = [entry for entry in entries if entry.path in set(shards)]
         scanned = _scan(store, entries, journal, report, skip_bad_shards, workers, digest, rescan, progress)
-        shards = [found.shard for found in scanned]
-        splits = (
-            None if tar_index_only else _splits(store, shards, split_ratio, split_parts, shuffle_tars, energon_exact)
-        )
+        kept = [found.shard for found in scanned]
+        splits = None if tar_index_only else _splits(store, kept, split_ratio, split_parts, shuffle_tars, energon_exact)
         if field_map and len(report.parts) < MAX_PARTS:
             check_parts(field_map, report.parts)
-        rows = _media(store, scanned, media, workers, report)
-        write_all(store, scanned, splits, media, rows)
+        write_all(store, scanned, splits, _media(store, scanned, media, workers, report))
         if description is not None:
             write_description(store, description, dataset_yaml_name, report.parts)
+        energon_write.match_modes(store, kept)
     finally:
         journal.close(remove=False)
     journal.close(remove=True)
@@ -249,7 +258,7 @@ def _scan(
 def _refusal(bad: Sequence[DataError]) -> DataError:
     first = bad[0]
     more = f" {len(bad) - 1} more shards have problems: 'feedmill check' lists them all." if len(bad) > 1 else ""
-    fix = f"{first.fix or ''} Nothing was written. To index the other shards, add --skip-bad-shards.{more}".strip()
+    fix = f"{first.fix or ''} No index was written. To index the other shards, add --skip-bad-shards.{more}".strip()
     return DataError(first.what, file=first.file, offset=first.offset, record=first.record, kind=first.kind, fix=fix)
 
 
@@ -280,33 +289,33 @@ def _splits(
 
 def _media(
     store: Store, scanned: Sequence[Scanned], wanted: MediaFilter | None, workers: int | None, report: PrepareReport
-) -> list[media_rows.Row]:
-    if wanted is None:
-        return []
-    rows, broken = media_rows.collect(store, scanned, wanted, workers=workers)
-    report.media = len(rows)
-    report.warnings += [f"no media metadata: {error}" for error in broken]
-    return rows
+) -> Gathered:
+    gathered = gather(store, scanned, wanted, workers=workers)
+    report.media = len(gathered.rows)
+    if wanted is not None and not gathered.rows and not gathered.broken:
+        report.warnings.append("no part is a media file by this choice: the media metadata is empty")
+    report.warnings += [f"no media metadata: {error}" for error in gathered.broken]
+    return gathered
 
 
 def write_all(
     store: Store,
     scanned: Sequence[Scanned],
     splits: Mapping[str, Sequence[str]] | None,
-    media: MediaFilter | None = None,
-    media_found: Sequence[media_rows.Row] = (),
+    media: Gathered | None = None,
 ) -> None:
     """Write the whole index, in an order in which every intermediate state can be read (see `energon_write`)."""
     rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
     _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
-    # Each file is synced by itself; in threads the waits overlap.
-    with ThreadPoolExecutor(max_workers=16, thread_name_prefix="feedmill-write") as pool:
-        new = [found for found in scanned if found.origin != "index"]
-        list(pool.map(lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new))
+    new = [found for found in scanned if found.origin != "index"]
+    for _ in ordered_map(  # each file is synced by itself; in threads the waits overlap
+        lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new, workers=16, in_flight=32
+    ):
+        pass
     with store.build(energon.INDEX) as path:
         energon_index.write_index(path, rows)
-        if media is not None:
-            media_rows.add_tables(path, media_found, media)
+        if media is not None and media.filters:
+            add_tables(path, media)
     energon_write.write_uuid(store)
     energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
     sidecar.write(store, {found.shard: found.record for found in scanned})
@@ -332,5 +341,5 @@ def _name_duplicates(
             record=key,
             kind="duplicate-key",
             fix="Rename the members in one of the shards (members of one sample must follow each other), or leave a"
-            " shard out with --exclude. Nothing was written.",
+            " shard out with --exclude. No index was written.",
         )

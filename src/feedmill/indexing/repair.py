@@ -16,9 +16,9 @@ import orjson
 
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats import jsonl
-from feedmill.formats.energon import idx_name
+from feedmill.formats.energon import idx_name, read_info
 from feedmill.formats.offsets import load_offsets, read_records
-from feedmill.formats.sniff import JSONL, TAR, sniff
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, sniff
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.kernels import tar
@@ -78,21 +78,35 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
     """
     found = sniff(url)
     report = RepairReport(url)
+    listed: list[str] | None = None
     if found.kind == JSONL:
         _repair_lines(found.store, found.name, report)
         folder = f"{found.name}.repair"
     else:
         entries = [found.store.stat(found.name)] if found.kind == TAR else find_shards(found.store)
+        if found.kind == ENERGON:
+            listed = _listed(found.store)
+            entries = [entry for entry in entries if listed is None or entry.path in listed]
         folder = ".nv-meta/repair" if found.kind != TAR else f"{found.name}.repair"
         for scanned in scan_all(found.store, entries, workers=workers, digest=False, rescan=True):
             if scanned.scan.problem is not None:
                 _repair_shard(found.store, scanned, folder, report)
     if found.kind != TAR:
-        report.prepared = prepare(url, skip_bad_shards=True, rescan=True, workers=workers, progress=progress)
+        report.prepared = prepare(
+            url, shards=listed, skip_bad_shards=True, rescan=True, workers=workers, progress=progress
+        )
     if report.dropped or report.remaining:
         text = orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2)
         found.store.write_bytes(f"{folder}/report.json", text)
     return report
+
+
+def _listed(store: Store) -> list[str] | None:
+    """The shards of the present index: others were left out on purpose, or are new. None where it cannot be read."""
+    try:
+        return list(read_info(store))
+    except DataError:
+        return None
 
 
 def _repair_shard(store: Store, scanned: Scanned, folder: str, report: RepairReport) -> None:

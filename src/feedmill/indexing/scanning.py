@@ -5,10 +5,7 @@ The compiled kernel and the hash run without the GIL, so threads are enough, and
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Thread
 from typing import NamedTuple
 
@@ -21,6 +18,8 @@ from feedmill.formats.offsets import load_offsets
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.webdataset import in_file, scan_shard
 from feedmill.indexing.journal import Journal
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.tar import ShardScan
 from feedmill.storage import Entry, Store
 from feedmill.storage.cache import cached_copy
@@ -97,7 +96,7 @@ def scan_all(
     known = {} if rescan else _Known.load(store, digest)
     noted = {} if journal is None or rescan else journal.read()
     compiled = sum(entry.size for entry in entries) >= COMPILED_FROM
-    threads = workers or 4 * (os.cpu_count() or 1)  # they wait for storage more than they compute
+    threads = workers or 4 * available_cores()  # they wait for storage more than they compute
     if compiled:
         Thread(target=load_kernel, name="feedmill-load", daemon=True).start()
 
@@ -111,20 +110,8 @@ def scan_all(
                 return Scanned(entry.path, known.records[entry.path], taken, "index")
         return scan_one(store, entry, digest=digest, compiled=compiled)
 
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="feedmill-scan") as pool:
-        waiting: deque[Future[Scanned]] = deque()
-        ahead = iter(entries)
-        try:
-            for entry in ahead:
-                waiting.append(pool.submit(work, entry))
-                if len(waiting) < 2 * threads:
-                    continue
-                yield _noted(waiting.popleft().result(), journal, advance)
-            while waiting:
-                yield _noted(waiting.popleft().result(), journal, advance)
-        finally:
-            for future in waiting:
-                future.cancel()
+    for found in ordered_map(work, entries, workers=threads, in_flight=2 * threads):
+        yield _noted(found, journal, advance)
 
 
 def _noted(found: Scanned, journal: Journal | None, advance: Callable[[int], None]) -> Scanned:

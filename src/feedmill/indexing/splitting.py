@@ -82,7 +82,7 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
                 f"as a regular expression {pattern!r} matches {len(found)} shards, as a file name pattern it would be"
                 f" {len(as_glob)}",
                 kind="glob-like-pattern",
-                fix=f"It is a regular expression: write {pattern.replace('.', chr(92) + '.').replace('*', '.*')!r}.",
+                fix=f"It is a regular expression: write '{pattern.replace('.', chr(92) + '.').replace('*', '.*')}'.",
             )
         if strict and not found:
             raise ConfigError(

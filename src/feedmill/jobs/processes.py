@@ -171,13 +171,3 @@ def _hidden_main() -> Iterator[None]:
         yield
     finally:
         main.update(hidden)
-
-
-def available_cores() -> int:
-    """Cores that this process may use: its affinity, and the quota of its container (cgroup v2 ``cpu.max``)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        with open("/sys/fs/cgroup/cpu.max") as f:
-            quota, period = f.read().split()
-        cores = min(cores, max(1, round(int(quota) / int(period))))
-    return cores

@@ -53,6 +53,7 @@ def _bar(unit: str) -> Bar:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        DownloadColumn,
         MofNCompleteColumn,
         ProgressColumn,
         SpinnerColumn,
@@ -60,6 +61,7 @@ def _bar(unit: str) -> Bar:
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
+        TransferSpeedColumn,
     )
     from rich.progress import Progress as Bar
     from rich.text import Text
@@ -69,13 +71,14 @@ def _bar(unit: str) -> Bar:
             speed = task.finished_speed or task.speed
             return Text(f"{speed:,.1f} {unit}/s".replace(" /", "/") if speed else "", style="progress.data.speed")
 
+    amount: tuple[ProgressColumn | str, ...] = (MofNCompleteColumn(), TextColumn(unit), Rate())
+    if unit == "B":
+        amount = (DownloadColumn(), TransferSpeedColumn())
     return Bar(
         SpinnerColumn(finished_text=" "),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        Rate(),
+        *amount,
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),

@@ -16,7 +16,8 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.jobs.processes import Context, Outcome, available_cores, begin, work
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.processes import Context, Outcome, begin, work
 from feedmill.jobs.progress import Progress
 
 Item = TypeVar("Item")

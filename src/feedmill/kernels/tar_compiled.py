@@ -245,7 +245,7 @@ def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
         _words(keys, int(state[3])),
         starts,
         sample[:m].copy(),
-        _words(parts, int(state[4])),
+        _shared(_words(parts, int(state[4]))),
         data[:m].copy(),
         sizes[:m].copy(),
         None,
@@ -257,6 +257,12 @@ def _grown(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     out = np.empty(2 * len(array) + 65536, array.dtype)
     out[: len(array)] = array
     return out
+
+
+def _shared(words: list[str]) -> list[str]:
+    """The same words, each distinct one kept in memory once: a shard has few part names, but many parts."""
+    once: dict[str, str] = {}
+    return list(map(once.setdefault, words, words))
 
 
 def _words(buffer: npt.NDArray[np.uint8], used: int) -> list[str]:

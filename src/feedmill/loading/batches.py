@@ -14,8 +14,8 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Source
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import to_torch
-from feedmill.loading.grid import Step
 from feedmill.loading.plan import PlanLike
+from feedmill.planning.grid import Step
 
 OUTPUTS = ("numpy", "torch", "samples")
 

@@ -17,11 +17,11 @@ from itertools import count
 from typing import Any, Self
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker
-from feedmill.loading.grid import Grid
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.state import make_state, read_state
-from feedmill.loading.threads import ordered_map
+from feedmill.planning.grid import Grid
 
 
 class Loader:
@@ -122,13 +122,20 @@ class Loader:
         """The state after the last batch given out: under 1 KB of JSON, the same on every rank after the same step."""
         return make_state(self.plan, self._position, self.seed)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, allow_append: bool = False, allow_skip: bool = False
+    ) -> None:
         """Go on where `state` was saved, on whatever number of ranks and workers and with whatever batch size.
+
+        Args:
+            allow_append: go on although sources have more samples than then, behind those they had. The position stays
+                and the order from there is that of the grown data: docs/ledger.md says what it repeats and leaves out.
+            allow_skip: go on although the recipe's skip list is another, right after the last sample that was seen.
 
         Raises:
             ConfigError: not a loader's state, or that of another plan; the message says what changed.
         """
-        position = read_state(state, self.plan, self.seed)
+        position = read_state(state, self.plan, self.seed, allow_append=allow_append, allow_skip=allow_skip)
         self.close()
         grid = self._grid
         self._grid = Grid(position, grid.length, grid.batch_size, grid.rank, grid.world_size, grid.drop_last)

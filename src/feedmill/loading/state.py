@@ -13,6 +13,8 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.loading.plan import PlanLike
+from feedmill.planning.plan import Plan
+from feedmill.planning.resume import bookmark, changed, reopened
 
 VERSION = 1
 _LIMIT = 700
@@ -33,11 +35,14 @@ def make_state(plan: PlanLike, position: int, seed: int) -> dict[str, Any]:
         "seed": seed,
         "plan": plan.fingerprint,
         "sources": sources,
+        **(bookmark(plan, position) if isinstance(plan, Plan) else {}),
     }
 
 
-def read_state(state: Mapping[str, Any], plan: PlanLike, seed: int) -> int:
-    """The position in `state`.
+def read_state(
+    state: Mapping[str, Any], plan: PlanLike, seed: int, *, allow_append: bool = False, allow_skip: bool = False
+) -> int:
+    """The position of `plan` at which `state` goes on; for what the flags allow see `feedmill.planning.resume`.
 
     Raises:
         ConfigError: the state is not a loader's, is from a newer version, or belongs to another plan; the message says
@@ -56,11 +61,21 @@ def read_state(state: Mapping[str, Any], plan: PlanLike, seed: int) -> int:
             fix="Resume with the release that saved it.",
         )
     wanted = {"position": int, "seed": int, "plan": str, "sources": Mapping}
+    wanted |= {name: kind for name, kind in {"unskipped": int, "stream": str}.items() if name in state}
     bad = [name for name, kind in wanted.items() if not isinstance(state.get(name), kind)]
     if bad:
         raise ConfigError(f"the loader's state is damaged at: {', '.join(bad)}", kind="bad-state", fix=_FRESH)
-    _refuse_changes(state, plan, seed)
     position = int(state["position"])
+    if state["plan"] == plan.fingerprint:
+        pass
+    elif isinstance(plan, Plan):
+        position = reopened(plan, state, allow_append=allow_append, allow_skip=allow_skip)
+    else:
+        # Without the sources' fingerprints (too many to be kept) the plan would call every source new.
+        changes = plan.explain_change(dict(state["sources"])) if state["sources"] else []
+        raise changed(changes or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"])
+    if state["seed"] != seed:
+        raise changed([f"the transform's seed was {state['seed']} and is {seed}"])
     if position < 0 or (plan.length is not None and position > plan.length):
         raise ConfigError(
             f"the loader's state is at position {position}, the plan has {plan.length} samples",
@@ -68,19 +83,3 @@ def read_state(state: Mapping[str, Any], plan: PlanLike, seed: int) -> int:
             fix=_FRESH,
         )
     return position
-
-
-def _refuse_changes(state: Mapping[str, Any], plan: PlanLike, seed: int) -> None:
-    changes: list[str] = []
-    if state["plan"] != plan.fingerprint:
-        # Without the sources' fingerprints (too many to be kept) the plan would call every source new.
-        changes = plan.explain_change(dict(state["sources"])) if state["sources"] else []
-        changes = changes or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"]
-    elif state["seed"] != seed:
-        changes = [f"the transform's seed was {state['seed']} and is {seed}"]
-    if changes:
-        raise ConfigError(
-            f"the plan is not the one that this state was saved with: {'; '.join(changes)}",
-            kind="plan-changed",
-            fix="Resume with the recipe and the data of the saved run, or begin without a state.",
-        )

@@ -43,6 +43,17 @@ def reach(root: Node, leaf: int, total: int) -> int:
     return -(-total // node.length)
 
 
+def proofs(root: Node, total: int) -> list[tuple[str, int, int, int]]:
+    """Every limit under `root` and what holds it: name, `max_repeats`, samples of one epoch, samples drawn at most.
+
+    A limit holds where the samples drawn by the first `total` positions are at most `max_repeats` times one epoch.
+    """
+    return [
+        (node.name, node.max_repeats or 0, node.child.finite("counting repeats"), used)
+        for node, used in _limits(root, total)
+    ]
+
+
 def _limits(node: Node, total: int) -> Iterator[tuple[Repeat, int]]:
     """Every repetition with a limit, and how far the first `total` positions reach into the stream it repeats."""
     for child, used in zip(node.children, node.reach(total), strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,13 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
-from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, shuffled
+from feedmill.planning.ahead import LocateAhead
+from feedmill.planning.gaps import Gaps
+from feedmill.planning.nodes import Blend, Concat, Interleaved, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.report import Report, report
+from feedmill.planning.tokens import Tokens
 from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
@@ -36,9 +39,6 @@ class Plan:
         sources: the data sets.
         names: what people call them, each once.
         seed: the seed that the shuffles' keys were made from.
-
-    Attributes:
-        length: positions, or None where the plan never ends.
 
     Raises:
         ConfigError: leaves and sources do not fit together, or a source is repeated more often than it may be.
@@ -62,7 +62,13 @@ class Plan:
         self.sources = list(sources)
         self.names = list(names)
         self.seed = seed
-        self.length = bounds.longest(node)
+        self._length = bounds.longest(node)
+        self._ahead = LocateAhead(node.locate, self._length)
+
+    @property
+    def length(self) -> int | None:
+        """Positions, or None where the plan never ends."""
+        return self._length
 
     @classmethod
     def over(
@@ -72,7 +78,7 @@ class Plan:
         *,
         shuffle: str = "block",
         seed: int = 0,
-        epochs: int | None = None,
+        epochs: int | float | str | None = None,
     ) -> Plan:
         """A plan without a recipe.
 
@@ -81,7 +87,7 @@ class Plan:
             weights: their weights in a blend; without them several data sets are shuffled together as one.
             shuffle: ``none``, ``global`` or ``block``.
             seed: any integer.
-            epochs: passes over the data; None for no end. A blend has no epochs.
+            epochs: passes over the data, 2.5 as well; None for no end. A blend has no epochs.
 
         Raises:
             ConfigError: nothing to read, bad weights, or `epochs` with `weights`.
@@ -142,7 +148,7 @@ class Plan:
 
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The samples at these positions, in that order: one bulk read per source, in stored order."""
-        located = self.locate(positions)
+        located = self._ahead(self._checked(positions))
         order = np.lexsort((located.index, located.source))
         samples: list[Any] = [None] * len(order)
         ends = np.cumsum(np.bincount(located.source, minlength=len(self.sources)))
@@ -162,17 +168,31 @@ class Plan:
         Where the plan stops is not among them: a run may be made longer.
         """
         parts = {"order": f"version {ORDER_VERSION}", "seed": str(self.seed)}
-        ways = dict(_ways(self.node, []))
+        if self.skip is not None:
+            parts["skip"] = self.skip.said
+        ways = dict(_ways(self.node.child if isinstance(self.node, Skip) else self.node, []))
         for number, (name, dataset) in enumerate(zip(self.names, self.sources, strict=True)):
             parts[f"source {name}"] = ways[number]
-            parts[f"data of {name}"] = dataset.fingerprint()
+            parts[f"data of {name}"] = f"{len(dataset)} samples {dataset.fingerprint()}"
         return parts
 
     @property
     def fingerprint(self) -> str:
         """One word for the whole plan: the same word means the same order of the same samples."""
-        text = json.dumps(self.fingerprints, sort_keys=True, ensure_ascii=False)
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        return fingerprint_of(self.fingerprints)
+
+    @property
+    def skip(self) -> Gaps | None:
+        """What the plan's skip list leaves out, or None."""
+        return self.node.gaps if isinstance(self.node, Skip) else None
+
+    def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> Plan:
+        """This plan without some ranges ``(first, stop)`` of its positions; what follows moves up.
+
+        Raises:
+            ConfigError: a range is empty or outside the plan, or nothing would be left.
+        """
+        return Plan(Skip(self.node, ranges, said), self.sources, self.names, self.seed)
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:
         """What differs between this plan and the one whose `fingerprints` were `old`, a phrase for each difference."""
@@ -197,7 +217,7 @@ class Plan:
 
     def report(self, samples: int | None = None) -> Report:
         """Weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
-        return report(self.node, self.names, self.length, self._budget(samples))
+        return report(self.node, self.names, self.length, self._budget(samples), Tokens(self.sources).mean_where_known)
 
     def __len__(self) -> int:
         if self.length is None:
@@ -231,7 +251,9 @@ class Plan:
         row = given.astype(np.int64).reshape(-1)
         if len(row):
             low, high = int(given.min()), int(given.max())
-            end = 2**63 if self.length is None else self.length
+            end = self.length
+            if end is None:
+                end = 2**63 - (self.skip.count if self.skip else 0)
             if low < 0 or high >= end:
                 raise NotFound(
                     f"there is no position {low if low < 0 else high} (the plan has {end:,})",
@@ -251,6 +273,10 @@ class Plan:
             )
         return samples
 
+    def source(self, source: int | str) -> Dataset:
+        """A source's data set, by number or name. Raises `NotFound`."""
+        return self.sources[self._number(source)]
+
     def _number(self, source: int | str) -> int:
         known = self.names.index(source) if source in self.names else source
         if isinstance(known, str) or not 0 <= known < len(self.sources):
@@ -258,6 +284,12 @@ class Plan:
                 f"there is no source {source!r}", kind="no-such-source", fix=f"There are: {', '.join(self.names)}."
             )
         return known
+
+
+def fingerprint_of(parts: Mapping[str, str]) -> str:
+    """One word for what `Plan.fingerprints` says part by part."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def unique_names(wanted: Sequence[str]) -> list[str]:
@@ -297,14 +329,16 @@ def _ways(node: Node, above: list[str]) -> Iterator[tuple[int, str]]:
         yield node.number, "; ".join(above) or "as stored"
         return
     for number, child in enumerate(node.children):
-        if isinstance(node, Blend):
-            own = [f"number {number} of a blend with weight {node.schedule.asked[number]}"]
+        if isinstance(node, Interleaved):
+            own = [node.part(number)]
             if above and node.length is not None:
                 own.append(f"first {node.length:,}")
         elif isinstance(node, Concat):
             own = [f"number {number} of a row"]
         elif isinstance(node, Repeat) and not above:
             own = []  # where the whole plan stops does not change what came before
+        elif isinstance(node, Junction):
+            own = [f"number {number} of {node.identity()}"]
         else:
             own = [node.identity()]
         yield from _ways(child, [*above, *own])

@@ -76,7 +76,7 @@ class MediaFilter:
         if sum((glob is not None, header, extension)) != 1:
             raise ConfigError(
                 "expected exactly one way to find media files",
-                fix="Give one of: by extension, by header, or by glob.",
+                fix="Give one of --media-by-extension, --media-by-header and --media-by-glob.",
             )
         if glob is None:
             return cls("HEADER" if header else "EXTENSION")

@@ -37,7 +37,7 @@ def contact_sheet(
         ConfigError: no image, or one that is not an image.
         MissingExtra: Pillow is not installed.
     """
-    _pillow()
+    need_pillow()
     from PIL import Image, ImageDraw, ImageFont
 
     if not images:
@@ -70,7 +70,7 @@ def as_image(value: Any) -> Image | None:
     Takes Pillow images, arrays and tensors [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels (uint8, or floats
     from 0 to 1), and the bytes of an image file.
     """
-    _pillow()
+    need_pillow()
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(value, Image.Image):
@@ -114,7 +114,8 @@ def _fit(text: str, font: Any, width: int) -> str:
     return text + "..."
 
 
-def _pillow() -> None:
+def need_pillow() -> None:
+    """Raise `MissingExtra` where Pillow is not installed."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError:

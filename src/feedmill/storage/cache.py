@@ -42,7 +42,7 @@ def cached_copy(store: Store, path: str) -> Path:
     copy = _name(folder, store, entry)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(copy):
+        with one_at_a_time(copy):
             return copy if _whole(copy, entry) else _download(store, path, folder)
     except OSError as error:
         translated = storage_error(error, str(folder))
@@ -78,8 +78,8 @@ def _download(store: RemoteStore, path: str, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(copy: Path) -> Iterator[None]:
-    """Hold this copy's lock; the system frees it when a process dies. Where locks do not work, go without."""
+def one_at_a_time(copy: Path) -> Iterator[None]:
+    """Hold this file's lock; the system frees it when a process dies. Where locks do not work, go without."""
     with open(f"{copy}.lock", "wb") as f:
         with contextlib.suppress(OSError):
             fcntl.flock(f, fcntl.LOCK_EX)

@@ -119,7 +119,8 @@ class LocalStore(Store):
         folder = self.check_path(prefix).rstrip("/")
         top = self._full(folder)
         if not os.path.isdir(top):
-            raise NotFound("there is no such folder", file=top, fix="Check the path.")
+            what = "this is a file, a folder was expected" if os.path.exists(top) else "there is no such folder"
+            raise NotFound(what, file=top, fix="Check the path.")
         try:
             found = list(_walk(top, folder + "/" if folder else "", tuple(suffixes)))
         except OSError as error:

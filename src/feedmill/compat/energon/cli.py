@@ -15,7 +15,7 @@ from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
 from feedmill.cli.info import info
-from feedmill.cli.options import DatasetConfig, DatasetPath, SplitConfig, Trust
+from feedmill.cli.options import DatasetConfig, DatasetPath, SplitConfig, Threads, Trust
 from feedmill.cli.prepare import (
     ByExtension,
     ByGlob,
@@ -32,46 +32,55 @@ from feedmill.cli.prepare import (
     SplitRatio,
     Target,
     TarIndexOnly,
-    Workers,
     YamlName,
 )
 from feedmill.cli.preview import preview
 
 app = new_app(no_args_is_help=True, help="Energon's command line: the same options, the same files.")
-app.command("info")(info)
+app.command("info", short_help="Say what a data set is.")(info)
 
 
 @app.command("preview")
 def preview_(
     path: DatasetPath,
-    split_parts: Annotated[str, typer.Option("--split-parts", help="Splits to show, by comma.")] = "train,val,test",
+    split_parts: Annotated[
+        str, typer.Option("--split-parts", metavar="A,B", help="Splits to show.")
+    ] = "train,val,test",
     dataset_config: DatasetConfig = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Samples of each split.")] = 3,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples of each split.")] = 3,
     trust: Trust = False,
 ) -> None:
     """Show the first samples of each split as text."""
     for split in _present(path, split_parts):
-        typer.secho(f"split {split}", bold=True)
+        if split is not None:
+            typer.secho(f"split {split}", bold=True)
         preview(path, count=count, split=split, dataset_config=dataset_config, trust=trust)
 
 
-def _present(path: str, names: str) -> list[str]:
-    """Those of the named splits that have samples."""
+def _present(path: str, names: str) -> list[str] | list[None]:
+    """Those of the named splits that have samples; one None for a data set without splits."""
+    from feedmill.errors import NotFound
     from feedmill.samples.open import open as open_dataset
 
     splits = open_dataset(path, raw=True).splits
-    return [name for name in names.split(",") if splits.get(name)]
+    if not splits:
+        return [None]
+    found = [name for name in names.split(",") if splits.get(name)]
+    if not found:
+        fix = f"Give some of them: --split-parts {','.join(splits)}."
+        raise NotFound(f"none of the splits {names} has samples", file=path, kind="no-such-split", fix=fix)
+    return found
 
 
 @app.command()
 def lint(
     path: DatasetPath,
     split_parts: Annotated[  # noqa: ARG001 - all splits are checked at once
-        str, typer.Option("--split-parts", help="Taken for compatibility: every split is checked.")
+        str, typer.Option("--split-parts", metavar="A,B", help="Accepted, but all splits are checked.")
     ] = "train,val,test",
     dataset_config: DatasetConfig = None,
     split_config: SplitConfig = None,
-    parallel: Annotated[int, typer.Option("--parallel", min=1, help="Threads.")] = 1,
+    parallel: Annotated[int, typer.Option("--parallel", metavar="N", min=1, help="Threads.")] = 1,
     trust: Trust = False,
 ) -> None:
     """Check index and shards and decode every sample. Exit status 1 where anything is wrong."""
@@ -96,13 +105,16 @@ def prepare(
     progress: Progress = True,
     split_parts: SplitParts = None,
     exclude: Exclude = None,
-    num_workers: Workers = None,
+    num_workers: Threads = None,
     tar_index_only: TarIndexOnly = False,
     shuffle_tars: ShuffleTars = False,
     media_metadata: Media = False,
     media_metadata_by_glob: ByGlob = None,
     media_metadata_by_header: ByHeader = False,
     media_metadata_by_extension: ByExtension = False,
+    fix_duplicates: Annotated[
+        bool, typer.Option("--fix-duplicates", help="Refused: it would rewrite the tars in place.")
+    ] = False,
     non_interactive: Annotated[bool, typer.Option("--non-interactive", help="Ask nothing.")] = False,
     split_ratio: SplitRatio = None,
     force_overwrite: Overwrite = False,
@@ -111,7 +123,8 @@ def prepare(
     sample_type: SampleType = None,
     field_map: FieldMapText = None,
     tmp_path: Annotated[  # noqa: ARG001 - temporary files have one place of their own
-        str | None, typer.Option("--tmp-path", help="Taken for compatibility; temporary files go where TMPDIR says.")
+        str | None,
+        typer.Option("--tmp-path", metavar="DIR", help="Accepted, but TMPDIR says where temporary files go."),
     ] = None,
 ) -> None:
     """Index a folder of tars or a JSONL file, as Energon does."""
@@ -119,6 +132,12 @@ def prepare(
     from feedmill.formats.energon import INFO, INFO_YAML
     from feedmill.storage import open_store
 
+    if fix_duplicates:
+        raise ConfigError(
+            "--fix-duplicates rewrites the tars in place, and Feedmill does not change data",
+            file=path,
+            fix="Run without it: the message names the two shards and the key.",
+        )
     is_folder = not path.endswith(".jsonl")
     media = prepare_cli.media_filter(
         media_metadata, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob

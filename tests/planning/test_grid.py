@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.loading.grid import Grid
+from feedmill.planning.grid import Grid
 
 
 def grids(world_size: int, **fields: object) -> list[Grid]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from feedmill.loading.threads import THREAD_NAME, ordered_map
+from feedmill.jobs.threads import THREAD_NAME, ordered_map
 
 
 def loader_threads() -> int:

@@ -12,7 +12,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-THREAD_NAME = "feedmill-loader"
+THREAD_NAME = "feedmill-worker"
 
 _here = threading.local()
 
@@ -22,10 +22,11 @@ def ordered_map(
 ) -> Generator[Result, None, None]:
     """``function(item)`` for each item, in order, computed ahead on `workers` threads.
 
-    At most `in_flight` results are begun and not yet handed out. An exception comes out where its result would have
-    come, after all results before it. However the iteration ends (exhausted, closed, collected, interrupted, failed),
-    the threads have ended when it has; a call that is running then is finished first. With 0 workers the caller's
-    thread computes each result when it is asked for.
+    For work that leaves the interpreter to others (compiled loops, hashing, reading, decoding); `feedmill.jobs.run` is
+    for all other work. At most `in_flight` results are begun and not yet handed out. An exception comes out where its
+    result would have come, after all results before it. However the iteration ends (exhausted, closed, collected,
+    interrupted, failed), the threads have ended when it has; a call that is running then is finished first. With 0
+    workers the caller's thread computes each result when it is asked for.
     """
     if workers == 0:
         yield from map(function, items)

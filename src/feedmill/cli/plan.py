@@ -1,0 +1,157 @@
+"""``feedmill plan``: what a recipe will give, before anything is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from feedmill.cli.options import GlobalBatch, Json, Samples
+from feedmill.cli.output import emit, human_size, table
+from feedmill.errors import ConfigError
+
+
+def plan(
+    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A recipe; a path or a URL.")] = None,
+    samples: Samples = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", min=1, help="Budget in tokens, where the data sets know their lengths.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Budget in steps of --global-batch.")] = None,
+    global_batch: GlobalBatch = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of recipes and exit.")] = False,
+    json: Json = False,
+) -> None:
+    """Say what a recipe gives: the tree; per source samples, tokens, weights, draws, repeats and bytes to read."""
+    from feedmill.planning.recipe import Recipe
+
+    if schema:
+        emit(Recipe.json_schema(), True, lambda: None)
+        return
+    if recipe is None:
+        raise ConfigError("no recipe is given", kind="bad-usage", fix="Name the recipe's file: feedmill plan FILE.")
+    bound = Recipe.load(recipe).plan()
+    budget = _budget(bound, samples, tokens, steps, global_batch)
+    if plot is not None:
+        _draw(bound, budget, plot)
+    data = {"recipe": recipe, **_facts(bound, budget), "plot": None if plot is None else str(plot)}
+    emit(data, json, lambda: _print(bound, data))
+
+
+def _budget(
+    plan: Any, samples: int | None, tokens: int | None, steps: int | None, global_batch: int | None
+) -> int | None:
+    """The budget in samples: as asked, else the plan's length, else None."""
+    if sum(value is not None for value in (samples, tokens, steps)) > 1:
+        raise ConfigError("more than one budget is given", fix="Give one of --samples, --tokens and --steps.")
+    if (steps is None) != (global_batch is None):
+        raise ConfigError("--steps and --global-batch go together", fix="Give both, or neither.")
+    if tokens is not None:
+        from feedmill.planning.forecast import samples_for_tokens
+
+        return samples_for_tokens(plan, tokens)
+    if steps is not None and global_batch is not None:
+        return steps * global_batch
+    return samples if samples is not None else plan.length
+
+
+def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
+    from feedmill.planning import bounds
+    from feedmill.planning.forecast import documents, needs
+
+    found = plan.report(budget)
+    report = found.as_dict()
+    rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
+    reach = documents(found)
+    proofs = [] if reach is None else bounds.proofs(plan.node, reach)
+    keys = ("name", "max_repeats", "samples", "drawn_at_most")
+    return {
+        "fingerprint": plan.fingerprint,
+        "length": plan.length,
+        "budget": budget,
+        "tokens": report["packing"]["tokens"] if "packing" in report else _sum(row["drawn_tokens"] for row in rows),
+        "bytes": _sum(row["drawn_bytes"] for row in rows),
+        "skipped": 0 if plan.skip is None else plan.skip.count,
+        "sources": rows,
+        "packing": report.get("packing"),
+        "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
+    }
+
+
+def _sum(values: Any) -> int | None:
+    known = list(values)
+    return None if None in known else sum(known)
+
+
+def _draw(plan: Any, budget: int | None, path: Path) -> None:
+    from feedmill.planning.forecast import mixture
+    from feedmill.samples.chart import draw_mixture
+
+    if budget is None:
+        raise ConfigError("an endless plan has no whole to draw", fix="Give a budget: --samples, --tokens or --steps.")
+    found = mixture(plan, budget)
+    draw_mixture(found.names, found.ends, found.shares, found.epochs, path)
+
+
+def _print(plan: Any, data: dict[str, Any]) -> None:
+    typer.echo(str(plan))
+    typer.echo("")
+    packing = data["packing"]
+    unit = "samples" if packing is None else f"rows of {packing['width']:,} tokens"
+    budget = "endless; give a budget to see draws" if data["budget"] is None else f"{data['budget']:,} {unit}"
+    parts = [f"budget: {budget}"]
+    if data["tokens"] is not None:
+        parts.append(f"about {data['tokens']:,} tokens")
+    if data["bytes"] is not None:
+        parts.append(f"about {human_size(data['bytes'])} to read")
+    typer.echo(", ".join(parts))
+    if packing is not None and packing["fill"] is not None:
+        padding = packing["slots"] - packing["tokens"]
+        typer.echo(
+            f"packing: {packing['documents']:,} documents, {padding:,} slots of padding ({1 - packing['fill']:.4%}),"
+            f" {packing['left_out']:,} tokens left out"
+        )
+    columns = [
+        "source",
+        "samples",
+        "used",
+        "tokens",
+        "asked",
+        "realised",
+        "drawn",
+        "repeats",
+        "epochs begun",
+        "to read",
+    ]
+    rows = [_cells(row) for row in data["sources"]]
+    kept = [i for i in range(len(columns)) if i == 0 or any(row[i] != "" for row in rows)]
+    table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    for proof in data["max_repeats"]:
+        most = proof["max_repeats"] * proof["samples"]
+        typer.echo(
+            f"max_repeats of {proof['name']}: at most {proof['drawn_at_most']:,} drawn"
+            f" <= {proof['max_repeats']} x {proof['samples']:,} = {most:,}"
+        )
+    if data["plot"]:
+        typer.echo(f"plot: {data['plot']}")
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    drawn = row["drawn"] if row["exact"] or row["drawn"] is None else f"≈{row['drawn']:,}"
+    cells = [
+        row["name"],
+        row["samples"],
+        row["used"],
+        row["tokens"],
+        None if row["weight_asked"] is None else f"{row['weight_asked']:.4%}",
+        None if row["weight_realised"] is None else f"{row['weight_realised']:.4%}",
+        drawn,
+        None if row["repeats"] is None else round(row["repeats"], 3),
+        row["epochs"],
+        None if row["drawn_bytes"] is None else human_size(row["drawn_bytes"]),
+    ]
+    return ["" if cell is None else cell for cell in cells]

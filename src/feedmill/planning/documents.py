@@ -1,0 +1,111 @@
+"""The stream of documents under windows and packing: a plan's positions and their lengths in tokens."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from feedmill.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
+    from feedmill.planning.plan import Plan
+
+IntArray = npt.NDArray[np.int64]
+
+_CHUNK = 1 << 16
+_HASHED = 1 << 20
+
+
+class Documents:
+    """The documents of a plan in its order, and how long each is; no token is read.
+
+    Args:
+        plan: its samples are the documents.
+
+    Attributes:
+        length: documents, or None where the plan never ends.
+
+    Raises:
+        ConfigError: a data set's index does not say how many tokens its samples have.
+        DataError: it says something impossible.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.length = plan.length
+        self._lengths: list[npt.NDArray[np.int64]] = []
+        hashed: dict[int, str] = {}  # a data set may stand in several places of a plan
+        self._hashes: list[str] = []
+        for name, dataset in zip(plan.names, plan.sources, strict=True):
+            lengths = _known(name, dataset)
+            self._lengths.append(lengths)
+            if id(dataset) not in hashed:
+                hashed[id(dataset)] = _checked_hash(lengths, dataset)
+            self._hashes.append(hashed[id(dataset)])
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """What decides the order and the lengths of the documents."""
+        words = zip(self.plan.names, self._hashes, strict=True)
+        return {**self.plan.fingerprints, **{f"lengths of {name}": word for name, word in words}}
+
+    def lengths(self, positions: IntArray) -> IntArray:
+        """Tokens of the documents at these positions, int64[n]."""
+        out = np.empty(len(positions), np.int64)
+        for start in range(0, len(positions), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            located = self.plan.node.locate(positions[part])
+            if len(self._lengths) == 1:
+                out[part] = self._lengths[0][located.index]
+                continue
+            for number, lengths in enumerate(self._lengths):
+                rows = np.flatnonzero(located.source == number)
+                out[part][rows] = lengths[located.index[rows]]
+        return out
+
+    def between(self, start: int, stop: int) -> IntArray:
+        """Lengths of the documents from `start` on and before `stop`, or before the end of the stream."""
+        return self.lengths(np.arange(start, stop if self.length is None else min(stop, self.length)))
+
+    def segments(self, size: int) -> int | None:
+        """How many segments of `size` documents the stream has; None for no end."""
+        return None if self.length is None else -(-self.length // size)
+
+
+def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
+    lengths = dataset.lengths
+    if lengths is None:
+        raise ConfigError(
+            f"the index of {name!r} does not say how many tokens its samples have, so they cannot be packed",
+            file=dataset.url,
+            kind="no-lengths",
+            fix="Pack tokenized data only, or leave 'pack' out.",
+        )
+    if lengths.shape != (len(dataset),) or lengths.dtype.kind not in "iu":
+        raise DataError(
+            f"there are {len(dataset):,} samples, and lengths of shape {lengths.shape} and type {lengths.dtype}",
+            file=dataset.url,
+            kind="bad-lengths",
+        )
+    return lengths
+
+
+def _checked_hash(lengths: npt.NDArray[np.int64], dataset: Dataset) -> str:
+    digest = xxhash.xxh3_128()
+    for start in range(0, len(lengths), _HASHED):
+        part = np.ascontiguousarray(lengths[start : start + _HASHED], "<i8")
+        if int(part.min()) < 0:
+            number = start + int(part.argmin())
+            raise DataError(
+                f"sample {number} has {int(part.min())} tokens",
+                file=dataset.url,
+                kind="bad-lengths",
+                fix="The index is damaged: make it again.",
+            )
+        digest.update(part.data)
+    return digest.hexdigest()

@@ -1,0 +1,44 @@
+"""A skip list: some positions are left out, and those that follow move up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from feedmill.planning.gaps import Gaps
+from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper
+
+
+class Skip(Wrapper):
+    """Its child without some positions, the same ones in each epoch; see `Gaps`.
+
+    Args:
+        child: where to leave positions out.
+        ranges: ``(first, stop)`` of the child's positions; in any order, they may overlap.
+        said: what was asked for, in words that do not depend on where the plan ends.
+
+    Attributes:
+        gaps: the ranges, and the arithmetic.
+
+    Raises:
+        ConfigError: a range is empty or outside the child, or nothing would be left.
+    """
+
+    def __init__(self, child: Node, ranges: Iterable[tuple[int, int]], said: str = "") -> None:
+        super().__init__(child)
+        self.gaps = Gaps(ranges, LONGEST if child.length is None else child.length, said)
+        self.length = None if child.length is None else child.length - self.gaps.count
+
+    def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
+        return self.gaps.inward(positions), epochs
+
+    def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        return self.gaps.outward(positions), epochs
+
+    def reach(self, total: int) -> Sequence[int]:
+        if self.length is None or self.child.length is None:
+            return (self.gaps.after(total),)
+        epochs, rest = divmod(total, self.length)
+        return (epochs * self.child.length + self.gaps.after(rest),)
+
+    def describe(self) -> str:
+        return f"skip {self.gaps.said}"

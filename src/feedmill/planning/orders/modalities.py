@@ -1,0 +1,223 @@
+"""The order of Modalities' `resumable_distributed_sampler`, on one rank and over all ranks.
+
+The full order is ``0 ... n-1``, or `torch.randperm(n)` with the seed ``seed + epoch``. Its first `skip` samples are
+left out. What remains is dealt to the ranks one by one: rank ``r`` takes places ``r, r + ranks, ...``. So that all
+ranks get the same number, the end is either cut (`drop_last`) or filled from the beginning of the full order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.kernels.mersenne import inverse, randperm
+from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Leaf, Node, Wrapper
+from feedmill.planning.orders.whole import countable, made_whole
+
+_KEPT = 2
+
+
+def dealt(n: int, ranks: int, skip: int = 0, *, drop_last: bool = True) -> int:
+    """Samples that all ranks get together, a multiple of `ranks`.
+
+    Raises:
+        ConfigError: no ranks, or more samples skipped than there are.
+    """
+    if ranks < 1:
+        raise ConfigError(f"a sampler for {ranks} ranks", kind="bad-sampler", fix="Give 1 rank or more.")
+    if not 0 <= skip <= n:
+        raise ConfigError(
+            f"the sampler cannot skip {skip:,} of {n:,} samples",
+            kind="bad-sampler",
+            fix="Give the samples seen so far in this epoch, by all ranks together.",
+        )
+    left = n - skip
+    return (left // ranks if drop_last else -(-left // ranks)) * ranks
+
+
+class ModalitiesSampler(Wrapper):
+    """One pass of Modalities' sampler over its child, for all ranks together.
+
+    Position ``k`` is place ``k`` of the order that is dealt to the ranks. A global batch of a loader with as many ranks
+    therefore holds the very samples that it holds in Modalities. Which rank has which of them also agrees where
+    `batch_size` is given: positions are then laid out so that a rank's slice of the global batch is what Modalities
+    gives it.
+
+    Epoch ``e`` of this node is the sampler with ``epoch + e``. A shuffled pass takes 4 bytes per sample for each epoch
+    in use (two are kept), and as much again once it is asked backwards; one in stored order takes nothing.
+
+    Args:
+        child: a node that ends; Modalities' own order needs the data set itself (`Leaf`).
+        ranks: Modalities' `num_replicas`.
+        shuffle, seed, epoch, drop_last: as there.
+        skip: Modalities' `skip_num_global_samples`.
+        batch_size: samples per rank and step.
+
+    Raises:
+        ConfigError: nothing is left to give, or an argument is out of range.
+    """
+
+    length: int
+
+    def __init__(
+        self,
+        child: Node,
+        ranks: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        epoch: int = 0,
+        drop_last: bool = True,
+        skip: int = 0,
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__(child)
+        self._size = child.finite("a sampler")
+        self.length = dealt(self._size, ranks, skip, drop_last=drop_last)
+        if not self.length:
+            raise ConfigError(
+                f"the sampler has nothing to give: {self._size - skip:,} samples for {ranks} ranks",
+                kind="empty-source",
+                fix="Use fewer ranks, skip less, or set drop_last to false.",
+            )
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"a batch of {batch_size} samples", kind="bad-sampler", fix="Give 1 or more.")
+        self.ranks, self.shuffle, self.drop_last, self.skip = ranks, shuffle, drop_last, skip
+        self.seed, self.epoch, self.batch_size = seed, epoch, batch_size
+        # How often a pass begins the full order; more than once where its beginning fills the end.
+        self._rounds = -(-countable(skip + self.length) // self._size)
+        self._orders = _Orders(self._size, seed + epoch)
+
+    def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
+        places = self._places(positions) + self.skip
+        if self._rounds == 1:
+            return self._apply(self._orders.forward, places, epochs), epochs
+        rounds, places = np.divmod(places, self._size)
+        return self._apply(self._orders.forward, places, epochs), epochs * self._rounds + rounds
+
+    def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        own, rounds = np.divmod(epochs, self._rounds)
+        places = self._apply(self._orders.backward, positions, own)
+        places = places + rounds * self._size - self.skip
+        lost = (places < 0) | (places >= self.length)
+        return np.where(lost, NOWHERE, self._positions(np.where(lost, 0, places))), own
+
+    def _apply(self, order: Callable[[int], npt.NDArray[Any]], places: IntArray, epochs: Epochs) -> IntArray:
+        """The order, or its inverse, of each place's epoch at that place."""
+        if not self.shuffle:
+            return places
+        if isinstance(epochs, int):
+            return np.asarray(order(epochs)[places], np.int64)
+        moved = np.empty_like(places)
+        for epoch in np.unique(epochs).tolist():
+            rows = np.flatnonzero(epochs == epoch)
+            moved[rows] = order(epoch)[places[rows]]
+        return moved
+
+    def _places(self, positions: IntArray) -> IntArray:
+        """Positions rank by rank within each global batch, as places dealt in turn."""
+        if self.batch_size is None:
+            return positions
+        first, batch = self._batch(positions)
+        rank, number = np.divmod(positions - first, batch)
+        return np.asarray(first + number * self.ranks + rank, np.int64)
+
+    def _positions(self, places: IntArray) -> IntArray:
+        """The inverse of `_places`."""
+        if self.batch_size is None:
+            return places
+        first, batch = self._batch(places)
+        number, rank = np.divmod(places - first, self.ranks)
+        return np.asarray(first + rank * batch + number, np.int64)
+
+    def _batch(self, positions: IntArray) -> tuple[IntArray, IntArray]:
+        """Where the global batch of each position begins, and its samples per rank; the last one may be smaller."""
+        whole = self.ranks * (self.batch_size or 1)
+        first = positions - positions % whole
+        return first, np.minimum(self.batch_size or 1, (self.length - first) // self.ranks)
+
+    def reach(self, total: int) -> list[int]:
+        return [-(-total // self.length) * self._rounds * self._size]
+
+    def describe(self) -> str:
+        order = f"shuffle seed {self.seed} epoch {self.epoch}" if self.shuffle else "in order"
+        end = "" if self.drop_last else ", filled up"
+        skipped = f", without the first {self.skip:,}" if self.skip else ""
+        layout = "" if self.batch_size is None else f", batches of {self.batch_size}"
+        return f"modalities sampler, {self.ranks} ranks, {order}{end}{skipped}{layout}"
+
+
+def sampler_indices(
+    n: int,
+    rank: int,
+    ranks: int,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    epoch: int = 0,
+    drop_last: bool = True,
+    skip: int = 0,
+) -> IntArray:
+    """All samples that Modalities' sampler gives to one rank, int64.
+
+    >>> sampler_indices(10, 0, 1, shuffle=True, skip=5).tolist()
+    [9, 0, 8, 6, 2]
+
+    Raises:
+        ConfigError: there is no such rank, or an argument is out of range.
+    """
+    total = dealt(n, ranks, skip, drop_last=drop_last)
+    if not 0 <= rank < ranks:
+        raise ConfigError(f"rank {rank} of {ranks}", kind="bad-sampler", fix=f"Give a rank from 0 to {ranks - 1}.")
+    if not total:
+        return np.empty(0, np.int64)
+    node = ModalitiesSampler(Leaf(0, n), ranks, shuffle=shuffle, seed=seed, epoch=epoch, drop_last=drop_last, skip=skip)
+    return node.locate(np.arange(rank, total, ranks)).index
+
+
+class _Orders:
+    """The permutations of the epochs in use and their inverses; safe to use from several threads."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._size, self._seed = size, seed
+        self._lock = Lock()
+        self._forward: dict[int, npt.NDArray[Any]] = {}
+        self._backward: dict[int, npt.NDArray[Any]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Orders, (self._size, self._seed)  # another process makes its own
+
+    def forward(self, epoch: int) -> npt.NDArray[Any]:
+        """The permutation of an epoch."""
+        with self._lock:
+            return self._kept(self._forward, epoch, self._make)
+
+    def backward(self, epoch: int) -> npt.NDArray[Any]:
+        """Its inverse."""
+        with self._lock:
+            return self._kept(self._backward, epoch, self._invert)
+
+    def _make(self, epoch: int) -> npt.NDArray[Any]:
+        with made_whole(self._size):
+            return randperm(self._size, self._seed + epoch)
+
+    def _invert(self, epoch: int) -> npt.NDArray[Any]:
+        with made_whole(self._size):
+            return inverse(self._kept(self._forward, epoch, self._make))
+
+    def _kept(
+        self, kept: dict[int, npt.NDArray[Any]], epoch: int, make: Callable[[int], npt.NDArray[Any]]
+    ) -> npt.NDArray[Any]:
+        """One of the arrays kept, made if need be; the one unused for longest gives way."""
+        found = kept.pop(epoch, None)
+        if found is None:
+            if len(kept) >= _KEPT:
+                del kept[next(iter(kept))]
+            found = make(epoch)
+        kept[epoch] = found
+        return found

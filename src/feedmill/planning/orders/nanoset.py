@@ -1,0 +1,273 @@
+"""Nanotron's orders: the documented `Nanoset`, and the `BlendableDataset` that its trainer uses since April 2025.
+
+Both deal samples to data sets greedily (see `feedmill.kernels.greedy`). A Nanoset deals one epoch, as many samples as
+all its data sets have together; draw ``c`` of a data set is its sample ``c mod length``; the epoch is shuffled by
+numpy's `RandomState(seed)` and then given again and again, each time in the same order. A BlendableDataset deals the
+whole run, is not shuffled, and refuses to read a data set twice.
+
+The epoch of a Nanoset is one permutation of all draws, the draws numbered data set by data set: 4 bytes per sample,
+made when the order is first asked for, and 4 more when it is first asked backwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.kernels.greedy import greedy, ranks
+from feedmill.kernels.mersenne import inverse, shuffle
+from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Junction, Leaf, Node
+from feedmill.planning.orders.whole import countable, made_whole
+
+DEFAULT_SEED = 1234
+"""Nanotron's `random_seed`."""
+
+FILE_SEED = 42
+"""The seed that orders the files of a folder, whatever the seed of the run."""
+
+
+def file_order(paths: Sequence[str], seed: int | None = FILE_SEED) -> list[str]:
+    """The `.ds` files of one folder in the order in which a Nanoset numbers their samples.
+
+    Args:
+        paths: the files, in any order.
+        seed: datatrove's seed of the folder; None where it does not shuffle files.
+    """
+    row = sorted(paths)
+    if seed is None:
+        return row
+    return [row[i] for i in np.random.default_rng(seed).permutation(len(row))]
+
+
+def normalised(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Weights divided by their sum as numpy adds it up; the rounding of that sum decides ties, so it matters.
+
+    Raises:
+        ConfigError: a weight is negative or not finite, or all are zero.
+    """
+    row = _checked(weights)
+    return row / np.sum(row)
+
+
+class _Dealt(Junction):
+    """One epoch of greedy draws from children that each end.
+
+    Attributes:
+        length: draws per epoch.
+        weights: float64[children], as used.
+    """
+
+    length: int
+    _title: str
+
+    def __init__(self, children: Sequence[Node], weights: npt.NDArray[np.float64], length: int) -> None:
+        super().__init__(children)
+        self.length, self.weights = countable(length), weights
+        self._sizes = np.array([child.finite(self._title) for child in children], np.int64)
+
+    @cached_property
+    def _draws(self) -> tuple[npt.NDArray[Any], IntArray]:
+        """The number of the draw at each position, draws numbered child by child; and draws per child, int64."""
+        with made_whole(self.length):
+            choice, counts = greedy(self.weights, self.length)
+            order = ranks(choice, counts)
+            del choice
+            self._shuffle(order)
+        return order, counts
+
+    @cached_property
+    def _inverse(self) -> npt.NDArray[Any]:
+        """The position of each draw."""
+        with made_whole(self.length):
+            return inverse(self._draws[0])
+
+    @cached_property
+    def _rounds(self) -> IntArray:
+        """How often an epoch begins each child anew, int64[children]: at least once, so that we may divide by it."""
+        _, counts = self._draws
+        return np.asarray(np.maximum(1, -(-counts // self._sizes)), np.int64)
+
+    def _shuffle(self, order: npt.NDArray[Any]) -> None:
+        """Bring the draws of one epoch into their order, in place."""
+
+    def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
+        order, counts = self._draws
+        ends = np.cumsum(counts)
+        draw = order[positions].astype(np.int64)
+        child = np.searchsorted(ends, draw, side="right")
+        draw -= (ends - counts)[child]
+        if (self._rounds == 1).all():
+            return child, draw, epochs
+        rounds, inner = np.divmod(draw, self._sizes[child])
+        return child, inner, epochs * self._rounds[child] + rounds
+
+    def outward(self, child: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        _, counts = self._draws
+        own, rounds = np.divmod(epochs, self._rounds[child])
+        draw = rounds * self._sizes[child] + positions
+        lost = draw >= counts[child]
+        draw += (np.cumsum(counts) - counts)[child]
+        found = self._inverse[np.where(lost, 0, draw)].astype(np.int64)
+        return np.where(lost, NOWHERE, found), own
+
+    def draws(self, total: int) -> Sequence[int]:
+        order, counts = self._draws
+        epochs, rest = divmod(total, self.length)
+        # Draws are numbered child by child, so those below a child's end are its own and those of children before it.
+        below = [int(np.count_nonzero(order[:rest] < end)) for end in np.cumsum(counts)[:-1].tolist()]
+        parts = np.diff([0, *below, rest]).tolist()
+        return [epochs * count + part for count, part in zip(counts.tolist(), parts, strict=True)]
+
+    def reach(self, total: int) -> Sequence[int]:
+        epochs = -(-total // self.length)
+        sizes = zip(self._rounds.tolist(), self._sizes.tolist(), strict=True)
+        return [epochs * rounds * size for rounds, size in sizes]
+
+    def describe(self) -> str:
+        shares = [f"{weight:.4g}" for weight in self.weights[:8]] + ["..."] * (len(self.weights) > 8)
+        return f"{self._title} " + " : ".join(shares)
+
+    def identity(self) -> str:
+        exact = " ".join([*map(float.hex, self.weights.tolist()), *map(str, self._sizes.tolist())])
+        return f"{self._title} {hashlib.blake2b(exact.encode(), digest_size=8).hexdigest()} of {self.length}"
+
+
+class Nanoset(_Dealt):
+    """The order of Nanotron's `Nanoset`, one epoch of it; every further epoch is the same again.
+
+    Under `Repeat(nanoset, length=train_split_num_samples)` it is the whole run.
+
+    Args:
+        children: the data sets (`Leaf`) in the order of Nanotron's `dataset_folder`.
+        weights: one per child; None for their lengths, which gives each sample once.
+        seed: Nanotron's `random_seed`.
+        normalise: divide the weights by their sum, as Nanotron does. Without it they are used as they are, which is
+            how the worked example of Nanotron's documentation was made.
+
+    Raises:
+        ConfigError: there is nothing to mix, a child is endless, or weights or seed are not such as Nanotron takes.
+    """
+
+    _title = "nanoset"
+
+    def __init__(
+        self,
+        children: Sequence[Node],
+        weights: Sequence[float] | None = None,
+        seed: int = DEFAULT_SEED,
+        *,
+        normalise: bool = True,
+    ) -> None:
+        sizes = _lengths(children, self._title)
+        row = _for_children(sizes if weights is None else weights, len(sizes))
+        if not 0 <= seed < 2**32:
+            raise ConfigError(
+                f"a Nanoset cannot have the seed {seed}",
+                kind="bad-seed",
+                fix="Give the run's own seed, a number from 0 to 2^32 - 1.",
+            )
+        self.seed = seed
+        super().__init__(children, normalised(row) if normalise else row, sum(sizes))
+
+    def _shuffle(self, order: npt.NDArray[Any]) -> None:
+        shuffle(order, self.seed)
+
+    def identity(self) -> str:
+        return f"{super().identity()} seed {self.seed}"
+
+
+class BlendableDataset(_Dealt):
+    """The order of Nanotron's `BlendableDataset`: greedy draws for a whole run, unshuffled, no sample twice.
+
+    Args:
+        children: the data sets in the order of Nanotron's `dataset_folder`.
+        weights: one per child; they are normalised.
+        length: samples of the run, training steps times the global batch.
+
+    Raises:
+        ConfigError: as `Nanoset`; or the run draws more from a child than it has, where Nanotron would stop with an
+            IndexError in mid-training.
+    """
+
+    _title = "blendable dataset"
+
+    def __init__(self, children: Sequence[Node], weights: Sequence[float], length: int) -> None:
+        sizes = _lengths(children, self._title)
+        row = _for_children(weights, len(sizes))
+        if length < 1:
+            raise ConfigError("a run needs at least one sample", kind="empty-source", fix="Give the run's samples.")
+        super().__init__(children, normalised(row), length)
+        _, counts = self._draws
+        for number in np.flatnonzero(counts > self._sizes).tolist():
+            raise ConfigError(
+                f"a run of {length:,} samples draws {counts[number]:,} from data set {number},"
+                f" which has {sizes[number]:,} and is not read twice",
+                kind="too-many-repeats",
+                fix="Ask for fewer samples, lower its weight, or use a 'Nanoset', which repeats.",
+            )
+
+
+def nanoset_index(
+    lengths: Sequence[int],
+    weights: Sequence[float] | None = None,
+    samples: int | None = None,
+    seed: int = DEFAULT_SEED,
+    *,
+    normalise: bool = True,
+) -> tuple[IntArray, IntArray]:
+    """Nanotron's `dataset_index` and `dataset_sample_index`, int64[samples] each.
+
+    Args:
+        lengths: samples of each data set.
+        weights, seed, normalise: as for `Nanoset`.
+        samples: Nanotron's `train_split_num_samples`; one epoch by default.
+
+    >>> dataset, sample = nanoset_index([8, 2, 5, 5], [0.1, 0.5, 0.3, 0.1], 70, normalise=False)
+    >>> dataset[:10].tolist(), sample[:10].tolist()
+    ([1, 1, 0, 2, 3, 1, 3, 1, 2, 2], [1, 0, 0, 4, 1, 0, 0, 0, 2, 0])
+    """
+    nanoset = Nanoset([Leaf(i, length) for i, length in enumerate(lengths)], weights, seed, normalise=normalise)
+    located = nanoset.locate(np.arange(nanoset.length if samples is None else samples) % nanoset.length)
+    return located.source.astype(np.int64), located.index
+
+
+def _lengths(children: Sequence[Node], title: str) -> list[int]:
+    if not children:
+        raise ConfigError(f"a {title} of no data sets", kind="empty-source", fix="Give at least one data set.")
+    return [child.finite(f"a {title}") for child in children]
+
+
+def _for_children(weights: Sequence[float], count: int) -> npt.NDArray[np.float64]:
+    if len(weights) != count:
+        raise ConfigError(
+            f"{count} data sets and {len(weights)} weights",
+            kind="bad-weight",
+            fix="Give one weight for each folder of 'dataset_folder', in the same order.",
+        )
+    return _checked(weights)
+
+
+def _checked(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    try:
+        row = np.array(weights, np.float64)
+    except (TypeError, ValueError):
+        raise _bad_weights(weights, "are not all numbers") from None
+    if not np.isfinite(row).all() or (row < 0).any():
+        raise _bad_weights(weights, "are not all finite and 0 or more")
+    if not row.any():
+        raise _bad_weights(weights, "add up to zero")
+    return row
+
+
+def _bad_weights(weights: Any, why: str) -> ConfigError:
+    return ConfigError(
+        f"the weights {str(list(weights))[:80]} {why}",
+        kind="bad-weight",
+        fix="Give plain numbers such as 0.8, at least one above 0, written as in the run to be continued.",
+    )

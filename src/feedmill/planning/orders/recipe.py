@@ -1,0 +1,40 @@
+"""The orders of other tools as recipes ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from feedmill.planning.blend import exact_weight
+from feedmill.planning.nodes import Node
+from feedmill.planning.orders.modalities import ModalitiesSampler
+from feedmill.planning.orders.nanoset import Nanoset
+
+if TYPE_CHECKING:
+    from feedmill.planning.schema import RecipeModel
+
+
+def in_order(model: RecipeModel, nodes: Sequence[Node]) -> Node:
+    """One epoch of a recipe's sources, in stored order each, in the order that its `order` names.
+
+    Raises:
+        ConfigError: the order cannot be had; see `Nanoset` and `ModalitiesSampler`.
+    """
+    order, seed = model.order, model.seed
+    assert order is not None and seed is not None  # the schema has made sure of both
+    if order.kind == "nanoset":
+        given = [member.weight for member in model.blend or () if member.weight is not None]
+        # A number keeps its own rounding: the order depends on its last bit.
+        weights = [float(weight if isinstance(weight, int | float) else exact_weight(weight)) for weight in given]
+        return Nanoset(nodes, weights or None, seed)
+    (node,) = nodes
+    return ModalitiesSampler(
+        node,
+        order.ranks or 1,
+        shuffle=order.shuffle,
+        seed=seed,
+        epoch=order.epoch,
+        drop_last=order.drop_last,
+        skip=order.skip,
+        batch_size=order.batch_size,
+    )

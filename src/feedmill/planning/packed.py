@@ -1,0 +1,329 @@
+"""A plan whose positions are rows of tokens: windows or packed documents over the stream of another plan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.base import Dataset, TokenReader
+from feedmill.planning import packing, windows
+from feedmill.planning.documents import Documents, IntArray
+from feedmill.planning.gaps import Gaps
+from feedmill.planning.nodes import Located
+from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.permutation import derive
+from feedmill.planning.plan import Plan
+from feedmill.planning.report import PackedReport
+from feedmill.planning.spans import Placements, Spans, offsets, ranges
+from feedmill.planning.tree import render
+from feedmill.storage.cache import cache_folder
+
+METHODS = ("best_fit", "concat")
+LAST = ("drop", "keep", "pad")
+_LONGEST = 2**31 - 2
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How documents become rows; see docs/packing.md.
+
+    Attributes:
+        seq_len: tokens in a row.
+        method: ``best_fit`` for whole documents, ``concat`` for windows over all of them laid end to end.
+        overlap: windows hold ``seq_len + 1`` tokens, the last of which is the first of the next window. concat only.
+        last: what becomes of the end that fills no window: ``drop``, ``keep`` (a shorter row), ``pad``. concat only.
+        long: what becomes of documents longer than `seq_len`: ``split``, ``truncate``, ``drop``. best_fit only.
+        buffer: documents that are packed together. best_fit only.
+        pad: the token that fills rows up.
+        rows: where the plan ends; None for where the documents end.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    seq_len: int
+    method: str = "best_fit"
+    overlap: bool = False
+    last: str = "drop"
+    long: str = "split"
+    buffer: int = packing.BUFFER
+    pad: int = 0
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in (("method", METHODS), ("last", LAST), ("long", packing.LONG)):
+            if getattr(self, name) not in known:
+                raise ConfigError(
+                    f"{name} {getattr(self, name)!r} is unknown", kind="bad-packing", fix=f"Use {' or '.join(known)}."
+                )
+        for name, most in (("seq_len", _LONGEST), ("buffer", _LONGEST), ("rows", 2**63 - 1)):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise ConfigError(
+                    f"{name} {value} is out of range", kind="bad-packing", fix=f"Give a number from 1 to {most}."
+                )
+        if self.overlap and self.method != "concat":
+            raise ConfigError("only windows overlap", kind="bad-packing", fix="Use 'method: concat', or no 'overlap'.")
+
+    def order(self) -> str:
+        """All that decides which tokens are in which row."""
+        if self.method == "concat":
+            overlap = ", overlap" if self.overlap else ""
+            return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
+        return f"best_fit {self.seq_len:,}, long {self.long}, buffer {self.buffer:,}, version {packing.VERSION}"
+
+
+class PackedPlan(Plan):
+    """A pure function from rows to tokens; everywhere a `Plan` is wanted, its positions are the rows.
+
+    How many rows there are is known when the stream of documents has been planned to its end: at the first call that
+    needs it, or from the sidecar of an earlier run. An endless stream is planned as far as rows are asked for.
+
+    Args:
+        documents: the plan of documents; its data sets know how many tokens each sample has.
+        packing: how they become rows.
+        cache: folder for what is planned; `storage.cache.cache_folder()` unless given. Needs 8 bytes per row and
+            about 12 per document for best_fit, next to nothing for concat.
+        where: ``file:line`` that messages about the packing name.
+        skip: rows that are left out.
+
+    Attributes:
+        documents: the plan of documents.
+        packing: how they become rows.
+        width: tokens in a full row.
+
+    Raises:
+        ConfigError: a data set does not know its lengths, there is not a token in them, or the plan is packed already.
+    """
+
+    def __init__(
+        self,
+        documents: Plan,
+        packing: Packing,
+        cache: Path | None = None,
+        *,
+        where: str | None = None,
+        skip: Gaps | None = None,
+    ) -> None:
+        if isinstance(documents, PackedPlan):
+            raise ConfigError("rows cannot be packed again", kind="bad-packing", fix="Pack the documents themselves.")
+        super().__init__(documents.node, documents.sources, documents.names, documents.seed)
+        self.documents = documents
+        self.packing = packing
+        self._cache, self._where, self._skip = cache, where, skip
+        self.stream = Documents(documents)
+        folder = (cache_folder() if cache is None else cache) / "packing" / self._key()
+        self.map = self._map(folder)
+        self.width = self.map.width
+
+    @property
+    def skip(self) -> Gaps | None:
+        """The rows that are left out, or None."""
+        return self._skip
+
+    def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> PackedPlan:
+        """This plan without some ranges ``(first, stop)`` of its rows; how documents are packed stays as it was.
+
+        Raises:
+            ConfigError: a range is empty or outside the plan, or nothing would be left.
+        """
+        gaps = Gaps(ranges, LONGEST if self.length is None else self.length, said)
+        return PackedPlan(self.documents, self.packing, self._cache, where=self._where, skip=gaps)
+
+    @property
+    def length(self) -> int | None:
+        """Rows, or None where the plan never ends. Plans all of a stream that ends.
+
+        Raises:
+            ConfigError: there are fewer rows than `Packing.rows` asks for, or none.
+        """
+        return self._rows if self._rows is None or self._skip is None else self._rows - self._skip.count
+
+    @cached_property
+    def _rows(self) -> int | None:
+        asked = self.packing.rows
+        if asked is not None and self.map.has(asked - 1):
+            return asked
+        if self.documents.length is None:
+            return None
+        total = self.map.total
+        if asked is not None or total == 0:
+            raise ConfigError(
+                f"{self.documents.length:,} documents give {total:,} rows" + (f", not {asked:,}" if asked else ""),
+                file=self._where,
+                kind="too-few-rows",
+                fix=f"Ask for at most 'rows: {total}', or for more epochs." if total else "Choose a smaller seq_len.",
+            )
+        return total
+
+    def spans(self, rows: npt.ArrayLike) -> Spans:
+        """Which spans of which documents rows hold, in their order in the row.
+
+        Raises:
+            NotFound: a row outside ``[0, length)``.
+        """
+        asked = self._checked(rows)
+        return self.map.spans(asked if self._skip is None else self._skip.inward(asked))
+
+    def placements(self, positions: npt.ArrayLike) -> Placements:
+        """Which rows hold documents, given by their positions in the plan of documents; the inverse of `spans`.
+
+        Rows behind `length` are among them; the row is -1 where it is skipped. Documents without tokens, and tokens
+        left out, are in no row.
+        """
+        found = self.map.placements(self.documents._checked(positions))
+        return found if self._skip is None else replace(found, row=self._skip.outward(found.row))
+
+    def locate(self, positions: npt.ArrayLike) -> Located:
+        """Source, sample number and epoch of the first document in each row: int32[n], int64[n], int64[n]."""
+        spans = self.spans(positions)
+        return self.documents.node.locate(spans.position[spans.row_offsets[:-1]])
+
+    def positions(self, source: int | str, index: int, within: int | None = None) -> IntArray:
+        """All rows that hold a token of one sample, in order, int64[n]; arguments as for `Plan.positions`."""
+        end = self._budget(within)
+        rows = np.unique(self.placements(self.documents_of(source, index, within)).row)
+        return rows[(rows >= 0) & (rows < (LONGEST if end is None else end))]
+
+    def documents_of(self, source: int | str, index: int, within: int | None = None) -> IntArray:
+        """All times that one sample comes in the documents of the first `within` rows: positions in their plan."""
+        end = self._budget(within)
+        return self.documents.positions(source, index, None if end is None else self.map.reach(self._after(end)))
+
+    def read(self, positions: npt.ArrayLike) -> list[Any]:
+        """The rows as dicts, in the order asked.
+
+        ``input_ids`` int64[width], ``positions`` int32[width] (they begin at 0 in each span), ``cu_seqlens`` int32
+        (where each span begins, and the end; padding counts as one more), and ``tokens``, how many are no padding.
+
+        Raises:
+            ConfigError: a data set has no tokens to read.
+            DataError: it gave another number of tokens than its index says.
+        """
+        spans = self.spans(positions)
+        ids = np.full((len(spans), self.width), self.packing.pad, np.int64)
+        lengths = spans.row_lengths
+        to = ranges(np.arange(len(spans)) * self.width, lengths)
+        ids.reshape(-1)[to] = self._tokens(spans)
+        places, bounds = spans.position_ids(self.width), spans.cu_seqlens(self.width)
+        rows = []
+        for row, tokens in enumerate(lengths.tolist()):
+            size = tokens if self.packing.method == "concat" and self.packing.last == "keep" else self.width
+            cu_seqlens = bounds[row] if size == self.width else bounds[row][:-1]
+            rows.append(
+                {
+                    "input_ids": ids[row, :size],
+                    "positions": places[row, :size],
+                    "cu_seqlens": cu_seqlens,
+                    "tokens": tokens,
+                }
+            )
+        return rows
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """The parts of the plan of documents, their lengths, and how they are packed."""
+        parts = {**self.stream.fingerprints, "packing": self.packing.order(), "padding": str(self.packing.pad)}
+        if self.packing.method == "best_fit" or self.packing.last != "drop":
+            # Another end of the stream would pack the last buffer, or fill the last window, in another way.
+            parts["documents"] = "endless" if self.documents.length is None else f"{self.documents.length:,}"
+        return parts if self._skip is None else {**parts, "skip": self._skip.said}
+
+    def _after(self, total: int) -> int:
+        """The row right after the first `total`, as rows count without the skip list."""
+        return total if self._skip is None else self._skip.after(total)
+
+    def report(self, samples: int | None = None) -> PackedReport:
+        """Fill of the first `samples` rows or the whole plan, and the report of the documents they come from."""
+        total = self._budget(samples)
+        rows = None if total is None else self._after(total)
+        inner = self.documents.report(None if rows is None else self.map.reach(rows))
+        tokens, left_out = (None, None) if rows is None else self.map.counts(rows)
+        if tokens is not None and rows is not None and self._skip is not None:
+            tokens -= self._skipped_tokens(rows)
+        return PackedReport(self.length, total, inner.sources, inner.stages, inner.total, self.width, tokens, left_out)
+
+    def _skipped_tokens(self, before: int) -> int:
+        """Tokens in the skipped ones of the first rows."""
+        assert self._skip is not None
+        total, count = 0, self._skip.skipped(before)
+        for start in range(0, count, 4096):
+            spans = self.map.spans(self._skip.nth(np.arange(start, min(start + 4096, count))))
+            total += int(spans.length.sum())
+        return total
+
+    def __str__(self) -> str:
+        size = "endless" if self.length is None else f"{self.length:,} rows"
+        inner = self._tree(self.node)
+        head = f"packed plan, {size} of {self.width:,} tokens, seed {self.seed}"
+        how = self.packing.order() + ("" if self._skip is None else f", skip {self._skip.said}")
+        return render((head, [(how, [inner])]))
+
+    def __repr__(self) -> str:
+        return f"<PackedPlan: {self.packing.order()}, {len(self.sources)} sources, {self.fingerprint}>"
+
+    def _map(self, folder: Path) -> packing.BestFit | windows.Windows:
+        how = self.packing
+        if how.method == "concat":
+            map: packing.BestFit | windows.Windows = windows.Windows(
+                self.stream, folder, how.seq_len, how.overlap, how.last
+            )
+        else:
+            key = derive(self.seed, "pack")
+            map = packing.BestFit(self.stream, folder, how.seq_len, how.long, how.buffer, key)
+        return map
+
+    def _key(self) -> str:
+        """The name of the sidecar: a word for all that decides what is in it."""
+        how = f"sums {windows.VERSION}" if self.packing.method == "concat" else self.packing.order()
+        text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    def _tokens(self, spans: Spans) -> IntArray:
+        """The tokens of all spans, one after another: one bulk read per source, in stored order."""
+        located = self.documents.node.locate(spans.position)
+        out = np.empty(int(spans.length.sum()), np.int64)
+        begins = offsets(spans.length)
+        order = np.lexsort((spans.start, located.index, located.source))
+        groups = np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1)
+        for group in groups if len(order) else ():
+            dataset = self.sources[int(located.source[group[0]])]
+            asked = located.index[group], spans.start[group], spans.length[group]
+            for span, tokens in zip(group.tolist(), _read_tokens(dataset, *asked), strict=True):
+                if len(tokens) != spans.length[span]:
+                    raise _wrong_length(dataset, located, spans, span, len(tokens))
+                out[begins[span] : begins[span + 1]] = tokens
+        return out
+
+
+def _read_tokens(
+    dataset: Dataset, indices: IntArray, starts: IntArray, lengths: IntArray
+) -> Sequence[npt.NDArray[np.integer[Any]]]:
+    if not isinstance(dataset, TokenReader):
+        raise ConfigError(
+            "this data set knows how many tokens its samples have, but not the tokens",
+            file=dataset.url,
+            kind="no-tokens",
+            fix="Tokenize it, and name the token files in the recipe.",
+        )
+    return dataset.read_tokens(indices, starts, lengths)
+
+
+def _wrong_length(dataset: Dataset, located: Located, spans: Spans, span: int, found: int) -> DataError:
+    start, length = int(spans.start[span]), int(spans.length[span])
+    return DataError(
+        f"tokens {start} to {start + length} were asked for, {found} came",
+        file=dataset.url,
+        record=str(int(located.index[span])),
+        kind="bad-lengths",
+        fix="The index does not fit the tokens: make it again.",
+    )

@@ -1,0 +1,285 @@
+"""The sidecar of a packing plan: what was planned once is kept in files that every later run maps into memory.
+
+The stream of documents is cut into segments of equal numbers of documents, planned in order, each when it is first
+needed. One folder holds one plan and is named after all that decides it, so a file never has to be compared with the
+data: it is right or it is not there. One segment is one file, ``00000000.pack``, ``00000001.pack``, ...; all numbers
+are little-endian:
+
+========  ==========  ==================================================================================
+bytes     type        content
+========  ==========  ==================================================================================
+0-7       bytes       ``FMPACK01``
+8-15      uint64      xxh3-64 of bytes 16-87
+16-23     uint64      xxh3-64 of the body
+24-87     int64[8]    segment; documents; units before it; units in it; tokens placed; tokens left out; W; N
+88-       int64[W]    body: rows' first spans (packing) or tokens before every chunk (windows), with the end
+          int32[N]    body: spans' document, piece and length, one column after another (packing)
+========  ==========  ==================================================================================
+
+A unit is a row for packing, and a token for windows. A file appears under its name only when it is whole. A damaged,
+missing or foreign file is planned again and replaced. Of several processes that need a segment, one plans it and the
+others wait; where file locks do not work they plan the same bytes and replace each other's file with its equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from feedmill.errors import ConfigError, StorageError
+from feedmill.storage.cache import one_at_a_time
+from feedmill.storage.local import publish, storage_error, temporary_beside
+
+MAGIC = b"FMPACK01"
+
+_FIELDS = struct.Struct("<Q8q")
+_HEADER = struct.Struct("<8sQ")
+_BODY = _HEADER.size + _FIELDS.size
+_KEPT_OPEN = 8
+_MOST_EMPTY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One planned segment.
+
+    Attributes:
+        number: which.
+        documents: positions of the stream that it covers.
+        first: units (rows, or tokens) of all segments before it.
+        units: units in it.
+        tokens: tokens that its rows hold.
+        left_out: tokens of its documents that no row holds.
+        wide: int64[W].
+        narrow: int32[N].
+    """
+
+    number: int
+    documents: int
+    first: int
+    units: int
+    tokens: int
+    left_out: int
+    wide: npt.NDArray[np.int64]
+    narrow: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A file's numbers, without its body."""
+
+    digest: int
+    number: int
+    documents: int
+    first: int
+    units: int
+    tokens: int
+    left_out: int
+    wide: int
+    narrow: int
+
+
+class Segments:
+    """The segments of one plan; threads may share it.
+
+    Args:
+        folder: the plan's own folder; made when something is to be written.
+        make: ``make(number, first)`` plans one segment.
+        end: how many segments there are, None for no end.
+    """
+
+    def __init__(self, folder: Path, make: Callable[[int, int], Segment], end: int | None) -> None:
+        self.folder, self.end = folder, end
+        self._make = make
+        self._lock = threading.RLock()
+        self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._heads: list[_Head] = []
+        self._starts = [0]
+        self._table = np.zeros(1, np.int64)
+
+    def of_units(self, units: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The segment of each unit, int64[n]; plans as far as needed. A unit behind the end belongs to the last."""
+        if len(units):
+            self.until(int(units.max()))
+        found = np.searchsorted(self._table, units, side="right") - 1
+        return np.minimum(found, len(self._table) - 2)
+
+    def until(self, unit: int) -> None:
+        """Plan until `unit` is in a segment, or to the end.
+
+        Raises:
+            ConfigError: the stream has no end, and many segments in a row give nothing.
+            StorageError: the folder cannot be written.
+        """
+        with self._lock:
+            empty = 0
+            while self._starts[-1] <= unit and len(self._heads) != self.end:
+                self._advance()
+                empty = 0 if self._heads[-1].units else empty + 1
+                if self.end is None and empty == _MOST_EMPTY:
+                    count = sum(head.documents for head in self._heads[-empty:])
+                    raise ConfigError(
+                        f"{count:,} documents in a row have no token to pack",
+                        kind="nothing-to-pack",
+                        fix="Check the data sets; with 'long: drop', whether seq_len is shorter than all documents.",
+                    )
+
+    def head(self, number: int) -> _Head:
+        """The numbers of one segment; plans as far as needed."""
+        with self._lock:
+            while len(self._heads) <= number:
+                self._advance()
+            return self._heads[number]
+
+    def get(self, number: int) -> Segment:
+        """One segment, mapped into memory; plans as far as needed."""
+        with self._lock:
+            if number in self._open:
+                self._open.move_to_end(number)
+                return self._open[number]
+            head = self.head(number)
+            segment = self._load(number) or self._build(number, head.first)
+            self._keep(segment)
+            return segment
+
+    @property
+    def planned(self) -> int:
+        """Units of the segments planned so far."""
+        return self._starts[-1]
+
+    @property
+    def total(self) -> int:
+        """Units of the whole stream, which has to end; plans all of it."""
+        self.until(2**63 - 1)
+        return self._starts[-1]
+
+    def _advance(self) -> None:
+        """Know one more segment: from its file, or by planning it."""
+        number, first = len(self._heads), self._starts[-1]
+        head = read_head(self._path(number))
+        if head is None or head.number != number or head.first != first:
+            segment = self._build(number, first)
+            self._keep(segment)
+            head = _head_of(segment, 0)
+        self._heads.append(head)
+        self._starts.append(first + head.units)
+        self._table = np.array(self._starts, np.int64)
+
+    def _keep(self, segment: Segment) -> None:
+        self._open[segment.number] = segment
+        while len(self._open) > _KEPT_OPEN:
+            self._open.popitem(last=False)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.pack"
+
+    def _load(self, number: int) -> Segment | None:
+        segment = load(self._path(number))
+        known = None if segment is None else (segment.number, segment.first)
+        return segment if known == (number, self._starts[number]) else None
+
+    def _build(self, number: int, first: int) -> Segment:
+        path = self._path(number)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with one_at_a_time(self.folder / "plan"):
+                segment = load(path)  # another process may have been faster
+                if segment is None or (segment.number, segment.first) != (number, first):
+                    save(path, self._make(number, first))
+                    segment = load(path)
+        except OSError as error:
+            raise StorageError(
+                f"the packing plan cannot be kept here: {storage_error(error, str(path)).what}",
+                file=str(path),
+                fix="Set FEEDMILL_CACHE_DIR to a folder with room that may be written to.",
+            ) from None
+        assert segment is not None
+        return segment
+
+
+def save(path: Path, segment: Segment) -> None:
+    """Write one segment, atomically."""
+    wide, narrow = segment.wide.astype("<i8", copy=False), segment.narrow.astype("<i4", copy=False)
+    digest = xxhash.xxh3_64(wide.data)
+    digest.update(narrow.data)
+    head = _head_of(segment, digest.intdigest())
+    fields = _FIELDS.pack(
+        head.digest,
+        head.number,
+        head.documents,
+        head.first,
+        head.units,
+        head.tokens,
+        head.left_out,
+        head.wide,
+        head.narrow,
+    )
+    temporary = temporary_beside(str(path))
+    try:
+        with open(temporary, "xb") as f:
+            f.write(_HEADER.pack(MAGIC, xxhash.xxh3_64_intdigest(fields)))
+            f.write(fields)
+            f.write(wide.data)
+            f.write(narrow.data)
+        publish(temporary, str(path))
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def load(path: Path) -> Segment | None:
+    """One segment, mapped into memory and checked; None where there is no such file or it is damaged."""
+    head = read_head(path)
+    if head is None:
+        return None
+    try:
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError):
+        return None
+    middle = _BODY + 8 * head.wide
+    if len(data) != middle + 4 * head.narrow or xxhash.xxh3_64_intdigest(data[_BODY:].data) != head.digest:
+        return None
+    # Plain arrays over the map: numpy's own class for maps makes every small slice slow.
+    plain = data.view(np.ndarray)
+    return Segment(
+        head.number,
+        head.documents,
+        head.first,
+        head.units,
+        head.tokens,
+        head.left_out,
+        plain[_BODY:middle].view("<i8"),
+        plain[middle:].view("<i4"),
+    )
+
+
+def read_head(path: Path) -> _Head | None:
+    """The numbers at the beginning of a file; None where they are not there or not whole."""
+    try:
+        with open(path, "rb") as f:
+            data = f.read(_BODY)
+            size = os.fstat(f.fileno()).st_size
+    except OSError:
+        return None  # if there is more to it than that there is no such file, writing it will say what
+    if len(data) < _BODY:
+        return None
+    magic, digest = _HEADER.unpack_from(data)
+    if magic != MAGIC or digest != xxhash.xxh3_64_intdigest(data[_HEADER.size :]):
+        return None
+    head = _Head(*_FIELDS.unpack_from(data, _HEADER.size))
+    return head if size == _BODY + 8 * head.wide + 4 * head.narrow else None
+
+
+def _head_of(segment: Segment, digest: int) -> _Head:
+    numbers = (segment.number, segment.documents, segment.first, segment.units, segment.tokens, segment.left_out)
+    return _Head(digest, *numbers, len(segment.wide), len(segment.narrow))

@@ -1,0 +1,106 @@
+"""Skip lists: what a recipe's ``skip`` means for its plan.
+
+A skipped position is taken out of the stream and what follows moves up, so everything before it stays where it was:
+an entry that is added in the middle of a run and lies ahead changes nothing that the run has seen. Positions count in
+the stream *without* a skip list, so that one entry never changes what another means.
+
+A skipped sample (by key or index) is taken out at every position where the plan would give it, from ``since`` on; of
+a plan of packed rows, every row that holds a token of it goes. For that the plan must end; how far it goes is not part
+of what is skipped, so a run can still be made longer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.planning.nodes import Skip
+
+if TYPE_CHECKING:
+    from feedmill.planning.plan import Plan
+    from feedmill.planning.schema import SkipModel
+
+_SHORT = 80
+
+Ranges = list[tuple[int, int]]
+
+
+def with_skips(plan: Plan, entries: Sequence[SkipModel], where: Sequence[str]) -> Plan:
+    """The plan without what a skip list names.
+
+    Args:
+        plan: the plan without a skip list.
+        entries: the list.
+        where: ``file:line`` of each entry.
+
+    Raises:
+        ConfigError: a position outside the plan, samples of a plan without an end, or nothing would be left.
+        NotFound: no such source, key or sample.
+    """
+    ranges: Ranges = []
+    for entry, line in zip(entries, where, strict=True):
+        try:
+            ranges += _of_positions(plan, entry) if entry.positions else _of_samples(plan, entry)
+        except FeedmillError as error:
+            # Which data set lacks a key is said in the message; the line to mend is the recipe's.
+            error.what, error.file = error.what if error.file is None else f"{error.file}: {error.what}", line
+            raise
+    return plan.skipping(ranges, _said(entries))
+
+
+def _of_positions(plan: Plan, entry: SkipModel) -> Ranges:
+    assert entry.positions is not None
+    first, stop = entry.positions
+    if plan.length is not None and stop > plan.length:
+        raise ConfigError(
+            f"the positions [{first:,}, {stop:,}) do not lie in the plan, which has {plan.length:,}",
+            kind="bad-skip",
+            fix="Positions count from 0, without the skip list itself.",
+        )
+    return [(first, stop)]
+
+
+def _of_samples(plan: Plan, entry: SkipModel) -> Ranges:
+    """Every position of the named samples from `since` on."""
+    assert entry.source is not None
+    if plan.length is None:
+        raise ConfigError(
+            "samples can be skipped in a plan that ends, and this one is endless",
+            kind="bad-skip",
+            fix="Give 'samples' at the top of the recipe (how far the run may go), or skip positions.",
+        )
+    dataset = plan.source(entry.source)
+    indices = {dataset.find(key) for key in entry.keys or ()} | set(entry.indices or ())
+    found: Ranges = []
+    for index in sorted(indices):
+        positions = plan.positions(entry.source, index)
+        found += [(p, p + 1) for p in positions[positions >= (entry.since or 0)].tolist()]
+    return found
+
+
+def _said(entries: Sequence[SkipModel]) -> str:
+    """The list in words, whatever the order of its entries; a count and a hash where that would be long."""
+    words = sorted(str(entry) for entry in entries)
+    text = ", ".join(words)
+    if len(text) <= _SHORT:
+        return text
+    digest = hashlib.blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{len(words):,} entries ({digest})"
+
+
+def dropped(skip: Skip, before: int, sources: int, chunk: int = 65_536) -> list[int] | None:
+    """How many samples of each source are skipped among the child's first `before` positions.
+
+    None where that is too many to look at one by one.
+    """
+    if skip.gaps.skipped(before) > 1 << 24:
+        return None
+    counts = np.zeros(sources, np.int64)
+    for start in range(0, skip.gaps.skipped(before), chunk):
+        ranks = np.arange(start, min(start + chunk, skip.gaps.skipped(before)))
+        counts += np.bincount(skip.child.locate(skip.gaps.nth(ranks)).source, minlength=sources)
+    return [int(count) for count in counts]

@@ -1,0 +1,98 @@
+"""Rows made of spans of documents: which tokens a row holds, which rows hold a document, and what attention needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """What some rows hold: the spans of row i are ``row_offsets[i]`` to ``row_offsets[i + 1]``, in their order there.
+
+    Attributes:
+        row_offsets: int64[rows + 1].
+        position: the document, as a position in the stream of documents, int64[spans].
+        start: first token of the span, counted in its document, int64[spans].
+        length: tokens, at least one, int64[spans].
+    """
+
+    row_offsets: IntArray
+    position: IntArray
+    start: IntArray
+    length: IntArray
+
+    def __len__(self) -> int:
+        return len(self.row_offsets) - 1
+
+    @property
+    def row_lengths(self) -> IntArray:
+        """Tokens in each row, int64[rows]."""
+        ends = np.concatenate(([0], np.cumsum(self.length)))
+        return np.diff(ends[self.row_offsets])
+
+    def cu_seqlens(self, width: int | None = None) -> list[npt.NDArray[np.int32]]:
+        """Per row the cumulative lengths of its spans, int32[spans + 1], from 0: the form that attention kernels for
+        sequences of different lengths take. Padding up to `width` counts as one more sequence."""
+        rows = []
+        for begin, end in zip(self.row_offsets[:-1].tolist(), self.row_offsets[1:].tolist(), strict=True):
+            ends = np.cumsum(self.length[begin:end])
+            pad = [width] if width is not None and (end == begin or ends[-1] < width) else []
+            rows.append(np.concatenate(([0], ends, pad)).astype(np.int32))
+        return rows
+
+    def position_ids(self, width: int) -> npt.NDArray[np.int32]:
+        """Token positions that begin at 0 in each span, int32[rows, width]; padding begins at 0 too."""
+        filled = self.row_lengths
+        if len(filled) and int(filled.max()) > width:
+            raise ValueError(f"a row has {int(filled.max())} tokens, more than {width}")
+        ends = np.cumsum(self.length)
+        before = np.concatenate(([0], ends))[self.row_offsets[:-1]]
+        rows = np.repeat(np.arange(len(self)), np.diff(self.row_offsets))
+        begins = ends - self.length - before[rows]
+        # Where each sequence begins; carried along by a running maximum, since begins only grow within a row.
+        origin = np.zeros((len(self), width + 1), np.int32)
+        origin[rows, begins] = begins
+        origin[np.arange(len(self)), filled] = filled
+        np.maximum.accumulate(origin, axis=1, out=origin)
+        return np.arange(width, dtype=np.int32) - origin[:, :width]
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """Where some documents went: the pieces of document i are ``offsets[i]`` to ``offsets[i + 1]``, by their start.
+
+    Attributes:
+        offsets: int64[documents + 1].
+        row: the row, int64[pieces].
+        at: first token of the piece, counted in the row, int64[pieces].
+        start: first token of the piece, counted in the document, int64[pieces].
+        length: tokens, int64[pieces].
+    """
+
+    offsets: IntArray
+    row: IntArray
+    at: IntArray
+    start: IntArray
+    length: IntArray
+
+
+def ranges(starts: IntArray, counts: IntArray) -> IntArray:
+    """The whole numbers ``starts[i], starts[i] + 1, ...``, `counts[i]` of them, one range after another.
+
+    >>> ranges(np.array([5, 20]), np.array([3, 2])).tolist()
+    [5, 6, 7, 20, 21]
+    """
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
+
+
+def offsets(counts: IntArray) -> IntArray:
+    """Where each of several runs begins and the last ends: int64[n + 1]."""
+    out = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=out[1:])
+    return out

@@ -1,0 +1,169 @@
+"""Concatenate and cut: windows of `seq_len` tokens over the documents laid end to end.
+
+Window r holds the tokens ``[r * seq_len, (r + 1) * seq_len)`` of that row, and with `overlap` one more, which is the
+first of the next window: the last target of one is the first input of the other, so that every token but the very
+first is a target once. Documents without tokens are in no window.
+
+Where a document lies is the sum of the lengths before it. The sums are kept for every `CHUNK` documents; inside a
+chunk they are added up when they are needed, so that a window costs a search and a part of a chunk's lengths.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+
+from feedmill.planning.documents import Documents, IntArray
+from feedmill.planning.segments import Segment, Segments
+from feedmill.planning.spans import Placements, Spans, offsets, ranges
+
+VERSION = 1
+CHUNK = 1 << 16
+PER_SEGMENT = 1 << 6
+_KEPT = 16
+
+
+class Windows:
+    """The map from windows to spans, and back.
+
+    Args:
+        documents: the stream.
+        folder: where the sums are kept.
+        seq_len: tokens from one window to the next.
+        overlap: windows hold one token more.
+        last: what becomes of the tokens after the last whole window: ``drop``, or ``keep`` and ``pad`` for a short
+            window.
+
+    Attributes:
+        width: tokens in a whole window.
+    """
+
+    def __init__(
+        self, documents: Documents, folder: Path, seq_len: int, overlap: bool = False, last: str = "drop"
+    ) -> None:
+        self.documents, self.seq_len, self.width, self.last = documents, seq_len, seq_len + overlap, last
+        self._overlap = int(overlap)
+        self._span = CHUNK * PER_SEGMENT
+        self._segments = Segments(folder, self._plan, documents.segments(self._span))
+        self._chunks: OrderedDict[int, IntArray] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def total(self) -> int:
+        """Windows over the whole stream, which has to end."""
+        tokens = self._segments.total
+        whole = max(tokens - self._overlap, 0) // self.seq_len
+        if self.last == "drop":
+            return whole
+        # A window must bring a new token, except that a single token still has to be somewhere.
+        return -(-max(tokens - self._overlap, min(tokens, 1)) // self.seq_len)
+
+    def has(self, row: int) -> bool:
+        """Whether there is such a window; plans as far as needed to know."""
+        if self.documents.length is not None:
+            return row < self.total
+        self._segments.until(row * self.seq_len + self.width)
+        return True
+
+    def spans(self, rows: IntArray) -> Spans:
+        """What windows hold; int64[n], each of them one that there is."""
+        begin = rows * self.seq_len
+        end = begin + self.width
+        if len(end) and self.documents.length is not None:
+            end = np.minimum(end, self._segments.total)
+        bounds, before = self._find(np.concatenate([begin, end - 1]))
+        first, last = np.split(bounds, 2)
+        counts = last - first + 1
+        position = ranges(first, counts)
+        length = self.documents.lengths(position)
+        spans = offsets(counts)
+        # Tokens of each document that lie before its window, and after it: only its first and last one have any.
+        start = np.zeros(len(position), np.int64)
+        start[spans[:-1]] = begin - before[: len(rows)]
+        surplus = np.zeros(len(position), np.int64)
+        surplus[spans[1:] - 1] = before[len(rows) :] + length[spans[1:] - 1] - end
+        length = length - start - surplus
+        kept = length > 0  # documents without tokens
+        return Spans(np.concatenate(([0], np.cumsum(kept)))[spans], position[kept], start[kept], length[kept])
+
+    def placements(self, positions: IntArray) -> Placements:
+        """The windows that hold some documents, int64[n]."""
+        begin, length = self._begins(positions), self.documents.lengths(positions)
+        low = np.maximum(begin - self._overlap, 0) // self.seq_len
+        high = np.where(length > 0, (begin + length - 1) // self.seq_len, low - 1)
+        if self.documents.length is not None:
+            high = np.minimum(high, self.total - 1)
+        counts = np.maximum(high - low + 1, 0)
+        row = ranges(low, counts)
+        owner = np.repeat(np.arange(len(positions)), counts)
+        at = np.maximum(begin[owner] - row * self.seq_len, 0)
+        start = np.maximum(row * self.seq_len - begin[owner], 0)
+        return Placements(offsets(counts), row, at, start, np.minimum(length[owner] - start, self.width - at))
+
+    def reach(self, rows: int) -> int:
+        """How many documents of the stream the first `rows` windows touch: no later one is in them."""
+        if rows == 0:
+            return 0
+        spans = self.spans(np.array([rows - 1]))
+        return int(spans.position[-1]) + 1
+
+    def counts(self, rows: int) -> tuple[int, int]:
+        """Tokens in the first `rows` windows, shared ones twice; tokens that the end of the stream leaves out."""
+        if rows == 0:
+            return 0, 0
+        tokens = (rows - 1) * self.width + int(self.spans(np.array([rows - 1])).row_lengths[0])
+        ends = self.documents.length is not None and rows == self.total
+        return tokens, max(self._segments.total - (rows * self.seq_len + self._overlap), 0) if ends else 0
+
+    def _find(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
+        """The document that each token is of, and the tokens before that document."""
+        position, before = np.empty_like(tokens), np.empty_like(tokens)
+        segment = self._segments.of_units(tokens)
+        chunk = np.empty_like(tokens)
+        for number in np.unique(segment).tolist():
+            mine = segment == number
+            known = self._segments.get(number)
+            inside = np.searchsorted(known.wide[:-1], tokens[mine] - known.first, side="right") - 1
+            chunk[mine] = number * PER_SEGMENT + inside
+        for number in np.unique(chunk).tolist():
+            mine = chunk == number
+            sums = self._sums(number)
+            inside = np.searchsorted(sums, tokens[mine], side="right") - 1
+            position[mine] = number * CHUNK + inside
+            before[mine] = sums[inside]
+        return position, before
+
+    def _begins(self, positions: IntArray) -> IntArray:
+        """Tokens before each document."""
+        out = np.empty_like(positions)
+        chunk = positions // CHUNK
+        for number in np.unique(chunk).tolist():
+            mine = chunk == number
+            out[mine] = self._sums(number)[positions[mine] - number * CHUNK]
+        return out
+
+    def _sums(self, chunk: int) -> IntArray:
+        """Tokens before each document of a chunk, int64[documents]."""
+        with self._lock:
+            if chunk in self._chunks:
+                self._chunks.move_to_end(chunk)
+                return self._chunks[chunk]
+        segment = self._segments.get(chunk // PER_SEGMENT)
+        lengths = self.documents.between(chunk * CHUNK, (chunk + 1) * CHUNK)
+        sums = np.cumsum(lengths) - lengths + (segment.first + int(segment.wide[chunk % PER_SEGMENT]))
+        with self._lock:
+            self._chunks[chunk] = sums
+            while len(self._chunks) > _KEPT:
+                self._chunks.popitem(last=False)
+        return sums
+
+    def _plan(self, number: int, first: int) -> Segment:
+        begin = number * self._span
+        end = begin + self._span if self.documents.length is None else min(begin + self._span, self.documents.length)
+        sums = [int(self.documents.between(chunk, min(chunk + CHUNK, end)).sum()) for chunk in range(begin, end, CHUNK)]
+        wide = offsets(np.array(sums, np.int64))
+        total = int(wide[-1])
+        return Segment(number, end - begin, first, total, total, 0, wide, np.zeros(0, np.int32))

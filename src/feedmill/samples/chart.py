@@ -1,0 +1,138 @@
+"""The mixture of a plan over time as a picture: each source's share, and how often it was given so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, StorageError
+from feedmill.samples.sheet import need_pillow
+
+_COLOURS = (
+    "#4477aa",
+    "#ee6677",
+    "#228833",
+    "#ccbb44",
+    "#66ccee",
+    "#aa3377",
+    "#ee8866",
+    "#44bb99",
+    "#999933",
+    "#882255",
+)
+_OTHERS = "#bbbbbb"
+_WIDTH, _LEFT, _TOP, _PANEL, _GAP, _LEGEND = 1000, 70, 40, 240, 70, 22
+_PLOT = _WIDTH - _LEFT - 30
+
+Floats = npt.NDArray[np.float64]
+
+
+def draw_mixture(
+    names: Sequence[str], ends: npt.NDArray[np.int64], shares: Floats, epochs: Floats, path: str | Path
+) -> None:
+    """Write the picture: shares stacked above, epochs as lines below, a legend with both at the end.
+
+    Args:
+        names: the sources; of more than ten, the smallest are drawn as one.
+        ends: int64[windows], the position after each window.
+        shares: float64[windows, sources], of 1.
+        epochs: float64[windows, sources], passes over the source so far.
+        path: PNG or JPEG, by the name.
+
+    Raises:
+        MissingExtra: Pillow is not installed.
+        ConfigError: a name that is no picture's.
+        StorageError: the picture cannot be written.
+    """
+    need_pillow()
+    from PIL import Image, ImageDraw, ImageFont
+
+    names, shares, epochs, joined = _largest(list(names), shares, epochs)
+    colours = [*_COLOURS[: len(names) - joined], *([_OTHERS] if joined else [])]
+    height = _TOP + 2 * (_PANEL + _GAP) + _LEGEND * -(-len(names) // 3)
+    image = Image.new("RGB", (_WIDTH, height), "white")
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+    edges = np.concatenate(([0], ends)).astype(np.float64)
+    x = _LEFT + edges / edges[-1] * _PLOT
+
+    top = _TOP
+    for number, colour in enumerate(colours):
+        low = shares[:, :number].sum(axis=1)
+        high = low + shares[:, number]
+        _area(pen, x, top + _PANEL * (1 - high), top + _PANEL * (1 - low), colour)
+    _axes(pen, font, top, int(ends[-1]), "share of the samples", [(f, f"{f:.0%}") for f in (0, 0.25, 0.5, 0.75, 1)])
+
+    top += _PANEL + _GAP
+    most = _round_up(float(epochs.max()))
+    for number, colour in enumerate(colours):
+        if joined and number == len(names) - 1:
+            continue  # sources drawn as one have no epochs in common
+        y = top + _PANEL * (1 - np.concatenate(([0.0], epochs[:, number])) / most)
+        pen.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=colour, width=3)
+    ticks = [(i / 4, f"{most * i / 4:.4g}") for i in range(5)]
+    _axes(pen, font, top, int(ends[-1]), "epochs so far (times each sample was given)", ticks)
+
+    top += _PANEL + _GAP - 15
+    sizes = np.diff(edges) @ shares / edges[-1]
+    for number, (name, colour) in enumerate(zip(names, colours, strict=True)):
+        left, line = _LEFT + number % 3 * (_PLOT // 3), top + number // 3 * _LEGEND
+        pen.rectangle((left, line + 2, left + 12, line + 14), fill=colour)
+        times = "" if joined and number == len(names) - 1 else f", {epochs[-1, number]:.3g} epochs"
+        words = f"{name if len(name) <= 22 else name[:20] + '..'}: {sizes[number]:.1%}{times}"
+        pen.text((left + 18, line), words, fill="#222222", font=font)
+    try:
+        image.save(path)
+    except ValueError:
+        raise ConfigError("the picture format is unknown", file=str(path), fix="Name it .png or .jpg.") from None
+    except OSError as error:
+        raise StorageError(f"the picture cannot be written ({error})", file=str(path)) from None
+
+
+def _largest(names: list[str], shares: Floats, epochs: Floats) -> tuple[list[str], Floats, Floats, bool]:
+    """As many sources as there are colours, the rest as one; whether there is a rest."""
+    if len(names) <= len(_COLOURS):
+        return names, shares, epochs, False
+    order = np.argsort(-shares.sum(axis=0), kind="stable")
+    kept = np.sort(order[: len(_COLOURS)])
+    rest = order[len(_COLOURS) :]
+    together = shares[:, rest].sum(axis=1, keepdims=True)
+    return (
+        [*(names[i] for i in kept), f"{len(rest)} others"],
+        np.concatenate((shares[:, kept], together), axis=1),
+        np.concatenate((epochs[:, kept], np.zeros_like(together)), axis=1),
+        True,
+    )
+
+
+def _area(pen: Any, x: Floats, high: Floats, low: Floats, colour: str) -> None:
+    """One band: in each window a rectangle, since a share is the window's and not a point's."""
+    for left, right, upper, lower in zip(x[:-1].tolist(), x[1:].tolist(), high.tolist(), low.tolist(), strict=True):
+        if lower - upper > 0.01:
+            pen.rectangle((left, upper, right, lower), fill=colour)
+
+
+def _axes(pen: Any, font: Any, top: float, total: int, title: str, ticks: Sequence[tuple[float, str]]) -> None:
+    """Frame, title, numbers at the left by their height in [0, 1], and positions below."""
+    pen.text((_LEFT, top - 22), title, fill="#222222", font=font)
+    for height, text in ticks:
+        y = top + _PANEL * (1 - height)
+        pen.line((_LEFT - 4, y, _LEFT, y), fill="#222222")
+        pen.text((_LEFT - 8 - font.getlength(text), y - 8), text, fill="#222222", font=font)
+    for part in range(6):
+        x, text = _LEFT + _PLOT * part / 5, f"{total * part // 5:,}"
+        pen.line((x, top + _PANEL, x, top + _PANEL + 4), fill="#222222")
+        pen.text((min(x - font.getlength(text) / 2, _WIDTH - 6 - font.getlength(text)), top + _PANEL + 6), text,
+                 fill="#222222", font=font)  # fmt: skip
+    pen.rectangle((_LEFT, top, _LEFT + _PLOT, top + _PANEL), outline="#222222")
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 4, 5, 8 times a power of ten, so that quarters of it read well."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(next(step * power for step in (1, 2, 4, 5, 8, 10) if step * power >= value * 0.999999))

@@ -1,0 +1,133 @@
+"""``feedmill plan`` and ``feedmill trace`` over real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from feedmill.cli.app import app
+from feedmill.loading.loader import Loader
+from feedmill.planning.recipe import Recipe
+from tars import make_shards
+
+RECIPE = """seed: 3
+samples: 900
+skip: [4]
+blend:
+- {path: lines.jsonl, weight: 0.7, max_repeats: 40}
+- {path: tars, name: pages, weight: 0.3}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    (tmp_path / "lines.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(50)))
+    make_shards(tmp_path / "tars", [8, 7])
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (tmp_path / "endless.yaml").write_text(RECIPE.replace("samples: 900\n", "").replace(", max_repeats: 40", ""))
+    return str(tmp_path / "recipe.yaml")
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def document(*arguments: object) -> Any:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_plan_for_people(recipe: str, tmp_path: Path) -> None:
+    done = run("plan", recipe)
+    assert done.exit_code == 0, done.output
+    for text in ("plan, 899 samples, seed 3", "skip 4", "├─ lines: 50 samples", "budget: 899 samples, about", "629"):
+        assert text in done.output
+    assert "max_repeats of lines: at most 630 drawn <= 40 x 50 = 2,000" in done.output
+    assert "budget: endless" in run("plan", tmp_path / "endless.yaml").output
+
+
+def test_plan_for_programs(recipe: str, tmp_path: Path) -> None:
+    data = document("plan", recipe, "--steps", 10, "--global-batch", 20, "--plot", tmp_path / "mix.png")
+    assert data["budget"] == 200 and data["length"] == 899 and data["skipped"] == 1
+    lines, pages = data["sources"]
+    assert lines["drawn"] + pages["drawn"] == 200 and lines["epochs"] == 3
+    assert lines["drawn_bytes"] == round(lines["drawn"] * (tmp_path / "lines.jsonl").stat().st_size / 50)
+    assert data["bytes"] == lines["drawn_bytes"] + pages["drawn_bytes"]
+    assert data["tokens"] is None
+    assert data["max_repeats"] == [{"name": "lines", "max_repeats": 40, "samples": 50, "drawn_at_most": 141}]
+    assert (tmp_path / "mix.png").read_bytes().startswith(b"\x89PNG")
+    assert document("plan", "--schema") == Recipe.json_schema()
+
+
+def test_a_step_is_what_the_loader_gave(recipe: str, tmp_path: Path) -> None:
+    plan = Recipe.load(recipe).plan()
+    loader = Loader(plan, 4, rank=1, world_size=2, output="samples")
+    batches = iter(loader)
+    for number in range(6):
+        keys = [sample.key for sample in next(batches)]
+        data = document("trace", recipe, "--step", number, "--global-batch", 8, "--rank", 1, "--world", 2, "--show")
+        assert [entry["key"] for entry in data["entries"]] == keys
+        assert all(entry["parts"] for entry in data["entries"])
+    (tmp_path / "state.json").write_text(json.dumps(loader.state_dict()))
+    other = Loader(plan, 10, output="samples")
+    other.load_state_dict(loader.state_dict())
+    options = ("--global-batch", 10, "--from-state", tmp_path / "state.json", "--first-step", 6)
+    data = document("trace", recipe, "--step", 6, *options)
+    assert [entry["key"] for entry in data["entries"]] == [sample.key for sample in next(iter(other))]
+    for entry in data["entries"]:
+        same = {"source", "dataset", "file", "offset", "length", "key", "index", "epoch"} & set(entry)
+        assert len(same) == 8
+        found = document("trace", recipe, "--key", entry["key"], "--source", entry["source"], *options)["found"][0]
+        assert {"position": entry["position"], "step": 6}.items() <= next(
+            seen.items() for seen in found["seen"] if seen["position"] == entry["position"]
+        )
+
+
+def test_trace_for_people(recipe: str) -> None:
+    done = run("trace", recipe, "--step", 0, "--global-batch", 10, "--show")
+    assert done.exit_code == 0, done.output
+    assert "step 0: positions [0, 10)" in done.output and "unskipped" in done.output
+    assert "lines.jsonl at byte" in done.output and '{"n": ' in done.output
+    done = run("trace", recipe, "--key", "s00003", "--global-batch", 10)
+    assert "s00003 (sample 3 of pages): 18 times in 899 samples" in done.output
+    data = document("trace", recipe, "--document", 3, "--source", "pages", "--samples", 100)
+    assert data["found"][0]["key"] == "s00003" and data["samples"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plan",), "no recipe is given"),
+        (("plan", "RECIPE", "--steps", 3), "--steps and --global-batch go together"),
+        (("plan", "RECIPE", "--samples", 3, "--tokens", 5), "more than one budget"),
+        (("plan", "RECIPE", "--tokens", 5), "knows no lengths in tokens"),
+        (("plan", "RECIPE", "--samples", 1000), "1,000 samples are asked for, the plan has 899"),
+        (("plan", "ENDLESS", "--plot", "x.png"), "an endless plan has no whole to draw"),
+        (("trace", "RECIPE"), "it is not clear what to trace"),
+        (("trace", "RECIPE", "--step", 3, "--key", "s00003", "--global-batch", 3), "it is not clear what to trace"),
+        (("trace", "RECIPE", "--step", 3), "steps need --global-batch"),
+        (("trace", "RECIPE", "--step", 300, "--global-batch", 3), "there is no step 300: with 3 samples a step"),
+        (("trace", "RECIPE", "--step", 3, "--global-batch", 3, "--rank", 1), "rank 1 of None"),
+        (("trace", "RECIPE", "--key", "nobody"), "no source has a sample with this key (looked in lines, pages)"),
+        (("trace", "RECIPE", "--document", 3), "--document needs --source"),
+        (("trace", "ENDLESS", "--key", "3"), "the plan is endless"),
+        (("trace", "RECIPE", "--key", "3", "--from-state", "RECIPE"), "the state cannot be read"),
+    ],
+)
+def test_wrong_use_is_one_message(recipe: str, arguments: tuple, message: str) -> None:
+    places = {"RECIPE": recipe, "ENDLESS": str(Path(recipe).with_name("endless.yaml"))}
+    done = run(*(places.get(argument, argument) for argument in arguments))
+    assert done.exit_code == 1 and message in done.stderr and "Traceback" not in done.output
+
+
+def test_a_state_of_another_plan_is_refused(recipe: str, tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text(json.dumps(Loader(Recipe.load(recipe).plan(), 4).state_dict()))
+    (tmp_path / "other.yaml").write_text(RECIPE.replace("0.3", "0.2"))
+    options = ("--step", 1, "--global-batch", 4, "--from-state", tmp_path / "state.json")
+    done = run("trace", tmp_path / "other.yaml", *options)
+    assert done.exit_code == 1 and "state.json: the plan is not the one" in done.stderr and "weight" in done.stderr

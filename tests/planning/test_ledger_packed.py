@@ -1,0 +1,117 @@
+"""The ledger and skip lists over packed rows: documents and spans, both ways."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feedmill.errors import ConfigError
+from feedmill.loading.loader import Loader
+from feedmill.planning import ledger
+from feedmill.planning.forecast import needs, samples_for_tokens
+from feedmill.planning.packed import PackedPlan
+from feedmill.planning.recipe import Recipe
+from tokenized import Tokenized
+
+INNER = "concat:\n- {path: news, subset: [3, 40]}\n- {path: books, epochs: 2}\nshuffle: global\n"
+OUTER = """
+seed: 7
+samples: 6000
+%sblend:
+- {path: web, weight: 0.6}
+- {recipe: inner.yaml, weight: 0.4}
+pack: {seq_len: 64, %s}
+"""
+PACKS = [
+    "method: best_fit, buffer: 500",
+    "method: best_fit, buffer: 500, long: truncate",
+    "method: concat, overlap: true",
+]
+SIZES = {"web": 150, "news": 50, "books": 20}
+
+
+def planned(folder: Path, pack: str, skip: str = "") -> PackedPlan:
+    (folder / "inner.yaml").write_text(INNER)
+    text = OUTER % (f"skip: {skip}\n" if skip else "", pack)
+    plan = Recipe.parse(text, base=folder).plan(opened)
+    assert isinstance(plan, PackedPlan)
+    return plan
+
+
+def opened(path: str, **_: str) -> Tokenized:
+    name = Path(path).name
+    lengths = np.random.default_rng(len(name)).integers(0, 150, SIZES[name])
+    return Tokenized(name, lengths, 10**6 * sorted(SIZES).index(name) + 1)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("skip", ["", "[3, [10, 17], {source: web, keys: [5], since: 40}]"])
+@pytest.mark.parametrize("pack", PACKS)
+def test_what_a_row_holds_is_what_is_read_and_leads_back(pack: str, skip: str, tmp_path: Path) -> None:
+    plan = planned(tmp_path, pack, skip)
+    total = min(len(plan), 400)
+    entries = ledger.entries(plan, np.arange(total))
+    seen: dict[int, list[int]] = {}
+    for entry in entries:
+        dataset = plan.source(entry.source)
+        assert entry.span is not None and isinstance(dataset, Tokenized)
+        begin = int(dataset.begins[entry.index])
+        seen.setdefault(entry.position, []).extend(range(begin + entry.span[0], begin + entry.span[1]))
+    for row, found in enumerate(plan.read(np.arange(total))):
+        assert found["input_ids"][: found["tokens"]].tolist() == seen[row]
+    forwards = {(e.source, e.index, e.position, e.epoch, e.span) for e in entries}
+    assert len(forwards) == len(entries)
+    backwards = {
+        (name, index, piece.position, piece.epoch, piece.span)
+        for name in plan.names
+        for index in range(len(plan.source(name)))
+        for piece in ledger.occurrences(plan, name, index, samples=total)
+    }
+    assert backwards == forwards
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_skipped_rows_are_gone_and_no_other_row_changes(pack: str, tmp_path: Path) -> None:
+    plain = planned(tmp_path, pack)
+    plan = planned(tmp_path, pack, "[3, [10, 17], {source: web, keys: [5], since: 40}]")
+    rows = plain.positions("web", 5)
+    gone = {3, *range(10, 17), *rows[rows >= 40].tolist()}
+    kept = [row for row in range(len(plain)) if row not in gone]
+    assert len(plan) == len(kept)
+    for ours, theirs in zip(plan.read(np.arange(80)), plain.read(kept[:80]), strict=True):
+        assert np.array_equal(ours["input_ids"], theirs["input_ids"])
+    assert [e.unskipped for e in ledger.entries(plan, [9, 10])][-1] == kept[10]
+    for total in (5, 30, len(plan)):
+        spans = plan.spans(np.arange(total))
+        assert plan.report(total).tokens == int(spans.length.sum())
+    assert plan.fingerprints["skip"] == "3, [10, 17), web: 5 since 40"
+    assert "skip 3, [10, 17)" in str(plan)
+
+
+def test_a_skip_list_may_change_at_a_resume(tmp_path: Path) -> None:
+    plain, plan = planned(tmp_path, PACKS[0]), planned(tmp_path, PACKS[0], "[1, 20]")
+    loader = Loader(plain, 4)
+    next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    again = Loader(plan, 4, output="samples")
+    with pytest.raises(ConfigError, match=r"allow_skip=True|its fingerprint"):
+        again.load_state_dict(state)
+    again.load_state_dict(state, allow_skip=True)
+    found = [row["input_ids"] for _, batch in zip(range(6), again, strict=False) for row in batch]
+    wanted = [row for row in range(4, 29) if row != 20]
+    assert np.array_equal(found, [row["input_ids"] for row in plain.read(wanted)])
+
+
+def test_needs_and_budgets_of_rows(tmp_path: Path) -> None:
+    plan = planned(tmp_path, PACKS[0])
+    report = plan.report(50)
+    assert [need.epochs is not None for need in needs(plan, 50)] == [True] * 3
+    rows = samples_for_tokens(plan, report.tokens or 0)
+    assert plan.report(rows).tokens == report.tokens and rows <= 50

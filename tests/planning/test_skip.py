@@ -1,0 +1,163 @@
+"""Skip lists: what is named is gone, nothing else is, and what comes before stays where it was."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.planning.gaps import Gaps
+from feedmill.planning.nodes import Blend, Leaf, Repeat, Shuffle, Skip
+from feedmill.planning.plan import Plan
+from feedmill.planning.recipe import Recipe
+from numbered import Numbered
+
+SIZES = {"docs": 100, "code": 40}
+BLEND = "seed: 3\nsamples: 1000\n{skip}blend:\n- {{path: docs, weight: 0.7}}\n- {{path: code, weight: 0.3}}\n"
+
+
+def planned(skip: str = "", text: str = BLEND) -> Plan:
+    said = f"skip: {skip}\n" if skip else ""
+    return Recipe.parse(text.format(skip=said)).plan(lambda path, **_: Numbered(path, SIZES[path.rpartition("/")[2]]))
+
+
+def stream(plan: Plan) -> list[tuple[int, int, int]]:
+    located = plan.locate(np.arange(len(plan)))
+    return list(zip(located.source.tolist(), located.index.tolist(), located.epoch.tolist(), strict=True))
+
+
+WHOLE = stream(planned())
+
+ranges = st.tuples(st.integers(0, 999), st.integers(1, 60)).map(lambda r: [r[0], min(r[0] + r[1], 1000)])
+entries = st.one_of(
+    st.integers(0, 999),
+    ranges,
+    st.builds(
+        lambda source, indices, since: {"source": source, "indices": indices, "since": since},
+        st.sampled_from(["docs", "code"]),
+        st.lists(st.integers(0, 39), min_size=1, max_size=3),
+        st.integers(0, 1000),
+    ),
+)
+
+
+def named(skip: list, position: int) -> bool:
+    """Whether a list names a position, read off the list itself."""
+    source, index, _ = WHOLE[position]
+    for entry in skip:
+        if isinstance(entry, dict):
+            same = ["docs", "code"][source] == entry["source"] and index in entry["indices"]
+            if same and position >= entry["since"]:
+                return True
+        elif entry == position or (isinstance(entry, list) and entry[0] <= position < entry[1]):
+            return True
+    return False
+
+
+@given(st.lists(entries, min_size=1, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_what_is_named_is_gone_and_the_rest_is_as_it_was(skip: list) -> None:
+    plan = planned(str(skip))
+    kept = [p for p in range(1000) if not named(skip, p)]
+    assert stream(plan) == [WHOLE[p] for p in kept]
+    first = min((p for p in range(1000) if named(skip, p)), default=1000)
+    assert stream(plan)[:first] == WHOLE[:first]
+    located = plan.locate(np.arange(len(plan)))
+    assert np.array_equal(plan.node.positions(located)[0], np.arange(len(plan)))
+    drawn = [source.drawn for source in plan.report().sources]
+    assert drawn == np.bincount(located.source, minlength=2).tolist()
+    some = plan.report(len(plan) // 3)
+    assert [s.drawn for s in some.sources] == np.bincount(located.source[: len(plan) // 3], minlength=2).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 40)), max_size=8))
+def test_counting_skipped_positions(found: list) -> None:
+    ranges = [(first, first + size) for first, size in found]
+    node = Gaps(ranges, 2**62)
+    gone = sorted({p for first, stop in ranges for p in range(first, stop)})
+    kept = [p for p in range(600) if p not in gone]
+    assert node.count == len(gone)
+    assert node.nth(np.arange(len(gone))).tolist() == gone
+    assert [node.skipped(p) for p in range(500)] == [sum(g < p for g in gone) for p in range(500)]
+    assert [node.after(n) for n in range(100)] == [0] + [kept[n - 1] + 1 for n in range(1, 100)]
+
+
+def test_a_sample_that_is_skipped_does_not_come_again() -> None:
+    plan = planned('[{source: docs, keys: [7, "9"]}]')
+    assert len(plan.positions("docs", 7)) == len(plan.positions("docs", 9)) == 0
+    assert len(plan.positions("docs", 8)) == len(planned().positions("docs", 8))
+
+
+def test_a_longer_run_skips_the_same() -> None:
+    longer = planned("[5, {source: docs, keys: [7]}]", BLEND.replace("1000", "3000"))
+    short = planned("[5, {source: docs, keys: [7]}]")
+    assert short.fingerprint == longer.fingerprint
+    assert stream(longer)[: len(short)] == stream(short)
+
+
+def test_an_endless_plan_can_skip_positions() -> None:
+    plan = planned("[5, [100, 200]]", BLEND.replace("samples: 1000\n", ""))
+    assert plan.length is None
+    assert stream_of(plan, 800) == [entry for p, entry in enumerate(WHOLE) if p != 5 and not 100 <= p < 200][:800]
+
+
+def stream_of(plan: Plan, count: int) -> list[tuple[int, int, int]]:
+    located = plan.locate(np.arange(count))
+    return list(zip(located.source.tolist(), located.index.tolist(), located.epoch.tolist(), strict=True))
+
+
+def test_max_repeats_still_bounds_the_plan() -> None:
+    capped = Blend([Repeat(Shuffle(Leaf(0, 100), 1), max_repeats=3), Repeat(Leaf(1, 1000))], [0.7, 0.3])
+    sources, names = [Numbered("docs", 100), Numbered("code", 1000)], ["docs", "code"]
+    whole = Plan(capped, sources, names)
+    plan = Plan(Skip(capped, [(3, 5), (10**6, 10**6 + 1)]), sources, names)
+    assert plan.length == len(whole) - 2
+    assert plan.locate([plan.length - 1]).epoch[0] == whole.locate([len(whole) - 1]).epoch[0]
+
+
+def test_the_fingerprint_covers_the_list_and_not_how_it_is_written() -> None:
+    plain, one, other = planned(), planned("[5, 7]"), planned("[[7, 8], 5]")
+    assert plain.fingerprint != one.fingerprint == other.fingerprint != planned("[5]").fingerprint
+    assert one.explain_change(plain.fingerprints) == ["skip is new"]
+    assert one.explain_change(planned("[5]").fingerprints) == ["skip was 5, is now 5, 7"]
+    many = planned(str(list(range(0, 900, 3))))
+    assert many.skip is not None and many.skip.said.startswith("300 entries (")
+    assert many.fingerprint != planned(str(list(range(0, 897, 3)))).fingerprint
+
+
+def test_the_tree_names_the_list() -> None:
+    assert "skip 5, docs: 7 #3 since 9" in str(planned("[5, {source: docs, keys: [7], indices: [3], since: 9}]"))
+
+
+@pytest.mark.parametrize(
+    ("skip", "message"),
+    [
+        ("[1000]", r"recipe:3: the positions \[1,000, 1,001\) do not lie in the plan, which has 1,000"),
+        ("[[3, 3]]", r"recipe:3: skip\[0\]: the range \[3, 3\) is empty"),
+        ("[-4]", r"skip\[0\]: skip takes positions from 0"),
+        ("[true]", r"skip\[0\]: skip takes positions from 0"),
+        ("[[1, 2, 3]]", r"skip\[0\]: skip takes positions from 0"),
+        ("[{source: doc, keys: [a]}]", "recipe:3: there is no source 'doc'. There are: docs, code"),
+        ("[{source: docs, keys: [a]}]", "recipe:3 'a': .*there is no such sample"),
+        ("[{source: docs, indices: [100]}]", "recipe:3: .*there is no sample 100"),
+        ("[{source: docs, kes: [a]}]", "unknown key 'kes'; did you mean 'keys'"),
+        ("[{source: docs}]", "a 'source' needs one of them"),
+        ("[{keys: [a]}]", "give a position, a range"),
+        ("[{positions: [1, 2], since: 3}]", "'since' belongs to a 'source'"),
+        ("[[0, 1000]]", "the skip list leaves nothing of the plan"),
+    ],
+)
+def test_bad_lists_are_refused_with_their_line(skip: str, message: str) -> None:
+    with pytest.raises(FeedmillError, match=message):
+        planned(skip)
+
+
+def test_samples_of_an_endless_plan_are_refused() -> None:
+    with pytest.raises(ConfigError, match="endless"):
+        planned("[{source: docs, keys: [7]}]", BLEND.replace("samples: 1000\n", ""))
+
+
+def test_a_nested_recipe_has_no_list_of_its_own(tmp_path) -> None:
+    (tmp_path / "inner.yaml").write_text("source: docs\nskip: [3]\n")
+    with pytest.raises(ConfigError, match=r"inner.yaml:2: .*outermost recipe"):
+        Recipe.parse("source: {recipe: inner.yaml}", base=tmp_path).plan(lambda path, **_: Numbered(path, 10))

@@ -1,0 +1,153 @@
+"""The documentation is true: every block runs, every link leads somewhere, every option and finding is described."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+
+from feedmill.cli.app import VERBS, app
+from pages import LANGUAGES, Session, blocks
+from tars import write_tar
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+COLOURS = ["red", "green", "blue", "white", "gray", "black"]
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [str(page.relative_to(ROOT)) for page in pages]
+
+
+def caption_files(first: int, count: int) -> list[tuple[str, bytes]]:
+    """Parts of `count` samples: an image of one colour, and its caption as text and inside JSON."""
+    files = []
+    for number in range(first, first + count):
+        caption = f"a {COLOURS[number % 6]} card"
+        image = io.BytesIO()
+        Image.new("RGB", (32, 24), COLOURS[number % 6]).save(image, "JPEG")
+        detail = json.dumps({"id": number, "caption": caption}).encode()
+        files += [
+            (f"{number:06d}.jpg", image.getvalue()),
+            (f"{number:06d}.txt", caption.encode()),
+            (f"{number:06d}.detail.json", detail),
+        ]
+    return files
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data that the pages work on: `coco` and its like, `qa.jsonl`, `docs.jsonl` and `code.jsonl`."""
+    root = tmp_path_factory.mktemp("example")
+    for shard in range(10):
+        write_tar(root / f"coco/shards/shard_{shard:04d}.tar", caption_files(6 * shard, 6))
+    for shard in range(6):
+        split = "train" if shard < 4 else "val"
+        files = caption_files(3 * shard, 3)
+        write_tar(root / f"by_prefix/shards/{split}_shard_{shard:04d}.tar", files)
+        write_tar(root / f"by_folder/shards/{split}/shard_{shard:05d}.tar", files)
+    write_tar(root / "more/shard_0010.tar", caption_files(60, 6))
+    for name, count in (("qa", 40), ("docs", 2000), ("code", 8000)):
+        lines = [{"id": i, "question": f"What is {i}+1?", "answer": str(i + 1)} for i in range(count)]
+        (root / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return root
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_the_page_runs(page: Path, example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(example, tmp_path / "work", dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    Session(page).run()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_what_could_run_is_not_hidden_in_text(page: Path) -> None:
+    for block in blocks(page.read_text()):
+        assert block.language in LANGUAGES, f"line {block.line}: ```{block.language}"
+        if block.language == "text":
+            assert not re.search(r"^(\$ )?feedmill |^(import|from) feedmill", block.text, re.M), f"line {block.line}"
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links(page: Path) -> list[str]:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    found = re.findall(r"\]\(([^)\s]+)\)", prose)
+    return [link for link in found if not link.startswith(("http://", "https://"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_index_leads_to_every_page() -> None:
+    linked = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "index.md")}
+    assert {page for page in DOCS.rglob("*.md") if page.name != "index.md"} <= linked
+
+
+def options(*words: str) -> set[str]:
+    """Every ``--option`` of a verb, but those that all verbs have."""
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.get_command(None, word)  # type: ignore[attr-defined, arg-type]
+    found = {o for p in command.params for o in [*p.opts, *p.secondary_opts] if o.startswith("--")}
+    return found - {"--help", "--json", "--progress", "--no-progress"}
+
+
+DESCRIBED_IN = {
+    ("prepare",): "prepare.md",
+    ("check",): "check.md",
+    ("repair",): "check.md",
+    ("info",): "prepare.md",
+    ("preview",): "prepare.md",
+    ("plan",): "ledger.md",
+    ("trace",): "ledger.md",
+    ("energon", "prepare"): "migration/energon.md",
+    ("energon", "lint"): "migration/energon.md",
+    ("energon", "preview"): "migration/energon.md",
+}
+
+
+@pytest.mark.parametrize(("verb", "page"), DESCRIBED_IN.items(), ids=map(" ".join, DESCRIBED_IN))
+def test_every_option_is_described(verb: tuple[str, ...], page: str) -> None:
+    text = (DOCS / page).read_text()
+    assert not [option for option in options(*verb) if f"`{option}" not in text and f"{option}`" not in text]
+
+
+def test_every_verb_is_in_the_index() -> None:
+    text = (DOCS / "index.md").read_text()
+    assert all(f"`feedmill {verb}" in text for verb in VERBS)
+
+
+def kinds(path: str) -> set[str]:
+    """The kinds of findings that a module can give: its ``kind="..."`` arguments, defaults included."""
+    tree = ast.parse((ROOT / "src" / "feedmill" / path).read_text())
+    words = {w.value for w in ast.walk(tree) if isinstance(w, ast.Constant) and isinstance(w.value, str)}
+    return {word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)+", word)}
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["indexing/check.py", "indexing/scanning.py", "kernels/tar.py", "formats/jsonl.py", "formats/webdataset.py"],
+)
+def test_every_finding_is_described(module: str) -> None:
+    text = (DOCS / "check.md").read_text()
+    found = {kind for kind in kinds(module) if not kind.startswith("feedmill-")}
+    assert not [kind for kind in found if f"`{kind}`" not in text]
