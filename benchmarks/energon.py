@@ -36,11 +36,13 @@ def missing() -> str | None:
 
 def ours(what: str, path: Path, *options: object) -> dict[str, Any]:
     """One measurement of Feedmill in a fresh process."""
+    corpus.warm(path)
     return child(sys.executable, "feedmill_side.py", what, path, *options)
 
 
 def theirs(what: str, path: Path, *options: object) -> dict[str, Any]:
     """One measurement of Energon in a fresh process."""
+    corpus.warm(path)
     return child(peer() or "", "energon_side.py", what, path, *options, env=_peer_env())
 
 
@@ -67,12 +69,14 @@ def prepared(shards: int) -> Path:
 
 def _prepare_ours(path: Path, *options: str) -> dict[str, float]:
     corpus.unprepare(path)
+    corpus.warm(path)
     extra = () if path.suffix == ".jsonl" else ("--non-interactive", "--split-ratio", "1,0,0", *DESCRIPTION, *options)
     return run(feedmill("prepare", path, *extra))
 
 
 def _prepare_theirs(path: Path) -> dict[str, float]:
     corpus.unprepare(path)
+    corpus.warm(path)
     command = [str(Path(peer() or "").with_name("energon")), "prepare", str(path)]
     if path.suffix != ".jsonl":
         command += ["--non-interactive", "--no-progress", "--num-workers", str(CORES), "--split-ratio", "1,0,0"]

@@ -1,31 +1,76 @@
 """What an order costs: microseconds per position of a plan over 4 sources with 10^9 samples together.
 
+Blended by weights with a table and without one, and in stages.
+
 PYTHONPATH=src python benchmarks/plan_order.py
+
+Set FEEDMILL_GRAIN_PYTHON to a Python with `grain` and FEEDMILL_STREAMING_PYTHON to one with `mosaicml-streaming` to see
+Grain's global shuffle and mix, one index a call as its loader asks for them, and MosaicML's py1e order, which is made
+as a whole, beside them in the same run.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import time
 import tracemalloc
 
 import numpy as np
 
-from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Node, Repeat, Shuffle
+from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Node, Repeat, Shuffle, StagedBlend
 from feedmill.planning.permutation import derive, permute, unpermute
 
 SIZES = (400_000_000, 300_000_000, 200_000_000, 100_000_000)
 WEIGHTS = (0.5, 0.25, 0.15, 0.1)
+LONG_WEIGHTS = ("0.4999999999", "0.2500000001", 0.15, 0.1)
+STAGES = ((30_000_000, WEIGHTS), (100_000_000, (0.1, 0.2, 0.3, 0.4)), (None, (0.4, 0, 0.3, 0.3)))
 MANY = 65_536
 
 
-def build(shuffle: str) -> Node:
+GRAIN = """
+import json, sys, time
+import numpy as np
+import grain
+sizes, weights = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+streams = [grain.MapDataset.range(size).shuffle(seed=number) for number, size in enumerate(sizes)]
+for name, dataset in (
+    ("Grain shuffle of 10^9", grain.MapDataset.range(10**9).shuffle(seed=7)),
+    ("Grain mix of 4 shuffled", grain.MapDataset.mix(streams, weights=weights)),
+):
+    indices = np.random.default_rng(0).integers(0, 10**8, 20_000).tolist()
+    begin = time.perf_counter()
+    for index in indices:
+        dataset[index]
+    print(json.dumps([name, (time.perf_counter() - begin) / len(indices) * 1e6, "us/index"]))
+"""
+
+STREAMING = """
+import json, resource, sys, time, types
+sys.modules["streaming.vision"] = types.ModuleType("streaming.vision")  # it wants torchvision, the order does not
+import numpy as np
+from streaming.base.shuffle.py1e import get_shuffle_py1e
+count = 10_000_000
+begin = time.perf_counter()
+get_shuffle_py1e(np.full(count // 5000, 5000), 2, 7, 0, 1 << 18)
+taken = time.perf_counter() - begin
+print(json.dumps(["py1e of 10^7, all of it", taken / count * 1e6, "us/sample"]))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+print(json.dumps(["py1e of 10^7, memory", peak, "MB at most"]))
+"""
+
+
+def build(shuffle: str, mix: str = "table") -> Node:
     """Four sources, each shuffled and repeated, in one blend."""
     streams = []
     for number, size in enumerate(SIZES):
         key = derive(7, "shuffle", f"source {number}")
         leaf = Leaf(number, size)
         streams.append(Repeat(BlockShuffle(leaf, key) if shuffle == "block" else Shuffle(leaf, key)))
-    return Blend(streams, WEIGHTS)
+    if mix == "stages":
+        return StagedBlend(streams, STAGES)
+    return Blend(streams, WEIGHTS if mix == "table" else LONG_WEIGHTS)
 
 
 def microseconds(function, *arguments, repeats: int = 30) -> float:
@@ -45,14 +90,14 @@ def main() -> None:
     scattered = rng.integers(0, 10**9, MANY)
     print(f"permute    10^9, one key      {microseconds(permute, scattered, 10**9, 5):.4f} us/position")
     print(f"unpermute  10^9, one key      {microseconds(unpermute, scattered, 10**9, 5):.4f} us/position")
-    for shuffle in ("block", "global"):
+    for shuffle, mix in (("block", "table"), ("block", "lines"), ("block", "stages"), ("global", "table")):
         tracemalloc.start()
         begin = time.perf_counter()
-        node = build(shuffle)
+        node = build(shuffle, mix)
         built = (time.perf_counter() - begin) * 1e3
         memory = tracemalloc.get_traced_memory()[1] / 1e6
         tracemalloc.stop()
-        print(f"build      {shuffle:6}              {built:.2f} ms, {memory:.2f} MB at most")
+        print(f"build      {shuffle:6} {mix:6}              {built:.2f} ms, {memory:.2f} MB at most")
         for name, positions in (
             ("in order", np.arange(10**8, 10**8 + MANY)),
             ("scattered", scattered),
@@ -60,7 +105,23 @@ def main() -> None:
         ):
             located = node.locate(positions)
             forward, back = microseconds(node.locate, positions), microseconds(node.positions, located)
-            print(f"locate     {shuffle:6} {name:9}    {forward:.4f} us/position;  positions {back:.4f}")
+            print(f"locate     {shuffle:6} {mix:6} {name:9}    {forward:.4f} us/position;  positions {back:.4f}")
+    peer("FEEDMILL_GRAIN_PYTHON", GRAIN, json.dumps(SIZES), json.dumps(WEIGHTS))
+    peer("FEEDMILL_STREAMING_PYTHON", STREAMING)
+
+
+def peer(variable: str, program: str, *arguments: str) -> None:
+    """Print what a peer's program measures, or how to have it measured."""
+    python = os.environ.get(variable)
+    if not python:
+        print(f"{variable} names no Python: that peer is left out")
+        return
+    done = subprocess.run([python, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    if not lines:
+        print(f"{variable}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no result'}")
+    for name, value, unit in map(json.loads, lines):
+        print(f"{name:34} {value:.4f} {unit}")
 
 
 if __name__ == "__main__":

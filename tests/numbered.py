@@ -14,11 +14,15 @@ from feedmill.formats.base import Dataset, Indices, Sample, Source
 
 
 class Numbered(Dataset):
-    """Sample `i` has key ``str(i)`` and one part ``txt`` with ``name:i``; the indices of every read are kept."""
+    """Sample `i` has key ``str(i)`` and one part ``txt`` with ``name:i``; the indices of every read are kept.
+
+    With `tokens`, sample `i` has ``tokens + i % 7`` of them.
+    """
 
     format = "numbered"
 
-    def __init__(self, name: str, size: int, version: str = "1") -> None:
+    def __init__(self, name: str, size: int, version: str = "1", tokens: int | None = None) -> None:
+        self._tokens = None if tokens is None else tokens + np.arange(size) % 7
         self.url, self._size, self._version = name, size, version
         self.reads: list[list[int]] = []
         self._lock = threading.Lock()
@@ -49,6 +53,10 @@ class Numbered(Dataset):
 
     def describe(self) -> dict[str, Any]:
         return {"format": self.format, "path": self.url, "samples": self._size, **self.about}
+
+    @property
+    def lengths(self) -> np.ndarray | None:
+        return self._tokens
 
     @property
     def splits(self) -> Mapping[str, int]:

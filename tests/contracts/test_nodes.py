@@ -14,7 +14,20 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
 from feedmill.planning.bounds import reach
-from feedmill.planning.nodes import Blend, BlockShuffle, Concat, Leaf, Located, Node, Repeat, Shuffle, Skip, Subset
+from feedmill.planning.nodes import (
+    Blend,
+    BlockShuffle,
+    Concat,
+    EpochizedBlend,
+    Leaf,
+    Located,
+    Node,
+    Repeat,
+    Shuffle,
+    Skip,
+    StagedBlend,
+    Subset,
+)
 from feedmill.planning.orders import BlendableDataset, ModalitiesSampler, Nanoset
 from feedmill.planning.permutation import derive
 
@@ -58,6 +71,32 @@ CASES: dict[str, Callable[[], Node]] = {
     "blend with zero weight": lambda: Blend([Repeat(leaf) for leaf in leaves(10, 25, 3)], [1, 0, 2]),
     "blend that ends": lambda: Blend([Repeat(Leaf(0, 10)), Shuffle(Leaf(1, 50), 3), Leaf(2, 70)], [0.5, 0.3, 0.2]),
     "repeated blend that ends": lambda: Repeat(Shuffle(Blend(leaves(50, 70), [0.6, 0.4]), 8), 4),
+    "blend without a table": lambda: Blend(
+        [Repeat(shuffled(leaf)) for leaf in leaves(10, 25, 7)], [12, 246, 73], limit=4
+    ),
+    "blend of many without a table": lambda: Blend([Repeat(x) for x in leaves(*range(1, 40))], range(1, 40), limit=4),
+    "blend with its own length": lambda: Repeat(
+        Blend([Repeat(shuffled(x)) for x in leaves(10, 25)], [1, 2], length=50), 3
+    ),
+    "repeat of a fraction": lambda: Repeat(Shuffle(Leaf(0, 31), 3), 2.5),
+    "repeated repeat of a fraction": lambda: Repeat(Shuffle(Repeat(Shuffle(Leaf(0, 30), 3), "1/3"), 4), 5),
+    "staged blend": lambda: StagedBlend(
+        [Repeat(shuffled(x)) for x in leaves(10, 25, 3)], [(50, [5, 3, 2]), (33, [0, 1, 2]), (None, [2, 1, 0])]
+    ),
+    "staged blend that ends": lambda: StagedBlend(
+        [Repeat(shuffled(x)) for x in leaves(10, 25, 3)], [(1, [5, 3, 2]), (133, [0, 1, 2]), (40, [0, 0, 1])]
+    ),
+    "staged blend of a source that ends": lambda: StagedBlend(
+        [Repeat(Leaf(0, 9)), Leaf(1, 40)], [(50, [1, 1]), (None, [2, 1])]
+    ),
+    "staged blend that leaves a source": lambda: StagedBlend(
+        [Repeat(Leaf(0, 9)), Leaf(1, 40)], [(50, [1, 1]), (None, [1, 0])]
+    ),
+    "repeated staged blend": lambda: Repeat(
+        Shuffle(StagedBlend([Repeat(shuffled(x)) for x in leaves(10, 25)], [(50, [0.5, 0.3]), (33, [0, 1])]), 3), 3
+    ),
+    "epochized blend": lambda: EpochizedBlend([shuffled(leaf) for leaf in leaves(10, 25, 7)], [2, 0.5, "1/3"]),
+    "repeated epochized blend": lambda: Repeat(EpochizedBlend([shuffled(x) for x in leaves(10, 25)], [2, 0.5]), 2.5),
     "blend to a length": lambda: Repeat(Blend([Repeat(shuffled(leaf)) for leaf in leaves(10, 25)], [1, 2]), length=91),
 }
 
@@ -82,13 +121,11 @@ CASES |= {
 def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite: bool = False) -> Node:
     """A random tree; `finite` asks for one that ends."""
     numbers = count() if numbers is None else numbers
-    kinds = (
-        ["leaf", "leaf"]
-        if depth == 0
-        else ["subset", "shuffle", "block", "repeat", "length", "skip", "concat", "blend"]
-    )
+    kinds = ["leaf"]
+    if depth:
+        kinds = ["subset", "shuffle", "block", "repeat", "length", "skip", "concat", "blend", "staged", "epochized"]
     if depth and not finite:
-        kinds += ["endless", "blend", "blend"]
+        kinds += ["endless", "blend", "blend", "staged"]
     kind = draw(st.sampled_from(kinds))
     key = draw(st.integers(0, 2**64 - 1))
 
@@ -106,7 +143,7 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
     if kind == "block":
         return BlockShuffle(child(), key, draw(st.integers(1, 12)), draw(st.integers(1, 5)))
     if kind == "repeat":
-        return Repeat(child(), draw(st.integers(1, 3)))
+        return Repeat(child(), draw(st.sampled_from([1, 2, 3, 1.5, "7/3"])))
     if kind == "length":
         return Repeat(child(False), length=draw(st.integers(1, 200)))
     if kind == "skip":
@@ -117,11 +154,17 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
         return Skip(inner, draw(bounds) if last else [])
     if kind == "endless":
         return Repeat(child())
-    children = [child(finite or kind == "concat") for _ in range(draw(st.integers(1, 4)))]
+    children = [child(finite or kind in ("concat", "epochized")) for _ in range(draw(st.integers(1, 4)))]
     if kind == "concat":
         return Concat(children)
-    weights = draw(st.lists(st.integers(0, 9), min_size=len(children), max_size=len(children)).filter(any))
-    node = Blend(children, weights)
+    if kind == "epochized":
+        return EpochizedBlend(children, [draw(st.sampled_from([1, 2, 1.5])) for _ in children])
+    rows = st.lists(st.integers(0, 9), min_size=len(children), max_size=len(children)).filter(any)
+    if kind == "staged":
+        sizes = [*draw(st.lists(st.integers(1, 50), max_size=3)), draw(st.none() | st.integers(1, 50))]
+        node: Node = StagedBlend(children, [(size, draw(rows)) for size in sizes])
+    else:
+        node = Blend(children, draw(rows), limit=draw(st.sampled_from([2**20, 5])))
     return node if node.length is not None or not finite else Repeat(node, length=draw(st.integers(1, 200)))
 
 
@@ -183,9 +226,24 @@ def test_random_trees_keep_the_contract(node: Node) -> None:
     check(node)
 
 
-@pytest.mark.parametrize("name", ["concat", "blend", "blend that ends", "blend of many"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "concat",
+        "blend",
+        "blend that ends",
+        "blend of many",
+        "blend without a table",
+        "blend with its own length",
+        "staged blend",
+        "staged blend that ends",
+        "epochized blend",
+    ],
+)
 def test_draws_are_exact(name: str) -> None:
     node = CASES[name]()
+    if isinstance(node, Repeat):
+        node = node.child
     size = node.length or 400
     stream = np.arange(2 * size)
     located = node.locate(stream % size, stream // size) if node.length else node.locate(stream)
@@ -227,6 +285,14 @@ HUGE = {
     "repeat": lambda: Repeat(BlockShuffle(Leaf(0, 10**9 + 7), 3)),
     "blend": lambda: Blend([Repeat(BlockShuffle(Leaf(i, 10**9 + i), i)) for i in range(5)], [0.5, 0.2, 0.1, 0.1, 0.1]),
     "blend that ends": lambda: Blend([Leaf(0, 2**62), Shuffle(Leaf(1, 2**62), 5)], [0.5, 0.5]),
+    "blend without a table": lambda: Blend(
+        [Repeat(BlockShuffle(Leaf(i, 10**9 + i), i)) for i in range(5)], ["1e-9", "0.4", "0.299999999", "0.2", "0.1"]
+    ),
+    "staged blend": lambda: StagedBlend(
+        [Repeat(BlockShuffle(Leaf(i, 10**9 + i), i)) for i in range(2)],
+        [(2**61, [1, 2]), (2**61, [1, 0]), (None, [3, 1])],
+    ),
+    "epochized blend": lambda: EpochizedBlend([Shuffle(Leaf(i, 10**13 + i), i) for i in range(3)], [0.5, 2, "1/3"]),
 }
 
 
@@ -279,6 +345,20 @@ def test_what_cannot_be_built_is_refused() -> None:
         lambda: Concat(leaves(2**62, 2**62)),
         lambda: Repeat(Leaf(0, 2**40), 2**30),
         lambda: Blend(leaves(3, 3), [1]),
+        lambda: Repeat(Leaf(0, 5), 0.1),
+        lambda: Repeat(Leaf(0, 5), "half"),
+        lambda: Repeat(endless, 0.5),
+        lambda: StagedBlend(leaves(3, 3), []),
+        lambda: StagedBlend(leaves(3, 3), [(3, [1])]),
+        lambda: StagedBlend(leaves(3, 3), [(3, [0, 0])]),
+        lambda: StagedBlend(leaves(3, 3), [(0, [1, 1])]),
+        lambda: StagedBlend(leaves(3, 3), [(None, [1, 1]), (3, [1, 1])]),
+        lambda: StagedBlend(leaves(3, 3), [(2**62, [1, 1]), (2**62, [1, 1])]),
+        lambda: StagedBlend(leaves(3, 3), [(3, [1, 1])], length=4),
+        lambda: EpochizedBlend([endless], [1]),
+        lambda: EpochizedBlend(leaves(3, 3), [1]),
+        lambda: EpochizedBlend(leaves(3, 3), [1, 0.1]),
+        lambda: EpochizedBlend(leaves(2**50, 3), [1, 1]),
     ):
         with pytest.raises(ConfigError):
             build()

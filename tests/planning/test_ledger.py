@@ -29,10 +29,14 @@ OUTER = """
 seed: 7
 samples: 400_000
 skip: [17, [1000, 1300], {source: web, keys: [5, 11], since: 2000}]
+stages:
+- {samples: 60_000, weights: {web: 0.5, inner: 0.3, mixed: 0.2}}
+- {samples: 90_000, weights: {web: 0.2, inner: 0, mixed: 0.8}}
+- {weights: {web: 0.6, inner: 0.3, mixed: 0.1}}
 blend:
-- {path: web, weight: 0.5, max_repeats: 900}
-- {recipe: inner.yaml, weight: 0.3}
-- weight: 0.2
+- {path: web, max_repeats: 900}
+- {recipe: inner.yaml, name: inner}
+- name: mixed
   blend:
   - {path: code, weight: 2, subset: [10, 90], shuffle: {kind: block, block: 8, window: 3}}
   - {path: maths, weight: 1, shuffle: none}

@@ -20,9 +20,12 @@ INNER = "concat:\n- {path: news, subset: [3, 40]}\n- {path: books, epochs: 2}\ns
 OUTER = """
 seed: 7
 samples: 6000
-%sblend:
-- {path: web, weight: 0.6}
-- {recipe: inner.yaml, weight: 0.4}
+%sstages:
+- {samples: 700, weights: {web: 0.6, inner: 0.4}}
+- {weights: {web: 0.2, inner: 0.8}}
+blend:
+- {path: web}
+- {recipe: inner.yaml, name: inner}
 pack: {seq_len: 64, %s}
 """
 PACKS = [

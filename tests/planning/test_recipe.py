@@ -218,10 +218,10 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("source: x\nsource: y", "recipe:2: the key 'source' is given twice"),
         ("a: &x [*x]", "recipe:1: an alias contains itself"),
         ("source: !!python/object:os.system x", "recipe:1: this is not valid YAML"),
-        ("seed: 1", "give exactly one of 'source', 'blend' or 'concat' (found: none)"),
+        ("seed: 1", "give exactly one of 'source', 'blend', 'blend_epochized' or 'concat' (found: none)"),
         ("{source: a, concat: [{path: b}]}", "(found: source, concat)"),
         ("blend: []", "blend: list should have at least 1 item"),
-        ("blend: [{weight: 1}]", "exactly one of 'path', 'recipe', 'blend', 'concat' or 'join'"),
+        ("blend: [{weight: 1}]", "exactly one of 'path', 'recipe', 'blend', 'blend_epochized', 'concat' or 'join'"),
         ("{source: a, epochs: 1, samples: 1}", "'samples' or 'epochs', not both"),
         ("{blend: [{path: a}], epochs: 1}", "a blend has no 'epochs'"),
         ("source: {path: a, weight: 1}", "a single source has no 'weight'"),
@@ -290,8 +290,8 @@ def test_the_fingerprint_is_of_what_is_said() -> None:
 
 def test_the_schema_is_json() -> None:
     schema = json.loads(json.dumps(Recipe.json_schema()))
-    keys = {"seed", "samples", "epochs", "shuffle", "order", "source", "blend", "concat", "pack", "skip"}
-    assert set(schema["properties"]) == keys
+    own = {"seed", "samples", "epochs", "global_batch", "shuffle", "stages", "unit", "order", "pack", "skip"}
+    assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
     assert not schema["additionalProperties"]
 
 

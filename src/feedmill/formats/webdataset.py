@@ -25,6 +25,8 @@ from feedmill.formats.offsets import Int64s, hash_words, read_records
 from feedmill.kernels import tar
 from feedmill.storage import Store
 
+_REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again."
+
 
 class ShardTable(ABC):
     """Which shards there are, and where each sample of a shard lies.
@@ -201,7 +203,7 @@ class TarDataset(Dataset):
                 file=self.store.locate(path),
                 offset=offset,
                 kind="stale-index",
-                fix="The shard changed after it was indexed: run 'feedmill prepare' again.",
+                fix=_REINDEX,
             )
         return parsed
 
@@ -245,7 +247,15 @@ class TarDataset(Dataset):
         path = self.table.shards[shard]
         block = self.store.read(path, begin, int(offsets[local + 1]) - begin)
         found, spans, names, content = self._parse(path, begin, block)
-        if part not in spans or found != key:
+        if found != key:
+            raise DataError(
+                f"the index says that the sample {key!r} is here, but it is {found!r}",
+                file=self.store.locate(path),
+                offset=begin,
+                kind="stale-index",
+                fix=_REINDEX,
+            )
+        if part not in spans:
             return self._sample(path, int(self._starts[shard]) + local, begin, block).raw(part)  # says what is there
         if len(names) > len(spans):
             for member in tar.walk(block):
@@ -351,7 +361,10 @@ def _parse_any(block: bytes) -> Parsed | None:
             key = found[0]
         elif found[0] != key:
             raise DataError(
-                f"another sample, {found[0]!r}, begins inside this one", offset=member.start, kind="stale-index"
+                f"another sample, {found[0]!r}, begins inside this one",
+                offset=member.start,
+                kind="stale-index",
+                fix=_REINDEX,
             )
         if member.sparse is None:
             spans[found[1]] = (member.data, member.data + member.size)

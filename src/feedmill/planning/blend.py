@@ -8,6 +8,9 @@ Inside the period, draw j of source i may take any slot of its window ``[floor(j
 the slots where the source's count stays strictly within one of its share. Earliest deadline first finds such a slot
 for every draw, for any number of sources; choosing the source that is furthest behind does not.
 
+Where D is beyond 2^20 the period is not written down: `lines` computes the schedule of any D up to 2^50. Weights beyond
+that are rounded to 2^50 parts, which is a thousandth of a sample in 10^12.
+
 Sources: Tijdeman 1980, "The chairman assignment problem"; Baruah, Cohen, Plaxton and Varvel 1996, "Proportionate
 progress" (the windows); Liu and Layland 1973 (earliest deadline first is optimal on one processor).
 """
@@ -27,9 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.planning.lines import LINES_LIMIT, Lines
 
 PERIOD_LIMIT = 2**20
-"""Longest period; weights that would need a longer one are rounded to counts in this many samples."""
+"""Longest period that is written down as a table."""
 
 IntArray = npt.NDArray[np.int64]
 
@@ -125,8 +129,13 @@ class Schedule:
 
     @property
     def realised(self) -> tuple[Fraction, ...]:
-        """The weights that the counts give; `asked` unless the period would have been longer than the limit."""
+        """The weights that the counts give."""
         return tuple(Fraction(int(count), self.period) for count in self.counts)
+
+    @property
+    def bound(self) -> Fraction:
+        """Every source is always less than this many samples from its share."""
+        return Fraction(1)
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
         """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
@@ -159,20 +168,23 @@ class Schedule:
         ]
 
 
-def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> Schedule:
-    """The schedule for these weights; the period is their common denominator, or `limit` where that is longer.
+def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> Schedule | Lines:
+    """The schedule for these weights: a table of one period where that is no longer than `limit`, else `Lines`.
 
-    Takes about 0.6 us per slot: well under 1 ms for a period of 1,000, half a second for the longest.
+    A table takes about 0.6 us per slot: well under 1 ms for a period of 1,000, half a second for the longest.
 
     Raises:
-        ConfigError: a weight is bad, all are zero, or there are more sources than slots.
+        ConfigError: a weight is bad, or all are zero.
     """
     asked = normalise(weights)
     period = lcm(*(share.denominator for share in asked))
-    if period <= limit:
-        counts = [int(share * period) for share in asked]
-    else:
-        counts = _apportion(asked, limit)
+    if period > LINES_LIMIT:
+        return Lines(asked, apportion(asked, LINES_LIMIT))
+    counts = [int(share * period) for share in asked]
+    return _table(asked, counts) if period <= limit else Lines(asked, counts)
+
+
+def _table(asked: tuple[Fraction, ...], counts: Sequence[int]) -> Schedule:
     source = _earliest_deadline_first(counts)
     # A stable sort by source leaves each source's slots in order; it is the inverse table already.
     slots = np.argsort(source, kind="stable")
@@ -183,7 +195,7 @@ def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> Schedule:
     return Schedule(asked, np.array(counts, np.int64), source, ordinal, slots.astype(np.int32), starts)
 
 
-def _apportion(shares: Sequence[Fraction], period: int) -> list[int]:
+def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
     """Counts that add up to `period`, by largest remainder; every source with a weight gets at least one."""
     wanted = sum(1 for share in shares if share)
     if wanted > period:

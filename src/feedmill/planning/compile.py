@@ -10,19 +10,23 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Subset, shuffled
+from feedmill.planning.blend import normalise
+from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset, shuffled
+from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.recipe import in_order
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
-from feedmill.planning.recipe import members
+from feedmill.planning.recipe import kind_of, members
 from feedmill.planning.skip import with_skips
+from feedmill.planning.staging import check_names, stage_length
+from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.storage import join_url, open_store
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon_join import Part
     from feedmill.planning.recipe import Open, Recipe
-    from feedmill.planning.schema import JoinPart, Member, ShuffleModel
+    from feedmill.planning.schema import JoinPart, Member, RecipeModel, ShuffleModel
 
 _Place = tuple[int | str, ...]
 
@@ -59,6 +63,7 @@ class _Compiler:
         self.sources: list[Dataset] = []
         self.names: list[str] = []
         self.places: dict[str, str] = {}
+        self.tokens = Tokens(self.sources)
 
     def dataset(self, path: str, options: dict[str, str]) -> Dataset:
         """A data set, opened once for each way to open it."""
@@ -74,9 +79,12 @@ class _Compiler:
         if model.order is not None:
             return walk.ordered(prefix)
         if model.blend is not None:
-            return walk.blend(model.blend, ("blend",), prefix, model.shuffle, model.samples)
+            return walk.blend(model, (), prefix, model.shuffle, model.samples)
         cap = None
-        if model.concat is not None:
+        if model.blend_epochized is not None:
+            name = prefix.rstrip("/")
+            node: Node = walk.epochized(model.blend_epochized, ("blend_epochized",), prefix, model.shuffle)
+        elif model.concat is not None:
             node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix)
             name = prefix.rstrip("/")
         else:
@@ -86,7 +94,7 @@ class _Compiler:
             cap = model.source.max_repeats
         if node.length is None and model.samples is None and model.epochs is None and cap is None:
             return node
-        with recipe_line(recipe, ("source",)):
+        with recipe_line(recipe, ("epochs",) if model.epochs else ("source",)):
             return Repeat(node, model.epochs, length=model.samples, max_repeats=cap, name=name)
 
 
@@ -98,23 +106,79 @@ class _Walk:
 
     def blend(
         self,
-        members: Sequence[Member],
+        mix: Member | RecipeModel,
         place: _Place,
         prefix: str,
         shuffle: ShuffleModel,
         samples: int | None = None,
     ) -> Node:
-        """Members by weight, each a stream of its own."""
+        """The members of a blend by weight, each a stream of its own."""
+        members = mix.blend or []
+        names = _names(members)
         streams = []
-        for number, (member, name) in enumerate(zip(members, _names(members), strict=True)):
-            here = (*place, number)
+        for number, (member, name) in enumerate(zip(members, names, strict=True)):
+            here = (*place, "blend", number)
             node = self.member(member, here, prefix + name, member.shuffle or shuffle)
             if node.length is not None or member.epochs or member.max_repeats:
                 node = self.repeat(node, member, here, prefix + name, member.epochs)
             streams.append(node)
-        with recipe_line(self.file, place if samples is None else ("samples",)):
-            weights = [1 if member.weight is None else member.weight for member in members]
+        if mix.stages is not None:
+            return self.stages(mix, place, names, streams, samples)
+        weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
+        if mix.unit == "tokens":
+            weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i)))
+        with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
             return Blend(streams, weights, length=samples)
+
+    def stages(
+        self,
+        mix: Member | RecipeModel,
+        place: _Place,
+        names: Sequence[str],
+        streams: Sequence[Node],
+        samples: int | None,
+    ) -> Node:
+        """A blend whose weights change."""
+        stages = mix.stages or []
+        here = (*place, "stages")
+        with recipe_line(self.file, here):
+            check_names(stages, names, lambda *inner: self.file.where((*here, *inner)))
+
+        def mean(source: int) -> Fraction:
+            return self.mean(streams[source], (*place, "blend", source))
+
+        parts = []
+        for number, stage in enumerate(stages):
+            weights = [stage.weights.get(name, 0) for name in names]
+            with recipe_line(self.file, (*here, number, "weights")):
+                shares = per_sample(weights, mean) if mix.unit == "tokens" else normalise(weights)
+            with recipe_line(self.file, (*here, number)):
+                parts.append((stage_length(stage, shares, mean, self.file.model.global_batch), shares))
+        with recipe_line(self.file, here if samples is None else ("samples",)):
+            return StagedBlend(streams, parts, length=samples)
+
+    def epochized(self, members: Sequence[Member], place: _Place, prefix: str, shuffle: ShuffleModel) -> Node:
+        """Members by repetitions per epoch."""
+        nodes, names = [], [prefix + name for name in _names(members)]
+        for number, (member, name) in enumerate(zip(members, names, strict=True)):
+            here = (*place, number)
+            node = self.member(member, here, name, member.shuffle or shuffle)
+            with recipe_line(self.file, (*here, "repetitions")):
+                epochs_of(member.repetitions or 1, node.finite("an epochized blend"))
+            self.compiler.places[name] = self.file.where((*here, "max_repeats"))
+            nodes.append(node)
+        with recipe_line(self.file, place):
+            return EpochizedBlend(
+                nodes,
+                [member.repetitions or 1 for member in members],
+                max_repeats=[member.max_repeats for member in members],
+                names=names,
+            )
+
+    def mean(self, node: Node, place: _Place) -> Fraction:
+        """Tokens per sample of a member."""
+        with recipe_line(self.file, place):
+            return self.compiler.tokens.mean(node)
 
     def concat(self, members: Sequence[Member], place: _Place, prefix: str) -> Node:
         """Members one after another, each in stored order unless it says otherwise itself."""
@@ -144,16 +208,19 @@ class _Walk:
         with recipe_line(self.file, ("order",)):
             return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
 
-    def repeat(self, node: Node, member: Member, place: _Place, name: str, times: int | None) -> Node:
+    def repeat(self, node: Node, member: Member, place: _Place, name: str, times: Any) -> Node:
         """A member again and again, or as often as it says."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
-        with recipe_line(self.file, place):
+        with recipe_line(self.file, (*place, "epochs") if member.epochs else place):
             return Repeat(node, times, max_repeats=member.max_repeats, name=name)
 
     def member(self, member: Member, place: _Place, name: str, shuffle: ShuffleModel | None) -> Node:
         """One epoch of a member in its order, or an endless one."""
         if member.blend is not None:
-            return self.blend(member.blend, (*place, "blend"), f"{name}/", shuffle or self.file.model.shuffle)
+            return self.blend(member, place, f"{name}/", shuffle or self.file.model.shuffle)
+        if member.blend_epochized is not None:
+            inner = shuffle or self.file.model.shuffle
+            return self.epochized(member.blend_epochized, (*place, "blend_epochized"), f"{name}/", inner)
         if member.concat is not None:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
@@ -327,4 +394,4 @@ def _title(member: Member) -> str:
     path = member.path or member.recipe
     if path:
         return path.rstrip("/").rpartition("/")[2]
-    return next(kind for kind in ("blend", "concat", "join") if getattr(member, kind) is not None)
+    return "join" if member.join is not None else kind_of(member)

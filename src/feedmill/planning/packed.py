@@ -250,7 +250,7 @@ class PackedPlan(Plan):
         tokens, left_out = (None, None) if rows is None else self.map.counts(rows)
         if tokens is not None and rows is not None and self._skip is not None:
             tokens -= self._skipped_tokens(rows)
-        return PackedReport(self.length, total, inner.sources, inner.total, self.width, tokens, left_out)
+        return PackedReport(self.length, total, inner.sources, inner.stages, inner.total, self.width, tokens, left_out)
 
     def _skipped_tokens(self, before: int) -> int:
         """Tokens in the skipped ones of the first rows."""

@@ -16,10 +16,11 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
 from feedmill.planning.ahead import LocateAhead
 from feedmill.planning.gaps import Gaps
-from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
+from feedmill.planning.nodes import Blend, Concat, Interleaved, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.report import Report, report
+from feedmill.planning.tokens import Tokens
 from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Plan:
         *,
         shuffle: str = "block",
         seed: int = 0,
-        epochs: int | None = None,
+        epochs: int | float | str | None = None,
     ) -> Plan:
         """A plan without a recipe.
 
@@ -86,7 +87,7 @@ class Plan:
             weights: their weights in a blend; without them several data sets are shuffled together as one.
             shuffle: ``none``, ``global`` or ``block``.
             seed: any integer.
-            epochs: passes over the data; None for no end. A blend has no epochs.
+            epochs: passes over the data, 2.5 as well; None for no end. A blend has no epochs.
 
         Raises:
             ConfigError: nothing to read, bad weights, or `epochs` with `weights`.
@@ -216,7 +217,7 @@ class Plan:
 
     def report(self, samples: int | None = None) -> Report:
         """Weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
-        return report(self.node, self.names, self.length, self._budget(samples))
+        return report(self.node, self.names, self.length, self._budget(samples), Tokens(self.sources).mean_where_known)
 
     def __len__(self) -> int:
         if self.length is None:
@@ -328,8 +329,8 @@ def _ways(node: Node, above: list[str]) -> Iterator[tuple[int, str]]:
         yield node.number, "; ".join(above) or "as stored"
         return
     for number, child in enumerate(node.children):
-        if isinstance(node, Blend):
-            own = [f"number {number} of a blend with weight {node.schedule.asked[number]}"]
+        if isinstance(node, Interleaved):
+            own = [node.part(number)]
             if above and node.length is not None:
                 own.append(f"first {node.length:,}")
         elif isinstance(node, Concat):

@@ -139,9 +139,9 @@ class Recipe:
             words.append(f"pack {model.pack.method} {model.pack.seq_len:,}")
         if model.source is not None:
             return ", ".join(words), [self._member(model.source, ("source",))]
-        kind = "blend" if model.blend is not None else "concat"
-        members = model.blend or model.concat or []
-        return ", ".join([*words, kind]), [self._member(each, (kind, i)) for i, each in enumerate(members)]
+        kind = kind_of(model)
+        words += [*_mix_words(model), kind]
+        return ", ".join(words), [self._member(each, (kind, i)) for i, each in enumerate(getattr(model, kind))]
 
     def _member(self, member: Member, place: tuple[int | str, ...]) -> Tree:
         words = [] if member.weight is None else [f"weight {member.weight}"]
@@ -150,7 +150,8 @@ class Recipe:
         words += [f"{key} {value}" for key, value in (member.subflavors or {}).items()]
         if member.shuffle is not None:
             words.append(f"shuffle {_shuffle_words(member.shuffle)}")
-        kind = next((kind for kind in ("blend", "concat", "join") if getattr(member, kind) is not None), "")
+        words += _mix_words(member)
+        kind = "join" if member.join is not None else kind_of(member)
         title = member.name or member.path or member.recipe or kind
         if member.name and (member.path or member.recipe):
             title = f"{member.name} ({member.path or member.recipe})"
@@ -160,11 +161,24 @@ class Recipe:
         if member.join is not None:
             parts = member.join.items() if isinstance(member.join, dict) else enumerate(member.join)
             return label, [(f"{key}: {part.path}, {part.nonmatch}", []) for key, part in parts]
-        inner = member.blend or member.concat or []
+        inner = getattr(member, kind) or []
         return label, [self._member(each, (*place, kind, i)) for i, each in enumerate(inner)]
 
 
-_SHOWN = ("split", "dataset_config", "split_config", "epochs", "max_repeats")
+_SHOWN = ("split", "dataset_config", "split_config", "repetitions", "epochs", "max_repeats")
+
+KINDS = ("blend", "blend_epochized", "concat")
+"""Keys of lists of sources."""
+
+
+def kind_of(mix: Member | RecipeModel) -> str:
+    """Which list of sources it has; 'concat' where it has none."""
+    return next((kind for kind in KINDS if getattr(mix, kind) is not None), "concat")
+
+
+def _mix_words(mix: Member | RecipeModel) -> list[str]:
+    words = [] if mix.unit == "samples" else [f"weights per {mix.unit.removesuffix('s')}"]
+    return words if mix.stages is None else [*words, f"{len(mix.stages)} stages"]
 
 
 def _shuffle_words(shuffle: Any) -> str:
@@ -180,7 +194,7 @@ def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
     found: list[tuple[tuple[int | str, ...], Member]] = []
 
     def walk(place: tuple[int | str, ...], owner: Any) -> None:
-        for kind in ("blend", "concat"):
+        for kind in KINDS:
             for number, member in enumerate(getattr(owner, kind) or ()):
                 found.append(((*place, kind, number), member))
                 walk((*place, kind, number), member)

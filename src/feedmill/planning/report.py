@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from posixpath import commonpath
 from typing import Any
 
-from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Shuffle, Skip, Subset
+from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.skip import dropped
 
@@ -24,6 +25,9 @@ class SourceReport:
         realised: its weight as scheduled; differs from `asked` only where the blend's period would be too long.
         drawn: samples drawn from it; None for an endless plan without a budget.
         exact: False where `drawn` is the expected number, because a shuffle across sources is cut in mid-epoch.
+        tokens: tokens in the samples drawn, the expected number unless whole epochs are drawn; None where the source
+            does not know the lengths of its samples.
+        token_share: its share of all sources' tokens.
     """
 
     name: str
@@ -33,6 +37,8 @@ class SourceReport:
     realised: Fraction | None
     drawn: int | None
     exact: bool = True
+    tokens: int | None = None
+    token_share: float | None = None
 
     @property
     def repeats(self) -> float | None:
@@ -50,7 +56,46 @@ class SourceReport:
             "drawn": self.drawn,
             "exact": self.exact,
             "repeats": self.repeats,
+            "tokens": self.tokens,
+            "token_share": self.token_share,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """One stage of a staged blend.
+
+    Attributes:
+        stage: its number, from 1.
+        start: samples of the blend before it.
+        samples: its length; None where it is open-ended.
+        names: the sources that the blend mixes.
+        asked: their weights.
+        realised: their shares of the stage; of an open-ended one, those of its schedule.
+    """
+
+    stage: int
+    start: int
+    samples: int | None
+    names: tuple[str, ...]
+    asked: tuple[Fraction, ...]
+    realised: tuple[Fraction, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; weights as floats, by name."""
+        return {
+            "stage": self.stage,
+            "start": self.start,
+            "samples": self.samples,
+            "weights_asked": dict(zip(self.names, map(float, self.asked), strict=True)),
+            "weights_realised": dict(zip(self.names, map(float, self.realised), strict=True)),
+        }
+
+    def __str__(self) -> str:
+        size = "to the end" if self.samples is None else f"{self.samples:,} samples"
+        shares = zip(self.names, self.asked, self.realised, strict=True)
+        parts = [f"{name} {_percent(asked)} -> {_percent(realised)}" for name, asked, realised in shares]
+        return f"stage {self.stage}, from {self.start:,}, {size}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +106,36 @@ class Report:
         length: samples of the plan, None where it is endless.
         total: samples that the report is about.
         sources: one entry per source.
+        stages: one entry per stage of each staged blend.
     """
 
     length: int | None
     total: int | None
     sources: tuple[SourceReport, ...]
+    stages: tuple[StageReport, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
-        return {"length": self.length, "total": self.total, "sources": [source.as_dict() for source in self.sources]}
+        return {
+            "length": self.length,
+            "total": self.total,
+            "sources": [source.as_dict() for source in self.sources],
+            "stages": [stage.as_dict() for stage in self.stages],
+        }
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("source", "samples", "used", "asked", "realised", "drawn", "repeats")]
         rows += [_cells(source) for source in self.sources]
+        if any(source.tokens is not None for source in self.sources):
+            tokens = [("tokens", "token share"), *(_token_cells(source) for source in self.sources)]
+            rows = [(*row, *more) for row, more in zip(rows, tokens, strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         total = "an endless plan" if self.total is None else f"{self.total:,} samples"
         lines = [f"{total}, from {len(self.sources)} source{'s' if len(self.sources) != 1 else ''}"]
         for name, *numbers in rows:
             cells = [name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(numbers, widths[1:], strict=True))]
             lines.append("  ".join(cells).rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(str, self.stages)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +171,7 @@ class PackedReport(Report):
         return {**Report.as_dict(self), "packing": {name: getattr(self, name) for name in names}}
 
     def __str__(self) -> str:
-        table = str(Report(None, self.documents, self.sources)).partition("\n")[2]
+        table = str(Report(None, self.documents, self.sources, self.stages)).partition("\n")[2]
         if self.total is None or self.tokens is None:
             return f"an endless plan of rows of {self.width:,} tokens, from {len(self.sources)} sources\n{table}"
         padding = self.total * self.width - self.tokens
@@ -133,38 +188,82 @@ def _cells(source: SourceReport) -> tuple[str, ...]:
     return (source.name, *numbers, drawn, repeats)
 
 
+def _token_cells(source: SourceReport) -> tuple[str, str]:
+    share = "" if source.token_share is None else f"{source.token_share:.4%}"
+    return "" if source.tokens is None else f"{source.tokens:,}", share
+
+
 def _percent(share: Fraction | None) -> str:
     return "" if share is None else f"{float(share):.4%}"
 
 
-def report(root: Node, names: list[str], length: int | None, total: int | None) -> Report:
-    """The report of the plan under `root`, for its first `total` positions."""
+def report(
+    root: Node, names: list[str], length: int | None, total: int | None, tokens: Callable[[Node], Fraction | None]
+) -> Report:
+    """The report of the plan under `root`, for its first `total` positions; `tokens` gives a node's mean length."""
     drawn = draws(root, total) if total is not None else {}
     sources = []
-    for leaf, used, asked, realised in _leaves(root, None, None):
+    for leaf, used, asked, realised, mean in _leaves(root, None, None, total, tokens):
         count, exact = drawn.get(leaf.number, (None, True))
-        part = SourceReport(names[leaf.number], leaf.length, used, asked, realised, count, exact)
+        given = None if mean is None or count is None else round(count * mean)
+        part = SourceReport(names[leaf.number], leaf.length, used, asked, realised, count, exact, given)
         sources.append((leaf.number, part))
-    return Report(length, total, tuple(part for _, part in sorted(sources, key=lambda item: item[0])))
+    parts = [part for _, part in sorted(sources, key=lambda item: item[0])]
+    whole = sum(part.tokens or 0 for part in parts)
+    if whole and all(part.tokens is not None for part in parts):
+        parts = [replace(part, token_share=(part.tokens or 0) / whole) for part in parts]
+    return Report(length, total, tuple(parts), tuple(_stages(root, names)))
 
 
 def _leaves(
-    node: Node, asked: Fraction | None, realised: Fraction | None, used: int | None = None
-) -> Iterator[tuple[Leaf, int, Fraction | None, Fraction | None]]:
-    """Every leaf with the samples its subsets leave and the product of the weights above it."""
+    node: Node,
+    asked: Fraction | None,
+    realised: Fraction | None,
+    total: int | None,
+    tokens: Callable[[Node], Fraction | None],
+    cut: Subset | None = None,
+) -> Iterator[tuple[Leaf, int, Fraction | None, Fraction | None, Fraction | None]]:
+    """Every leaf with the samples its subsets leave, the product of the weights above it, and its mean length."""
     if isinstance(node, Leaf):
-        yield node, used or node.length, asked, realised
+        used = cut or node
+        yield node, used.length, asked, realised, tokens(used)
+        return
     if isinstance(node, Subset):
-        used = used or node.length  # the outermost subset is the smallest
-    for number, child in enumerate(node.children):
-        if isinstance(node, Blend):
-            shares = node.schedule.asked[number], node.schedule.realised[number]
-            yield from _leaves(child, shares[0] * (asked or 1), shares[1] * (realised or 1))
-        elif isinstance(node, Concat) and asked is not None and realised is not None:
-            share = Fraction(node.draws(node.length)[number], node.length)
-            yield from _leaves(child, asked * share, realised * share)
-        else:
-            yield from _leaves(child, asked, realised, used)
+        cut = cut or node  # the outermost subset is the smallest
+    shares: Sequence[tuple[Fraction | None, Fraction | None]] = [(None, None)] * len(node.children)
+    if isinstance(node, Interleaved):
+        known = node.shares(total)
+        shares = shares if known is None else list(zip(*known, strict=True))
+    elif isinstance(node, Concat):
+        parts = [Fraction(count, node.length) for count in node.draws(node.length)]
+        shares = [(part, part) for part in parts] if asked is not None else shares
+    else:
+        shares = [(Fraction(1), Fraction(1))] if asked is not None else shares
+    counts = [None] * len(node.children) if total is None else node.draws(total)
+    for child, (wanted, given), count in zip(node.children, shares, counts, strict=True):
+        yield from _leaves(child, _times(asked, wanted), _times(realised, given), count, tokens, cut)
+
+
+def _times(above: Fraction | None, own: Fraction | None) -> Fraction | None:
+    return None if own is None else own * (1 if above is None else above)
+
+
+def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
+    """The stages of every staged blend below, from the root on."""
+    if isinstance(node, StagedBlend):
+        titles = tuple(_title(child, names) for child in node.children)
+        plan = node.stages
+        for number, (part, size) in enumerate(zip(plan.schedules, plan.samples, strict=True)):
+            given = part.realised if size is None else tuple(Fraction(count, size) for count in part.drawn(size))
+            yield StageReport(number + 1, plan.starts[number], size, titles, part.asked, given)
+    for child in node.children:
+        yield from _stages(child, names)
+
+
+def _title(node: Node, names: Sequence[str]) -> str:
+    """What people call a node: the name of its source, or what the names of its sources have in common."""
+    own = [names[leaf] for leaf in node.leaves]
+    return own[0] if len(own) == 1 else commonpath(own) or " + ".join(own)
 
 
 def draws(root: Node, total: int) -> dict[int, tuple[int, bool]]:

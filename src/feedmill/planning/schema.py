@@ -43,6 +43,16 @@ def _known_weight(value: Any) -> Any:
     return value
 
 
+def _known_epochs(value: Any) -> Any:
+    try:
+        exact = exact_weight(value)
+    except ConfigError:
+        exact = Fraction(0)
+    if not 0 < exact < 2**63:
+        raise ValueError(f"{str(value)[:60]!r} is not a number of epochs: give one above 0, such as 3, 2.5 or 1/3")
+    return value
+
+
 def _known_bound(value: Any) -> Any:
     if isinstance(value, str) and (value == "end" or (_PERCENT.fullmatch(value) and Fraction(value[:-1]) <= 100)):
         return value
@@ -57,6 +67,7 @@ def _short(key: str) -> Callable[[Any], Any]:
 
 
 Weight = Annotated[float | int | str, BeforeValidator(_known_weight)]
+Epochs = Annotated[float | int | str, BeforeValidator(_known_epochs)]
 Bound = Annotated[int | str, BeforeValidator(_known_bound)]
 
 
@@ -85,6 +96,21 @@ class ShuffleModel(_Strict):
 
 
 ShuffleField = Annotated[ShuffleModel, BeforeValidator(_short("kind"))]
+
+
+class StageModel(_Strict):
+    """One stage of a blend: its weights, and how long they hold."""
+
+    weights: dict[str, Weight] = Field(
+        min_length=1, description="share of each source by name; a source left out, or with 0, pauses"
+    )
+    samples: Count | None = Field(None, description="its length in samples of the blend")
+    tokens: Count | None = Field(None, description="its length in tokens, converted to samples by their mean length")
+    steps: Count | None = Field(None, description="its length in steps of 'global_batch' samples")
+
+
+Unit = Literal["samples", "tokens"]
+Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 
 class OrderModel(_Strict):
@@ -148,6 +174,9 @@ class Member(_Strict):
         default=None, min_length=1, description="another recipe: path as seen from this one, or URL"
     )
     blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
+    blend_epochized: list[Member] | None = Field(
+        default=None, min_length=1, description="sources mixed so that an epoch holds each 'repetitions' times"
+    )
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
     join: Parts | None = Field(
         default=None, description="prepared data sets side by side, matched by key: a list, or names for them"
@@ -157,6 +186,8 @@ class Member(_Strict):
         description="what makes one sample of a row: {__module__, __class__} or {__module__, __function__}",
     )
     prepared: str | None = Field(None, description="folder of prepared join rows; RECIPE.cache where absent")
+    stages: Stages | None = Field(None, description="weights of its blend that change")
+    unit: Unit = Field(default="samples", description="what the weights of its blend count: samples or tokens")
     name: str | None = Field(
         default=None, min_length=1, pattern="^[^/]+$", description="what to call it; unique in its list"
     )
@@ -173,12 +204,16 @@ class Member(_Strict):
     subflavors: dict[str, Any] | None = Field(None, description="data attached to every sample")
     aux: dict[str, str] | None = Field(None, description="data that its samples refer to, by name: paths or URLs")
     shuffle: ShuffleField | None = Field(None, description="instead of the recipe's own")
-    epochs: Count | None = Field(None, description="give it this many times, then end")
+    repetitions: Epochs | None = Field(
+        default=None, description="in 'blend_epochized': how often it is given per epoch, 1 where absent"
+    )
+    epochs: Epochs | None = Field(None, description="give it this many times, 2.5 as well, then end")
     max_repeats: Count | None = Field(None, description="refuse any plan that repeats it more often")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Member:
-        _one_of(self, "path", "recipe", "blend", "concat", "join")
+        _one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
+        _check_mix(self)
         if self.path is None:
             for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:4]:
                 if getattr(self, name) is not None:
@@ -204,6 +239,11 @@ class Member(_Strict):
     @classmethod
     def _weights_fit(cls, members: list[Member] | None) -> list[Member] | None:
         return _check_blend(members)
+
+    @field_validator("blend_epochized")
+    @classmethod
+    def _repetitions_fit(cls, members: list[Member] | None) -> list[Member] | None:
+        return _check_epochized(members)
 
     @field_validator("concat")
     @classmethod
@@ -307,7 +347,8 @@ class RecipeModel(_Strict):
         default=None, strict=True, description="any whole number; another seed gives another order"
     )
     samples: Count | None = Field(None, description="where the plan ends")
-    epochs: Count | None = Field(None, description="passes over the data; not for a blend")
+    epochs: Epochs | None = Field(None, description="passes over the data, 2.5 as well; not for a blend")
+    global_batch: Count | None = Field(None, description="samples per step over all ranks, for stages in steps")
     shuffle: ShuffleField = Field(
         default=ShuffleModel(kind="block"),
         description="of each source of a blend; of a single source or a row as a whole",
@@ -317,7 +358,12 @@ class RecipeModel(_Strict):
         default=None, description="a single source"
     )
     blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
+    blend_epochized: list[Member] | None = Field(
+        default=None, min_length=1, description="sources mixed so that an epoch holds each 'repetitions' times"
+    )
     concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    stages: Stages | None = Field(None, description="weights of the blend that change")
+    unit: Unit = Field(default="samples", description="what the weights of the blend count: samples or tokens")
     skip: list[Annotated[SkipModel, BeforeValidator(_skip_short)]] | None = Field(
         default=None, description="positions, ranges and samples to leave out: see docs/ledger.md"
     )
@@ -326,7 +372,8 @@ class RecipeModel(_Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
-        _one_of(self, "source", "blend", "concat")
+        _one_of(self, "source", "blend", "blend_epochized", "concat")
+        _check_mix(self)
         if self.samples is not None and self.epochs is not None:
             raise ValueError("give 'samples' or 'epochs', not both")
         if self.blend is not None and self.epochs is not None:
@@ -335,6 +382,8 @@ class RecipeModel(_Strict):
             raise ValueError("a single source has no 'weight'")
         if self.source is not None and self.source.epochs is not None:
             raise ValueError("write 'epochs' at the top of the recipe, not on its single source")
+        if self.source is not None and self.source.repetitions is not None:
+            raise ValueError("a single source has no 'repetitions'; write 'epochs' at the top of the recipe")
         return self
 
     @model_validator(mode="after")
@@ -345,6 +394,8 @@ class RecipeModel(_Strict):
             raise ValueError("'order' needs the 'seed' of the run that it continues")
         if (self.order.kind == "nanoset") != (self.blend is not None):
             raise ValueError("the order 'nanoset' belongs to a 'blend', 'modalities' to a 'source' or 'concat'")
+        if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
+            raise ValueError("an 'order' of another tool knows no 'blend_epochized', 'stages' or 'unit'")
         members = self.blend or self.concat or ([self.source] if self.source else [])
         own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
         if own or "shuffle" in self.model_fields_set:
@@ -356,16 +407,53 @@ class RecipeModel(_Strict):
     def _weights_fit(cls, members: list[Member] | None) -> list[Member] | None:
         return _check_blend(members)
 
+    @field_validator("blend_epochized")
+    @classmethod
+    def _repetitions_fit(cls, members: list[Member] | None) -> list[Member] | None:
+        return _check_epochized(members)
+
     @field_validator("concat")
     @classmethod
     def _row_fits(cls, members: list[Member] | None) -> list[Member] | None:
         return _check_concat(members)
 
 
+def _check_mix(mix: Member | RecipeModel) -> None:
+    """Weights stand in one place: beside the sources, or in the stages of their blend."""
+    if mix.blend is None and (mix.stages is not None or mix.unit != "samples"):
+        raise ValueError(f"'{'stages' if mix.stages else 'unit'}' belongs to a 'blend', and there is none")
+    if mix.blend is None or mix.stages is None:
+        return
+    if any(member.weight is not None for member in mix.blend):
+        raise ValueError("give each source a 'weight', or the blend 'stages' with weights, not both")
+    for number, stage in enumerate(mix.stages):
+        given = [name for name in ("samples", "tokens", "steps") if getattr(stage, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"stage {number + 1} has a length in {' and '.join(given)}: give one of them")
+        if not given and number < len(mix.stages) - 1:
+            raise ValueError(f"stage {number + 1} has no length: only the last stage may go on without end")
+
+
+def _check_epochized(members: list[Member] | None) -> list[Member] | None:
+    if members is None:
+        return None
+    _check_names(members)
+    for name in ("weight", "epochs"):
+        if any(getattr(member, name) is not None for member in members):
+            raise ValueError(f"a source of an epochized blend has 'repetitions', no '{name}'")
+    return members
+
+
+def _no_repetitions(members: list[Member]) -> None:
+    if any(member.repetitions is not None for member in members):
+        raise ValueError("'repetitions' belong to a 'blend_epochized'; use 'epochs' here")
+
+
 def _check_blend(members: list[Member] | None) -> list[Member] | None:
     if members is None:
         return None
     _check_names(members)
+    _no_repetitions(members)
     weights = [member.weight for member in members]
     missing = weights.count(None)
     if 0 < missing < len(weights):
@@ -381,6 +469,7 @@ def _check_concat(members: list[Member] | None) -> list[Member] | None:
     if members is None:
         return None
     _check_names(members)
+    _no_repetitions(members)
     if any(member.weight is not None for member in members):
         raise ValueError("a concatenation has no weights: use 'blend', or leave 'weight' out")
     return members
@@ -423,5 +512,11 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         return list(JoinPart.model_fields)
     if place[0] == "skip":
         return list(SkipModel.model_fields)
-    models: dict[int | str, type[BaseModel]] = {"shuffle": ShuffleModel, "order": OrderModel, "pack": PackModel}
-    return list(models.get(place[-1], Member).model_fields)
+    models: dict[str, type[BaseModel]] = {
+        "shuffle": ShuffleModel,
+        "order": OrderModel,
+        "pack": PackModel,
+        "stages": StageModel,
+    }
+    owner = place[-2] if isinstance(place[-1], int) and len(place) > 1 else place[-1]
+    return list(models.get(str(owner), Member).model_fields)

@@ -180,3 +180,16 @@ def test_another_version_or_class_is_refused(tmp_path: Path) -> None:
     assert error.kind == "unknown-version"
     assert "'splits'" in str(refused(tmp_path, "", "__class__: MetadatasetV2\n"))
     assert refused(tmp_path, "path: a", HEAD.replace("train", "test")).kind == "no-such-split"
+
+
+def test_repetitions_count_and_multiply_along_nesting(tmp_path: Path) -> None:
+    plan = Recipe.load(META / "epochs.yaml").plan()
+    epoch = 60 + 16 + 6  # 2 x 30, 1.5 x 11, 1 x 6
+    assert plan.length is None
+    assert [source.drawn for source in plan.report(epoch).sources] == [60, 16, 6]
+    write(tmp_path, "inner.yaml", "blend_epochized:\n- {path: a, repetitions: 3}\n- path: b")
+    outer = write(tmp_path, "outer.yaml", "blend_epochized:\n- {path: inner.yaml, repetitions: 2}\n- path: c")
+    report = Recipe.load(outer).plan(opener).report(900)
+    assert [source.drawn for source in report.sources] == [600, 200, 100]
+    wrong = "blend_epochized:\n- {path: a, repetitions: -1}\n- path: b"
+    assert "bad.yaml:6" in str(refused(tmp_path, wrong))

@@ -98,3 +98,24 @@ def test_bad_stages(stages: list[Any], message: str) -> None:
         Recipe.parse({"data_stages": stages})
     with pytest.raises(ConfigError, match="for training only"):
         Recipe.parse({"data_stages": stages}, mode="validation")
+
+
+def test_stages_start_at_their_steps_and_folders_go_on() -> None:
+    def at(start: int, name: str, folder: Any) -> dict[str, Any]:
+        return {**stage(start, name), "data": {"dataset": {"dataset_folder": folder}}}
+
+    data = {
+        "data_stages": [at(1, "one", {"x/a": 0.75, "x/b": 0.25}), at(11, "two", "x/b"), at(16, "three", ["c", "d"])],
+        "tokens": {"micro_batch_size": 2, "batch_accumulation_per_replica": 3},
+        "parallelism": {"dp": 4},
+    }
+    plan = Recipe.parse(data, base="/base").plan(opener)
+    assert [source.url for source in plan.sources] == ["x/a", "x/b", "c", "d"]
+    batch = 2 * 3 * 4
+    located = plan.locate(range(15 * batch + 200))
+    counts = [[int((part == number).sum()) for number in range(4)] for part in (
+        located.source[: 10 * batch], located.source[10 * batch : 15 * batch], located.source[15 * batch :]
+    )]  # fmt: skip
+    assert counts == [[180, 60, 0, 0], [0, 120, 0, 0], [0, 0, 100, 100]]
+    mine = located.index[located.source == 1]
+    assert len(set(mine[:100].tolist())) == 100  # the second stage goes on where the first one stopped

@@ -2,49 +2,65 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import PERIOD_LIMIT, Schedule, schedule
+from feedmill.planning.blend import PERIOD_LIMIT, schedule
 from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Junction, Node
 
+Shares = tuple[Fraction, ...]
 
-class Blend(Junction):
-    """The streams of its children, interleaved so that each is always within one sample of its share.
+_LONGEST_SHOWN = 10**6
 
-    Endless where all its children are; otherwise it ends before the first position that would draw more from a child
-    than that child's one epoch has. Where the blend itself is repeated, each child's stream carries on.
+
+class ScheduleLike(Protocol):
+    """What orders the draws of an interleaving: `blend.Schedule`, `lines.Lines` or `stages.Stages`."""
+
+    @property
+    def counts(self) -> IntArray:
+        """0 for sources that are never drawn, int64[sources]."""
+
+    def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
+        """Source and ordinal of positions int64[n]."""
+
+    def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
+        """The inverse; -1 where a source has no such draw."""
+
+    def position(self, source: int, ordinal: int) -> int | None:
+        """The position of one draw, as an integer of any size; None where it never comes."""
+
+    def drawn(self, total: int) -> list[int]:
+        """Draws of each source in the first `total` positions."""
+
+
+class Interleaved(Junction):
+    """The streams of its children in the order of a schedule.
+
+    Endless where schedule and children are; otherwise it ends before the first position that would draw more from a
+    child than that child's one epoch has. Where the node itself is repeated, each child's stream carries on.
 
     Args:
         children: the nodes to mix.
-        weights: one per child; see `blend.exact_weight`.
+        schedule: whose draw each position is.
         length: end here, if the children last that long.
-        limit: longest period.
+        longest: where the schedule ends, None if it does not.
     """
 
     def __init__(
-        self,
-        children: Sequence[Node],
-        weights: Sequence[Any],
-        *,
-        length: int | None = None,
-        limit: int = PERIOD_LIMIT,
+        self, children: Sequence[Node], schedule: ScheduleLike, length: int | None = None, longest: int | None = None
     ) -> None:
         super().__init__(children)
-        if len(children) != len(weights):
-            raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-weight")
-        self.schedule: Schedule = schedule(weights, limit)
+        self._schedule = schedule
         lengths = [child.length for child in children]
-        ends = [
-            self.schedule.position(i, length)
-            for i, length in enumerate(lengths)
-            if length is not None and self.schedule.counts[i]
-        ]
-        self.length = min(*ends, LONGEST) if ends else None
+        ends = [schedule.position(i, size) for i, size in enumerate(lengths) if size is not None and schedule.counts[i]]
+        known = [end for end in (*ends, longest) if end is not None]
+        self.length = min(*known, LONGEST) if known else None
         if length is not None and not 1 <= length <= (self.length or LONGEST):
             raise ConfigError(
                 f"the blend cannot have {length:,} samples: a source of it ends after {self.length or LONGEST:,}",
@@ -53,13 +69,12 @@ class Blend(Junction):
             )
         self.length = length or self.length
         # An endless child is one epoch that outlasts all.
-        self._lengths = np.array([LONGEST if length is None else length for length in lengths], np.int64)
-        self._endless = all(length is None for length in lengths)
-        self._per_epoch = np.array(self.schedule.drawn(self.length) if self.length else self.schedule.counts, np.int64)
+        self._lengths = np.array([LONGEST if size is None else size for size in lengths], np.int64)
+        self._per_epoch = np.array(schedule.drawn(self.length) if self.length else schedule.counts, np.int64)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
-        child, ordinal = self.schedule.at(positions)
-        if self._endless:
+        child, ordinal = self._schedule.at(positions)
+        if self.length is None:  # so are all children that are ever drawn
             return child, ordinal, 0
         if isinstance(epochs, np.ndarray) or epochs:
             ordinal = ordinal + epochs * self._per_epoch[child]
@@ -72,17 +87,69 @@ class Blend(Junction):
         never = self._per_epoch[child] == 0
         known = np.where(never, int(self._per_epoch.argmax()), child)
         if self.length is None:
-            return np.where(never, NOWHERE, self.schedule.positions(known, ordinal)), epochs * 0
+            return np.where(never, NOWHERE, self._schedule.positions(known, ordinal)), epochs * 0
         own_epochs, rest = np.divmod(ordinal, self._per_epoch[known])
-        return np.where(never, NOWHERE, self.schedule.positions(known, rest)), own_epochs
+        return np.where(never, NOWHERE, self._schedule.positions(known, rest)), own_epochs
 
     def draws(self, total: int) -> Sequence[int]:
         if self.length is None:
-            return self.schedule.drawn(total)
+            return self._schedule.drawn(total)
         epochs, rest = divmod(total, self.length)
         return [
-            epochs * int(each) + part for each, part in zip(self._per_epoch, self.schedule.drawn(rest), strict=True)
+            epochs * int(each) + part for each, part in zip(self._per_epoch, self._schedule.drawn(rest), strict=True)
         ]
 
+    @abstractmethod
+    def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
+        """Shares asked and realised over the first `total` positions of the stream, or over all of it.
+
+        None where the shares change, the stream is endless, and `total` is not given.
+        """
+
+    @abstractmethod
+    def part(self, number: int) -> str:
+        """All of the node that decides when child `number` comes, for fingerprints."""
+
+    def identity(self) -> str:
+        return "; ".join(map(self.part, range(len(self.children))))
+
+
+def shares_text(shares: Shares) -> str:
+    """Shares for people: as fractions where these are short, else rounded to six digits."""
+    exact = max(share.denominator for share in shares) <= _LONGEST_SHOWN
+    return " : ".join(str(share) if exact else f"{float(share):.6g}" for share in shares)
+
+
+class Blend(Interleaved):
+    """The streams of its children, interleaved so that each is always within one sample of its share.
+
+    Weights whose common denominator is beyond 2^20 may have the slightly wider bound that `lines` states.
+
+    Args:
+        children: the nodes to mix.
+        weights: one per child; see `blend.exact_weight`.
+        length: end here, if the children last that long.
+        limit: longest period that is written down as a table.
+    """
+
+    def __init__(
+        self,
+        children: Sequence[Node],
+        weights: Sequence[Any],
+        *,
+        length: int | None = None,
+        limit: int = PERIOD_LIMIT,
+    ) -> None:
+        if len(children) != len(weights):
+            raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-weight")
+        self.schedule = schedule(weights, limit)
+        super().__init__(children, self.schedule, length)
+
+    def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same
+        return self.schedule.asked, self.schedule.realised
+
+    def part(self, number: int) -> str:
+        return f"number {number} of a blend with weight {self.schedule.asked[number]}"
+
     def describe(self) -> str:
-        return "blend " + " : ".join(str(share) for share in self.schedule.asked)
+        return f"blend {shares_text(self.schedule.asked)}"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Any
+
 from feedmill.errors import ConfigError
+from feedmill.planning.blend import exact_weight
 from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper, split
 
 
@@ -13,7 +17,8 @@ class Repeat(Wrapper):
 
     Args:
         child: what to repeat. A child without end can only be cut, by `length`.
-        times: epochs; None for no end.
+        times: epochs, a number or its decimal text; None for no end. Of a fraction of an epoch, the first
+            ``floor(fraction * length)`` samples are given.
         length: positions instead of epochs.
         max_repeats: most epochs of the child that the whole plan may use, whatever stands above; `bounds` proves it.
         name: what people call the child, for messages about `max_repeats`.
@@ -22,7 +27,7 @@ class Repeat(Wrapper):
     def __init__(
         self,
         child: Node,
-        times: int | None = None,
+        times: int | float | str | Fraction | None = None,
         *,
         length: int | None = None,
         max_repeats: int | None = None,
@@ -31,13 +36,16 @@ class Repeat(Wrapper):
         super().__init__(child)
         if times is not None or max_repeats is not None:
             child.finite("counting epochs")
-        if min(times or 1, length or 1, max_repeats or 1) < 1 or 0 in (times, length, max_repeats):
+        if min(length or 1, max_repeats or 1) < 1 or 0 in (length, max_repeats):
             raise ConfigError("a repetition needs at least one epoch and one sample", kind="bad-repeat")
         self._inner = child.length
-        self.length = length if times is None else times * child.finite("counting epochs")
+        self.times: Fraction | None = None
+        self.length = length
+        if times is not None:
+            self.times, self.length = epochs_of(times, child.finite("counting epochs"))
         if self.length is not None and self.length > LONGEST:
             raise too_long(self.length)
-        self.times, self.max_repeats, self.name = times, max_repeats, name
+        self.max_repeats, self.name = max_repeats, name
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         stream = positions if self.length is None else positions + epochs * self.length
@@ -57,8 +65,36 @@ class Repeat(Wrapper):
 
     def identity(self) -> str:
         if self.times is not None:
-            return f"{self.times} epoch{'s' if self.times > 1 else ''}"
+            return f"{epochs_text(self.times)} epoch{'s' if self.times > 1 else ''}"
         return f"first {self.length:,}" if self.length else "repeated"
+
+
+def epochs_of(times: Any, size: int) -> tuple[Fraction, int]:
+    """A number of epochs as an exact fraction, and the samples that it gives of a source of `size`.
+
+    >>> epochs_of(2.5, 5)
+    (Fraction(5, 2), 12)
+
+    Raises:
+        ConfigError: no number, or not one sample.
+    """
+    try:
+        exact = exact_weight(times)
+    except ConfigError:
+        raise _bad_epochs(f"{str(times)[:60]!r} is not a number of epochs", size) from None
+    samples = int(exact * size)
+    if samples < 1:
+        raise _bad_epochs(f"{epochs_text(exact)} epochs of {size:,} samples are not one sample", size)
+    return exact, samples
+
+
+def epochs_text(times: Fraction) -> str:
+    """Epochs as people write them: 3, 2.5 or 1/3."""
+    return f"{float(times):g}" if Fraction(f"{float(times):g}") == times else str(times)
+
+
+def _bad_epochs(what: str, size: int) -> ConfigError:
+    return ConfigError(what, kind="bad-repeat", fix=f"Give a number such as 3 or 2.5, here at least 1/{size}.")
 
 
 def too_long(total: int) -> ConfigError:

@@ -1,0 +1,71 @@
+"""Children mixed so that an epoch holds each a given number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.blend import Schedule, schedule
+from feedmill.planning.lines import LINES_LIMIT, Lines
+from feedmill.planning.nodes.base import Node
+from feedmill.planning.nodes.blend import Interleaved, Shares
+from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
+
+
+class EpochizedBlend(Interleaved):
+    """Each child `repetitions` times per epoch, exactly, spread evenly over it.
+
+    The weights are the counts themselves, so the schedule of an exact blend is used up to the end of one period: no
+    table as long as the epoch, and each child's share is even all through it. Where the node is repeated each child's
+    stream carries on: a child with 1/2 repetitions gives the two halves of its order in two epochs, then a new order.
+
+    Args:
+        children: nodes that end.
+        repetitions: one per child, above 0; a fraction stands for ``floor(fraction * length)`` samples.
+        max_repeats: for each child, most epochs that the whole plan may use of it, or None.
+        names: what people call the children, for messages.
+        length: end an epoch here already.
+
+    Raises:
+        ConfigError: a child without end, a repetition that gives no sample, or an epoch beyond 2^50 samples.
+    """
+
+    length: int
+
+    def __init__(
+        self,
+        children: Sequence[Node],
+        repetitions: Sequence[Any],
+        *,
+        max_repeats: Sequence[int | None] = (),
+        names: Sequence[str] = (),
+        length: int | None = None,
+    ) -> None:
+        if len(children) != len(repetitions):
+            raise ConfigError(f"{len(children)} sources and {len(repetitions)} repetitions", kind="bad-repeat")
+        sizes = [child.finite("an epochized blend") for child in children]
+        self.counts = [epochs_of(times, size)[1] for times, size in zip(repetitions, sizes, strict=True)]
+        self.repetitions = [epochs_of(times, size)[0] for times, size in zip(repetitions, sizes, strict=True)]
+        if sum(self.counts) > LINES_LIMIT:
+            raise ConfigError(
+                f"an epoch of {sum(self.counts):,} samples is longer than 2^50",
+                kind="too-long",
+                fix="Repeat its sources less often.",
+            )
+        caps = max_repeats or [None] * len(children)
+        titles = names or [""] * len(children)
+        streams = [
+            Repeat(child, max_repeats=cap, name=name) for child, cap, name in zip(children, caps, titles, strict=True)
+        ]
+        self.schedule: Schedule | Lines = schedule(self.counts)
+        super().__init__(streams, self.schedule, length, sum(self.counts))
+
+    def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same
+        return self.schedule.asked, self.schedule.realised
+
+    def part(self, number: int) -> str:
+        return f"number {number} of an epochized blend with weight {self.schedule.asked[number]}"
+
+    def describe(self) -> str:
+        return "epochized blend " + " : ".join(epochs_text(times) for times in self.repetitions)

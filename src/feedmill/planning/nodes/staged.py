@@ -1,0 +1,63 @@
+"""Children mixed by weights that change at given sample counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes.base import Node
+from feedmill.planning.nodes.blend import Interleaved, Shares, shares_text
+from feedmill.planning.stages import Stages
+
+
+class StagedBlend(Interleaved):
+    """A blend in stages: each has its own weights; each child's stream carries on from stage to stage.
+
+    A child with weight 0 in a stage pauses there. Where the last stage ends and the node is repeated, the first stage
+    follows again, with the children's streams where they are. For the bounds see `feedmill.planning.stages`.
+
+    Args:
+        children: the nodes to mix.
+        stages: for each stage its length in samples, None for a last one without end, and a weight per child.
+        length: end here, if stages and children last that long.
+    """
+
+    def __init__(
+        self,
+        children: Sequence[Node],
+        stages: Sequence[tuple[int | None, Sequence[Any]]],
+        *,
+        length: int | None = None,
+    ) -> None:
+        for number, (_, weights) in enumerate(stages):
+            if len(weights) != len(children):
+                raise ConfigError(
+                    f"{len(children)} sources and {len(weights)} weights in stage {number + 1}", kind="bad-weight"
+                )
+        self.stages = Stages([weights for _, weights in stages], [samples for samples, _ in stages])
+        super().__init__(children, self.stages, length, self.stages.length)
+
+    def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
+        total = self.length if total is None else total
+        if not total:
+            return None
+        rounds, rest = (0, total) if self.length is None else divmod(total, self.length)
+        whole = self.stages.asked(self.length or 0)
+        exact = [rounds * a + b for a, b in zip(whole, self.stages.asked(rest), strict=True)]
+        return tuple(each / total for each in exact), tuple(Fraction(count, total) for count in self.draws(total))
+
+    def part(self, number: int) -> str:
+        steps = [
+            str(part.asked[number]) + ("" if size is None else f" for {size:,}")
+            for part, size in zip(self.stages.schedules, self.stages.samples, strict=True)
+        ]
+        return f"number {number} of a staged blend with weight {', then '.join(steps)}"
+
+    def describe(self) -> str:
+        steps = [
+            shares_text(part.asked) + ("" if size is None else f" for {size:,}")
+            for part, size in zip(self.stages.schedules, self.stages.samples, strict=True)
+        ]
+        return f"blend in stages {', then '.join(steps)}"

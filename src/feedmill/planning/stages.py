@@ -1,0 +1,140 @@
+"""Schedules one after another: weights that change at sample counts, while each source's draws count on.
+
+Stage `s` begins at a known position, with a known number of draws of each source behind it. So a position is found by
+looking up its stage, then in that stage's own schedule; a draw likewise, by looking up the stage that has it.
+
+Bounds: inside a stage each source is within its schedule's bound of its share since the stage began. Over all stages
+the errors at their ends add up: after any number of samples a source is within the sum of the bounds of the stages
+begun so far, and a stage that ends with a period of its schedule adds nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.planning.blend import Schedule, schedule
+from feedmill.planning.lines import Lines
+
+IntArray = npt.NDArray[np.int64]
+
+
+class Stages:
+    """An order of sources whose weights change.
+
+    Args:
+        weights: for each stage, a weight per source; 0 lets a source pause.
+        samples: how long each stage is; the last may be None, without end.
+
+    Attributes:
+        schedules: one per stage.
+        samples: as given.
+        starts: the position at which each stage begins, and, where the last one ends, the end.
+        before: draws of each source before each of `starts`.
+        counts: 0 for sources that are never drawn, int64[sources].
+
+    Raises:
+        ConfigError: no stage, a bad weight, a stage without samples or one after an open-ended one.
+    """
+
+    def __init__(self, weights: Sequence[Sequence[Any]], samples: Sequence[int | None]) -> None:
+        if not weights or len(weights) != len(samples) or len({len(each) for each in weights}) != 1:
+            raise ConfigError("stages need a length each, and a weight per source", kind="bad-stage")
+        for number, size in enumerate(samples):
+            if size is None and number < len(samples) - 1:
+                raise ConfigError(
+                    f"stage {number + 1} of {len(samples)} has no end",
+                    kind="bad-stage",
+                    fix="Only the last stage may be open-ended: say how long the others are.",
+                )
+            if size is not None and size < 1:
+                raise ConfigError(
+                    f"stage {number + 1} has {size} samples", kind="bad-stage", fix="Give it at least one, or drop it."
+                )
+        self.samples = tuple(samples)
+        self.schedules: list[Schedule | Lines] = [schedule(each) for each in weights]
+        self.starts = [0]
+        self.before = [[0] * len(weights[0])]
+        for part, size in zip(self.schedules, samples, strict=True):
+            if size is not None:
+                self.starts.append(self.starts[-1] + size)
+                self.before.append([a + b for a, b in zip(self.before[-1], part.drawn(size), strict=True)])
+        self.length = None if samples[-1] is None else self.starts[-1]
+        if self.starts[-1] >= 2**63:
+            raise ConfigError("the stages have more than 2^63 - 1 samples", kind="too-long", fix="Shorten them.")
+        self._before = np.array(self.before, np.int64)
+        last = self._before[-1] > 0
+        self.counts = np.where(last, 1, 0) if self.length else np.where(last, 1, self.schedules[-1].counts)
+
+    def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
+        """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
+        if not len(positions):
+            return self.schedules[0].at(positions)
+        first, last = self._stage(int(positions.min())), self._stage(int(positions.max()))
+        if first == last:
+            return self._in_stage(first, positions)
+        source = np.empty(len(positions), np.min_scalar_type(len(self.counts) - 1))
+        ordinal = np.empty(len(positions), np.int64)
+        stages = np.searchsorted(np.array(self.starts[first + 1 : last + 1]), positions, side="right")
+        for stage in range(last - first + 1):
+            rows = np.flatnonzero(stages == stage)
+            if len(rows):
+                source[rows], ordinal[rows] = self._in_stage(first + stage, positions[rows])
+        return source, ordinal
+
+    def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
+        """Positions, int64[n], of draws given by source and ordinal; -1 for draws that never come."""
+        stages = np.zeros(len(ordinal), np.int64)
+        for before in self._before[1:]:
+            stages += ordinal >= before[source]
+        positions = np.full(len(ordinal), -1, np.int64)
+        for stage, part in enumerate(self.schedules):
+            rows = np.flatnonzero(stages == stage)
+            if len(rows) and self.samples[stage] is None:
+                rows = rows[part.counts[source[rows]] > 0]
+            if len(rows):
+                since = ordinal[rows] - self._before[stage][source[rows]]
+                positions[rows] = part.positions(source[rows], since) + self.starts[stage]
+        return positions
+
+    def position(self, source: int, ordinal: int) -> int | None:
+        """The position of one draw, as an integer of any size; None where it never comes."""
+        stage = sum(ordinal >= before[source] for before in self.before[1:])
+        if stage == len(self.schedules) or not self.schedules[stage].counts[source]:
+            return None
+        return self.starts[stage] + self.schedules[stage].position(source, ordinal - self.before[stage][source])
+
+    def drawn(self, total: int) -> list[int]:
+        """How often each source is drawn by the first `total` positions, at most `length`."""
+        stage = self._stage(total)
+        since = self.schedules[stage].drawn(total - self.starts[stage])
+        return [a + b for a, b in zip(self.before[stage], since, strict=True)]
+
+    def asked(self, total: int) -> tuple[Fraction, ...]:
+        """The piecewise exact number of draws of each source by the first `total` positions."""
+        exact = [Fraction(0)] * len(self.counts)
+        for start, part, size in zip(self.starts, self.schedules, self.samples, strict=False):
+            inside = max(total - start, 0) if size is None else min(max(total - start, 0), size)
+            exact = [have + share * inside for have, share in zip(exact, part.asked, strict=True)]
+        return tuple(exact)
+
+    def bound(self, total: int) -> Fraction:
+        """After `total` samples or fewer, no source is further than this many from its piecewise exact share."""
+        begun = self._stage(max(total - 1, 0)) + 1
+        return sum((part.bound for part in self.schedules[:begun]), Fraction(0))
+
+    def _stage(self, position: int) -> int:
+        return min(bisect_right(self.starts, position), len(self.schedules)) - 1
+
+    def _in_stage(self, stage: int, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
+        if stage == 0:
+            return self.schedules[0].at(positions)
+        source, ordinal = self.schedules[stage].at(positions - self.starts[stage])
+        ordinal += self._before[stage].take(source)
+        return source, ordinal

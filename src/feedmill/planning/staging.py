@@ -1,0 +1,80 @@
+"""From the stages that a recipe writes down to weights per source and lengths in samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from feedmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from feedmill.planning.schema import StageModel
+
+
+def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:
+    """Stages and sources know each other.
+
+    Args:
+        stages: as written.
+        names: the blend's sources.
+        where: ``file:line`` of a value, by its place in the list of stages.
+
+    Raises:
+        ConfigError: a weight for a source that is not there, or a source that no stage has a word about.
+    """
+    for number, stage in enumerate(stages):
+        for name in stage.weights:
+            if name not in names:
+                near = get_close_matches(name, names, n=1)
+                raise ConfigError(
+                    f"stage {number + 1} has a weight for {name!r}, which is no source of this blend",
+                    file=where(number, "weights", name),
+                    kind="no-such-source",
+                    fix=f"Did you mean {near[0]!r}?" if near else f"Its sources are: {', '.join(names)}.",
+                )
+    silent = [name for name in names if not any(name in stage.weights for stage in stages)]
+    if silent:
+        raise ConfigError(
+            f"no stage has a weight for {', '.join(map(repr, silent))}",
+            kind="bad-stage",
+            fix="Give it one, 0 where it shall pause, or take it out of the blend.",
+        )
+
+
+def stage_length(
+    stage: StageModel, shares: Sequence[Fraction], mean: Callable[[int], Fraction], global_batch: int | None
+) -> int | None:
+    """Samples of a stage: its steps times the global batch, or its tokens by their mean per sample, to the nearest.
+
+    Args:
+        stage: as written.
+        shares: of each source, per sample.
+        mean: tokens per sample of a source.
+        global_batch: samples per step.
+
+    Raises:
+        ConfigError: steps without a global batch, or too few tokens for one sample.
+    """
+    if stage.samples is not None:
+        return stage.samples
+    if stage.steps is not None:
+        if global_batch is None:
+            raise ConfigError(
+                f"{stage.steps:,} steps are no number of samples without a batch size",
+                kind="bad-stage",
+                fix="Add 'global_batch' to the top of the recipe, or give 'samples'.",
+            )
+        return stage.steps * global_batch
+    if stage.tokens is None:
+        return None
+    per_sample = sum((share * mean(i) for i, share in enumerate(shares) if share), Fraction(0))
+    samples = round(stage.tokens / per_sample)
+    if samples < 1:
+        raise ConfigError(
+            f"{stage.tokens:,} tokens are not one sample, which has {float(per_sample):.4g} on average in this stage",
+            kind="bad-stage",
+            fix=f"Give at least 'tokens: {-(-per_sample.numerator // per_sample.denominator)}'.",
+        )
+    return samples

@@ -1,0 +1,106 @@
+"""Tokens per sample, from the lengths that the sources' indexes know: what weights per token mean in samples.
+
+A source with weight `w` per token and `m` tokens per sample on average gets ``w / m`` per sample. After any number of
+samples its count is within the blend's bound `b` of its share, so its tokens are within ``b * m`` of theirs in
+expectation over the shuffle; and exactly so whenever it has finished an epoch, since the sum of an epoch is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.planning.blend import normalise
+from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, StagedBlend, Subset
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
+
+
+class Tokens:
+    """Mean tokens per sample of any node over these sources."""
+
+    def __init__(self, sources: Sequence[Dataset]) -> None:
+        self._sources = sources
+        self._lengths: dict[int, npt.NDArray[np.int64]] = {}
+
+    def mean(self, node: Node) -> Fraction:
+        """Tokens per sample: the exact mean over an epoch of the node, in the long run for one without end.
+
+        Raises:
+            ConfigError: a source below does not know its lengths, or has no tokens at all.
+        """
+        mean = self._mean(node)
+        if not mean:
+            raise ConfigError(
+                f"the samples of {self._sources[node.leaves[0]].url} have no tokens",
+                kind="no-tokens",
+                fix="Leave it out, or use 'unit: samples'.",
+            )
+        return mean
+
+    def mean_where_known(self, node: Node) -> Fraction | None:
+        """`mean`, or None where a source below does not know its lengths."""
+        known = all(self._sources[leaf].lengths is not None for leaf in node.leaves)
+        return self._mean(node) if known else None
+
+    def _mean(self, node: Node) -> Fraction:
+        if isinstance(node, Leaf | Subset):
+            inner, start, stop = _range(node)
+            if isinstance(inner, Leaf):
+                total = int(self._of(inner.number)[start:stop].sum(dtype=np.int64))
+                return Fraction(total, stop - start)
+        if isinstance(node, Concat):
+            return self._mixed(node, [Fraction(count, node.length) for count in node.draws(node.length)])
+        if isinstance(node, Interleaved):
+            shares = node.shares(None)
+            if shares is None:
+                assert isinstance(node, StagedBlend)  # no other's shares change; the last stage is the long run
+                return self._mixed(node, node.stages.schedules[-1].realised)
+            return self._mixed(node, shares[1])
+        return self._mean(node.children[0])
+
+    def _mixed(self, node: Node, shares: Sequence[Fraction]) -> Fraction:
+        means = [
+            self._mean(child) if share else Fraction(0) for child, share in zip(node.children, shares, strict=True)
+        ]
+        return sum((share * mean for share, mean in zip(shares, means, strict=True)), Fraction(0))
+
+    def _of(self, source: int) -> npt.NDArray[np.int64]:
+        if source not in self._lengths:
+            dataset = self._sources[source]
+            lengths = dataset.lengths
+            if lengths is None:
+                raise ConfigError(
+                    f"{dataset.url} does not know how many tokens its samples have",
+                    kind="no-lengths",
+                    fix="Count in samples instead, or use a tokenized data set.",
+                )
+            self._lengths[source] = lengths
+        return self._lengths[source]
+
+
+def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple[Fraction, ...]:
+    """Weights per sample from weights per token; `mean` gives a source's tokens per sample, asked only if it has a
+    weight.
+
+    >>> per_sample([0.5, 0.5], lambda source: Fraction(100 if source else 300))
+    (Fraction(1, 4), Fraction(3, 4))
+    """
+    shares = normalise(weights)
+    return normalise([share / mean(i) if share else share for i, share in enumerate(shares)])
+
+
+def _range(node: Leaf | Subset) -> tuple[Node, int, int]:
+    """The node below all subsets, and the range of it that they leave."""
+    start, stop = 0, node.length
+    inner: Node = node
+    while isinstance(inner, Subset):
+        start, stop = start + inner.start, stop + inner.start
+        inner = inner.child
+    return inner, start, stop
