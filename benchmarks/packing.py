@@ -22,7 +22,7 @@ import numpy as np
 
 from feedmill.formats.base import Dataset
 from feedmill.kernels.binpack import best_fit_decreasing
-from feedmill.planning.packed import PackedPlan, Packing
+from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.plan import Plan
 
 SEQ_LEN = 4096

@@ -34,11 +34,11 @@ _HOME = {
     "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
     "OCRSample": "samples.types",
-    "PackedPlan": "planning.packed",
-    "Packing": "planning.packed",
+    "PackedPlan": "planning.packing.packed",
+    "Packing": "planning.packing.packed",
     "Plan": "planning.plan",
     "PrepareReport": "indexing.prepare",
-    "Recipe": "planning.recipe",
+    "Recipe": "planning.recipes.recipe",
     "RepairReport": "indexing.repair",
     "Sample": "formats.base",
     "SimilarityInterleavedSample": "samples.types",
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare import PrepareReport, prepare
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.loading.loader import Loader
-    from feedmill.planning.packed import PackedPlan, Packing
+    from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
-    from feedmill.planning.recipe import Recipe
+    from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
     from feedmill.samples.types import (

@@ -22,7 +22,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("environment")
 def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
     pytest.importorskip("feedmill.indexing.prepare")
-    pytest.importorskip("feedmill.planning.recipe")
+    pytest.importorskip("feedmill.planning.recipes.recipe")
     out = tmp_path / "demo"
     arguments = ["demo", "--out", str(out), "--pages", "60", "--docs", "60", "--samples", "400", "--json"]
     done = CliRunner().invoke(app, arguments)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.loading.loader import Loader
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from tars import make_shards
 
 RECIPE = """seed: 3

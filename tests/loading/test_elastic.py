@@ -13,7 +13,7 @@ import pytest
 from feedmill.errors import ConfigError
 from feedmill.indexing.prepare import prepare
 from feedmill.loading.loader import Loader
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from tars import make_shards
 
 RECIPE = """

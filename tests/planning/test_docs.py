@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 from tokenized import Tokenized
 

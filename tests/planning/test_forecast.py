@@ -11,7 +11,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning import bounds
 from feedmill.planning.forecast import mixture, needs, samples_for_tokens
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
 

@@ -14,7 +14,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
 from feedmill.planning.nodes import Located
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
 INNER = """

@@ -12,8 +12,8 @@ from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
 from feedmill.planning.forecast import needs, samples_for_tokens
-from feedmill.planning.packed import PackedPlan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.packing.packed import PackedPlan
+from feedmill.planning.recipes.recipe import Recipe
 from tokenized import Tokenized
 
 INNER = "concat:\n- {path: news, subset: [3, 40]}\n- {path: books, epochs: 2}\nshuffle: global\n"

@@ -14,7 +14,7 @@ from feedmill.errors import ConfigError
 from feedmill.indexing.prepare import prepare
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from numbered import Numbered
 from tars import make_shards

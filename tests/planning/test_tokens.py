@@ -8,7 +8,7 @@ import pytest
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Repeat, Shuffle, StagedBlend, Subset
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.tokens import Tokens, per_sample
 from numbered import Numbered
 

@@ -27,7 +27,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Say what a recipe gives: the tree; per source samples, tokens, weights, draws, repeats and bytes to read."""
-    from feedmill.planning.recipe import Recipe
+    from feedmill.planning.recipes.recipe import Recipe
 
     if schema:
         emit(Recipe.json_schema(), True, lambda: None)

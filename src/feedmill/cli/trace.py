@@ -37,7 +37,7 @@ def trace(
     json: Json = False,
 ) -> None:
     """Say which samples a step sees (--step), or at which positions and steps a sample is seen (--key)."""
-    from feedmill.planning.recipe import Recipe
+    from feedmill.planning.recipes.recipe import Recipe
 
     backwards = key is not None or index is not None
     if (step is None) == (not backwards) or (key is not None and index is not None):

@@ -15,10 +15,11 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.formats.energon_join import energon_name, prepare_join, write_join_index
 from feedmill.formats.offsets import Int64s
-from feedmill.planning import dialects, read
-from feedmill.planning.compile import joins
+from feedmill.planning import dialects
 from feedmill.planning.dialects import energon
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes import read
+from feedmill.planning.recipes.compile import joins
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store, split_url
 

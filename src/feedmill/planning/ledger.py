@@ -22,7 +22,7 @@ from feedmill.planning.plan import Plan
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset, Source
     from feedmill.planning.nodes import Located
-    from feedmill.planning.packed import PackedPlan
+    from feedmill.planning.packing.packed import PackedPlan
 
 
 _Known = tuple[str | None, int | None, int | None, str | None]

@@ -10,7 +10,7 @@ from typing import Any
 
 from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
-from feedmill.planning.skip import dropped
+from feedmill.planning.recipes.skip import dropped
 
 
 @dataclass(frozen=True, slots=True)

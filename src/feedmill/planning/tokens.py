@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import normalise
+from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, StagedBlend, Subset
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from digests import GOLDEN
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.energon import open_prepared
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from numbered import Numbered
 

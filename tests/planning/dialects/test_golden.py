@@ -17,7 +17,7 @@ import pytest
 from digests import GOLDEN, digest, expected, golden_digest
 from feedmill.errors import ConfigError, TrustError
 from feedmill.indexing.prepare import prepare
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.decode import Decoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import BASE_FIELDS, TypedSample

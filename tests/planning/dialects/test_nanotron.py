@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from feedmill.errors import ConfigError
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
 STAGE = """

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from feedmill.errors import ConfigError
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
 LISTS = """

@@ -6,7 +6,7 @@ import pytest
 from feedmill.errors import ConfigError
 from feedmill.planning.orders import nanoset_index, sampler_indices
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
 NANOSET = """

@@ -15,7 +15,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.dialects import VALIDATION, Place, Translation
-from feedmill.planning.marks import Marks
+from feedmill.planning.recipes.marks import Marks
 from feedmill.samples.types import did_you_mean
 
 MODALITIES: Mapping[str, tuple[str, ...]] = {

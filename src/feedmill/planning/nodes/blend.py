@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import PERIOD_LIMIT, schedule
+from feedmill.planning.mixing.blend import PERIOD_LIMIT, schedule
 from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Junction, Node
 
 Shares = tuple[Fraction, ...]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import Schedule, schedule
-from feedmill.planning.lines import LINES_LIMIT, Lines
+from feedmill.planning.mixing.blend import Schedule, schedule
+from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 from feedmill.planning.nodes.base import Node
 from feedmill.planning.nodes.blend import Interleaved, Shares
 from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import exact_weight
+from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper, split
 
 

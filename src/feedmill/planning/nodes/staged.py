@@ -7,16 +7,16 @@ from fractions import Fraction
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.planning.mixing.stages import Stages
 from feedmill.planning.nodes.base import Node
 from feedmill.planning.nodes.blend import Interleaved, Shares, shares_text
-from feedmill.planning.stages import Stages
 
 
 class StagedBlend(Interleaved):
     """A blend in stages: each has its own weights; each child's stream carries on from stage to stage.
 
     A child with weight 0 in a stage pauses there. Where the last stage ends and the node is repeated, the first stage
-    follows again, with the children's streams where they are. For the bounds see `feedmill.planning.stages`.
+    follows again, with the children's streams where they are. For the bounds see `feedmill.planning.mixing.stages`.
 
     Args:
         children: the nodes to mix.

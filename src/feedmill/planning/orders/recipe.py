@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from feedmill.planning.blend import exact_weight
+from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes import Node
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import Nanoset
 
 if TYPE_CHECKING:
-    from feedmill.planning.schema import RecipeModel
+    from feedmill.planning.recipes.schema import RecipeModel
 
 
 def in_order(model: RecipeModel, nodes: Sequence[Node]) -> Node:

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.planning.lines import Lines
+from feedmill.planning.mixing.lines import Lines
+from feedmill.planning.mixing.stages import Stages
 from feedmill.planning.nodes import Blend, EpochizedBlend, Leaf, Repeat, Shuffle, StagedBlend
 from feedmill.planning.plan import Plan
-from feedmill.planning.stages import Stages
 from numbered import Numbered
 
 

@@ -10,7 +10,7 @@ import pytest
 from feedmill.errors import NotFound
 from feedmill.indexing.prepare import prepare
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from tars import make_shards
 

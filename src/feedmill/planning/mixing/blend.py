@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.lines import LINES_LIMIT, Lines
+from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 
 PERIOD_LIMIT = 2**20
 """Longest period that is written down as a table."""

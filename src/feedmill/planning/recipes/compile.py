@@ -10,23 +10,23 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import normalise
+from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset, shuffled
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.recipe import in_order
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
-from feedmill.planning.recipe import kind_of, members
-from feedmill.planning.skip import with_skips
-from feedmill.planning.staging import check_names, stage_length
+from feedmill.planning.recipes.recipe import kind_of, members
+from feedmill.planning.recipes.skip import with_skips
+from feedmill.planning.recipes.staging import check_names, stage_length
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.storage import join_url, open_store
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon_join import Part
-    from feedmill.planning.recipe import Open, Recipe
-    from feedmill.planning.schema import JoinPart, Member, RecipeModel, ShuffleModel
+    from feedmill.planning.recipes.recipe import Open, Recipe
+    from feedmill.planning.recipes.schema import JoinPart, Member, RecipeModel, ShuffleModel
 
 _Place = tuple[int | str, ...]
 
@@ -45,7 +45,7 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
     if recipe.model.pack is not None:
-        from feedmill.planning.packed import PackedPlan, Packing  # brings numba, which takes a while to load
+        from feedmill.planning.packing.packed import PackedPlan, Packing  # brings numba, which takes a while to load
 
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))

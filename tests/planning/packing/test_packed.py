@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.loader import Loader
-from feedmill.planning import windows
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat, Shuffle, Subset
-from feedmill.planning.packed import PackedPlan, Packing
+from feedmill.planning.packing import windows
+from feedmill.planning.packing.packed import PackedPlan, Packing
+from feedmill.planning.packing.spans import Spans
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
-from feedmill.planning.spans import Spans
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 from tokenized import Tokenized
 

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import Schedule, schedule
-from feedmill.planning.lines import Lines
+from feedmill.planning.mixing.blend import Schedule, schedule
+from feedmill.planning.mixing.lines import Lines
 
 IntArray = npt.NDArray[np.int64]
 

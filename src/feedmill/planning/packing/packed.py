@@ -15,15 +15,15 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
-from feedmill.planning import packing, windows
-from feedmill.planning.documents import Documents, IntArray
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.packing import best_fit, windows
+from feedmill.planning.packing.documents import Documents, IntArray
+from feedmill.planning.packing.spans import Placements, Spans, offsets, ranges
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
-from feedmill.planning.spans import Placements, Spans, offsets, ranges
 from feedmill.planning.tree import render
 from feedmill.storage.cache import cache_folder
 
@@ -55,12 +55,12 @@ class Packing:
     overlap: bool = False
     last: str = "drop"
     long: str = "split"
-    buffer: int = packing.BUFFER
+    buffer: int = best_fit.BUFFER
     pad: int = 0
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("method", METHODS), ("last", LAST), ("long", packing.LONG)):
+        for name, known in (("method", METHODS), ("last", LAST), ("long", best_fit.LONG)):
             if getattr(self, name) not in known:
                 raise ConfigError(
                     f"{name} {getattr(self, name)!r} is unknown", kind="bad-packing", fix=f"Use {' or '.join(known)}."
@@ -79,7 +79,7 @@ class Packing:
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
             return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
-        return f"best_fit {self.seq_len:,}, long {self.long}, buffer {self.buffer:,}, version {packing.VERSION}"
+        return f"best_fit {self.seq_len:,}, long {self.long}, buffer {self.buffer:,}, version {best_fit.VERSION}"
 
 
 class PackedPlan(Plan):
@@ -271,15 +271,15 @@ class PackedPlan(Plan):
     def __repr__(self) -> str:
         return f"<PackedPlan: {self.packing.order()}, {len(self.sources)} sources, {self.fingerprint}>"
 
-    def _map(self, folder: Path) -> packing.BestFit | windows.Windows:
+    def _map(self, folder: Path) -> best_fit.BestFit | windows.Windows:
         how = self.packing
         if how.method == "concat":
-            map: packing.BestFit | windows.Windows = windows.Windows(
+            map: best_fit.BestFit | windows.Windows = windows.Windows(
                 self.stream, folder, how.seq_len, how.overlap, how.last
             )
         else:
             key = derive(self.seed, "pack")
-            map = packing.BestFit(self.stream, folder, how.seq_len, how.long, how.buffer, key)
+            map = best_fit.BestFit(self.stream, folder, how.seq_len, how.long, how.buffer, key)
         return map
 
     def _key(self) -> str:

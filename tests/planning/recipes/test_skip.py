@@ -9,7 +9,7 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Leaf, Repeat, Shuffle, Skip
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
 SIZES = {"docs": 100, "code": 40}

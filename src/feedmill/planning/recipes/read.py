@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from feedmill.errors import ConfigError
 from feedmill.planning import dialects
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
-from feedmill.planning.recipe import Recipe, members, place_of
+from feedmill.planning.recipes.recipe import Recipe, members, place_of
 from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
-    from feedmill.planning.marks import Marks
+    from feedmill.planning.recipes.marks import Marks
 
 _RECIPES = (".yaml", ".yml", ".json")
 _FILES = (".jsonl", ".tar")
@@ -58,7 +58,7 @@ def parse(
     chain: tuple[str, ...] = (),
 ) -> Recipe:
     """A recipe from text or plain data, in whichever dialect it is written. See `Recipe.parse`."""
-    from feedmill.planning.marks import Marks
+    from feedmill.planning.recipes.marks import Marks
 
     dialects.check_mode(mode, file or "recipe")
     dialect = dialects.recognise(source)
@@ -89,7 +89,7 @@ def _translate(
         wanted = split or ("val" if mode == VALIDATION else "train")
         return energon.translate(document, file or f"{base}/", load_document, split=wanted, mode=mode)
     from feedmill.planning.dialects import nanotron, vla
-    from feedmill.planning.marks import Marks
+    from feedmill.planning.recipes.marks import Marks
 
     marks = Marks(source, where) if isinstance(source, str | bytes) else None
     data = source if marks is None else marks.data
@@ -112,7 +112,7 @@ def _validated(
 ) -> Recipe:
     from pydantic import ValidationError
 
-    from feedmill.planning.schema import RecipeModel, problems
+    from feedmill.planning.recipes.schema import RecipeModel, problems
 
     if not isinstance(data, Mapping):
         raise ConfigError(

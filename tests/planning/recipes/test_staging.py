@@ -5,7 +5,7 @@ import pytest
 
 from feedmill.errors import ConfigError
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
 SIZES = {"docs": 1000, "code": 300, "web": 40}

@@ -8,8 +8,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import Schedule, apportion, exact_weight, normalise, schedule
-from feedmill.planning.lines import LINES_LIMIT, Lines
+from feedmill.planning.mixing.blend import Schedule, apportion, exact_weight, normalise, schedule
+from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 
 WEIGHTS = st.lists(
     st.one_of(

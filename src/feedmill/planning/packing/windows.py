@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from feedmill.planning.documents import Documents, IntArray
-from feedmill.planning.segments import Segment, Segments
-from feedmill.planning.spans import Placements, Spans, offsets, ranges
+from feedmill.planning.packing.documents import Documents, IntArray
+from feedmill.planning.packing.segments import Segment, Segments
+from feedmill.planning.packing.spans import Placements, Spans, offsets, ranges
 
 VERSION = 1
 CHUNK = 1 << 16

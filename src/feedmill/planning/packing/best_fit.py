@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.binpack import best_fit_decreasing, group_by
-from feedmill.planning.documents import Documents, IntArray
+from feedmill.planning.packing.documents import Documents, IntArray
+from feedmill.planning.packing.segments import Segment, Segments
+from feedmill.planning.packing.spans import Placements, Spans, offsets, ranges
 from feedmill.planning.permutation import branch, permute
-from feedmill.planning.segments import Segment, Segments
-from feedmill.planning.spans import Placements, Spans, offsets, ranges
 
 VERSION = 1
 BUFFER = 1 << 20

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from feedmill.errors import ConfigError
-from feedmill.planning.blend import exact_weight, normalise
+from feedmill.planning.mixing.blend import exact_weight, normalise
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 
 _PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?%")

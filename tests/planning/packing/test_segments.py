@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from feedmill.errors import StorageError
-from feedmill.planning import packing, segments
-from feedmill.planning.packed import PackedPlan, Packing
+from feedmill.planning.packing import best_fit as packing
+from feedmill.planning.packing import segments
+from feedmill.planning.packing.packed import PackedPlan, Packing
+from feedmill.planning.packing.segments import load
 from feedmill.planning.plan import Plan
-from feedmill.planning.segments import load
 from tokenized import Tokenized
 
 SIZES = np.random.default_rng(0).integers(0, 60, 200)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from feedmill.planning.blend import normalise, schedule
-from feedmill.planning.lines import LINES_LIMIT, Lines, best_tree, worst
+from feedmill.planning.mixing.blend import normalise, schedule
+from feedmill.planning.mixing.lines import LINES_LIMIT, Lines, best_tree, worst
 
 COUNTS = st.one_of(
     st.lists(st.integers(0, 60), min_size=1, max_size=12),

@@ -15,9 +15,9 @@ from feedmill.storage import split_url
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.planning.dialects import Translation
-    from feedmill.planning.marks import Marks, Place
     from feedmill.planning.plan import Plan
-    from feedmill.planning.schema import Member, RecipeModel
+    from feedmill.planning.recipes.marks import Marks, Place
+    from feedmill.planning.recipes.schema import Member, RecipeModel
 
 Open = Callable[..., "Dataset"]
 """``open(path, split=..., dataset_config=..., split_config=...)``; what a recipe leaves out is not passed."""
@@ -63,7 +63,7 @@ class Recipe:
             NotFound: there is no such file or split.
             ConfigError: it is not a recipe; the message names every line that is wrong.
         """
-        from feedmill.planning import read
+        from feedmill.planning.recipes import read
 
         return read.load(_absolute(os.fspath(path)), split, mode)
 
@@ -77,14 +77,14 @@ class Recipe:
         mode: str = "train",
     ) -> Recipe:
         """A recipe from YAML text or plain data; its paths are seen from the folder or URL `base`. See `load`."""
-        from feedmill.planning import read
+        from feedmill.planning.recipes import read
 
         return read.parse(recipe, _absolute(os.fspath(base)), None, split, mode)
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
         """The JSON schema of recipes, for editors."""
-        from feedmill.planning.schema import RecipeModel
+        from feedmill.planning.recipes.schema import RecipeModel
 
         return RecipeModel.model_json_schema()
 
@@ -109,7 +109,7 @@ class Recipe:
             ConfigError: a source is empty, a subset lies outside its source, or a source would be repeated more often
                 than its `max_repeats`; the message names the line.
         """
-        from feedmill.planning.compile import compile_recipe
+        from feedmill.planning.recipes.compile import compile_recipe
 
         if open is None:
             from feedmill.samples.open import open as open_dataset

@@ -9,7 +9,7 @@ import pytest
 import feedmill
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipe import Recipe
+from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
 SIZES = {"docs.jsonl": 1000, "code": 300, "big": 10_000, "empty": 0}

@@ -1,0 +1,1 @@
+"""Recipes: read, checked, nested, and compiled to plans."""
