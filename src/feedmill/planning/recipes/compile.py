@@ -25,8 +25,9 @@ from feedmill.storage import join_url, open_store
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon_join import Part
+    from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
     from feedmill.planning.recipes.recipe import Open, Recipe
-    from feedmill.planning.recipes.schema import JoinPart, Member, RecipeModel, ShuffleModel
+    from feedmill.planning.recipes.schema import Member, RecipeModel
 
 _Place = tuple[int | str, ...]
 

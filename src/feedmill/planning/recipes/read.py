@@ -112,7 +112,8 @@ def _validated(
 ) -> Recipe:
     from pydantic import ValidationError
 
-    from feedmill.planning.recipes.schema import RecipeModel, problems
+    from feedmill.planning.recipes.problems import problems
+    from feedmill.planning.recipes.schema import RecipeModel
 
     if not isinstance(data, Mapping):
         raise ConfigError(

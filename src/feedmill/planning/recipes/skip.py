@@ -22,7 +22,7 @@ from feedmill.planning.nodes import Skip
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
-    from feedmill.planning.recipes.schema import SkipModel
+    from feedmill.planning.recipes.fields import SkipModel
 
 _SHORT = 80
 

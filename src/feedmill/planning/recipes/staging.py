@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from feedmill.planning.recipes.schema import StageModel
+    from feedmill.planning.recipes.fields import StageModel
 
 
 def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:

@@ -1,0 +1,248 @@
+"""The parts of a recipe that stand by themselves: numbers, shuffles, stages, orders, joins, skip lists, packing.
+
+Imported only when a recipe is read, since pydantic takes a while to load.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    Tag,
+    model_validator,
+)
+
+from feedmill.errors import ConfigError
+from feedmill.planning.mixing.blend import exact_weight
+from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+
+_PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?%")
+
+Count = Annotated[int, Field(ge=1, lt=2**63, strict=True)]
+Position = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+
+
+def _known_weight(value: Any) -> Any:
+    try:
+        exact_weight(value)
+    except ConfigError as error:
+        raise ValueError(f"{error.what}. {error.fix}") from None
+    return value
+
+
+def _known_epochs(value: Any) -> Any:
+    try:
+        exact = exact_weight(value)
+    except ConfigError:
+        exact = Fraction(0)
+    if not 0 < exact < 2**63:
+        raise ValueError(f"{str(value)[:60]!r} is not a number of epochs: give one above 0, such as 3, 2.5 or 1/3")
+    return value
+
+
+def _known_bound(value: Any) -> Any:
+    if isinstance(value, str) and (value == "end" or (_PERCENT.fullmatch(value) and Fraction(value[:-1]) <= 100)):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ValueError("a bound of a subset is a sample number from 0, 'end', or a percentage such as \"50%\"")
+
+
+def short(key: str) -> Callable[[Any], Any]:
+    """A plain word in place of a mapping stands for that mapping's main key."""
+    return lambda value: {key: value} if isinstance(value, str) else value
+
+
+Weight = Annotated[float | int | str, BeforeValidator(_known_weight)]
+Epochs = Annotated[float | int | str, BeforeValidator(_known_epochs)]
+Bound = Annotated[int | str, BeforeValidator(_known_bound)]
+
+
+Range = tuple[Bound, Bound]
+TAGS = ("<range>", "<ranges>", "<list>", "<names>")  # never shown: they only keep messages to the form that was meant
+Ranges = Annotated[
+    Annotated[Range, Tag("<range>")] | Annotated[tuple[Range, ...], Tag("<ranges>")],
+    Discriminator(lambda value: "<ranges>" if value and all_pairs(value) else "<range>"),
+]
+
+
+def all_pairs(value: Any) -> bool:
+    """Whether a subset is a list of ranges, and not one range."""
+    return isinstance(value, list | tuple) and all(isinstance(item, list | tuple) for item in value)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ShuffleModel(Strict):
+    """How samples are shuffled within each epoch."""
+
+    kind: Literal["none", "global", "block"] = Field(description="none, global, or block: see docs/order.md")
+    block: Count = Field(default=DEFAULT_BLOCK, description="neighbouring samples that stay together")
+    window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are mixed with each other")
+
+
+ShuffleField = Annotated[ShuffleModel, BeforeValidator(short("kind"))]
+
+
+class StageModel(Strict):
+    """One stage of a blend: its weights, and how long they hold."""
+
+    weights: dict[str, Weight] = Field(
+        min_length=1, description="share of each source by name; a source left out, or with 0, pauses"
+    )
+    samples: Count | None = Field(None, description="its length in samples of the blend")
+    tokens: Count | None = Field(None, description="its length in tokens, converted to samples by their mean length")
+    steps: Count | None = Field(None, description="its length in steps of 'global_batch' samples")
+
+
+Unit = Literal["samples", "tokens"]
+Stages = Annotated[list[StageModel], Field(min_length=1)]
+
+
+class OrderModel(Strict):
+    """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's."""
+
+    kind: Literal["nanoset", "modalities"] = Field(description="see docs/compatible_orders.md")
+    ranks: Count | None = Field(None, description="modalities: num_replicas")
+    shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
+    epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
+    drop_last: bool = Field(True, strict=True, description="modalities: cut the end, or fill it up")
+    skip: int = Field(0, ge=0, strict=True, description="modalities: skip_num_global_samples")
+    batch_size: Count | None = Field(None, description="modalities: samples per rank and step, to keep ranks apart too")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> OrderModel:
+        if self.kind == "modalities" and self.ranks is None:
+            raise ValueError("the order of Modalities depends on 'ranks': give the run's number of them")
+        if self.kind == "nanoset" and len(self.model_fields_set) > 1:
+            raise ValueError("a nanoset has no options but the recipe's 'seed', and weights")
+        return self
+
+
+OrderField = Annotated[OrderModel, BeforeValidator(short("kind"))]
+
+
+def one_of(model: BaseModel, *names: str) -> None:
+    """Refuse a model that has not exactly one of these keys."""
+    given = [name for name in names if getattr(model, name) is not None]
+    if len(given) != 1:
+        listed = ", ".join(f"'{name}'" for name in names[:-1]) + f" or '{names[-1]}'"
+        raise ValueError(f"give exactly one of {listed} (found: {', '.join(given) or 'none'})")
+
+
+class JoinPart(Strict):
+    """One data set of a join."""
+
+    path: str = Field(min_length=1, description="data set: path as seen from the recipe's folder, or URL")
+    split: str | None = Field(None, description="as for a source")
+    dataset_config: str | None = Field(None, description="name of the data set's description file")
+    split_config: str | None = Field(None, description="name of the data set's split file")
+    subflavors: dict[str, Any] | None = Field(None, description="data attached to its samples")
+    nonmatch: Literal["error", "skip", "none"] = Field(
+        default="error", description="where it lacks a key of the first: refuse, leave the row out, or leave a gap"
+    )
+
+
+_Part = Annotated[JoinPart, BeforeValidator(short("path"))]
+Parts = Annotated[
+    Annotated[list[_Part], Tag("<list>"), Field(min_length=2)]
+    | Annotated[dict[str, _Part], Tag("<names>"), Field(min_length=2)],
+    Discriminator(lambda value: "<names>" if isinstance(value, dict) else "<list>"),
+]
+
+
+def skip_short(value: Any) -> Any:
+    """A position or a range in place of the mapping."""
+    if isinstance(value, dict | SkipModel):
+        return value
+    bounds = value if isinstance(value, list | tuple) else [value, value + 1] if type(value) is int else []
+    if len(bounds) == 2 and all(type(bound) is int and bound >= 0 for bound in bounds):
+        return {"positions": tuple(bounds)}
+    raise ValueError("skip takes positions from 0, ranges [first, end), and mappings with 'source' and 'keys'")
+
+
+def _key_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class SkipModel(Strict):
+    """One entry of a skip list: a range of positions, or samples of one source."""
+
+    positions: tuple[Position, Position] | None = Field(
+        default=None, description="[first, end) in the stream without a skip list; a single number, or the list alone"
+    )
+    source: str | None = Field(default=None, min_length=1, description="name of the source that the samples are of")
+    keys: list[Annotated[str, BeforeValidator(_key_text)]] | None = Field(
+        default=None, min_length=1, description="keys of samples"
+    )
+    indices: list[Position] | None = Field(default=None, min_length=1, description="numbers of samples in the source")
+    since: Position | None = Field(
+        default=None, description="leave the samples where they come before this position (without a skip list)"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SkipModel:
+        if (self.positions is None) == (self.source is None):
+            raise ValueError("give a position, a range [first, end), or a 'source' with 'keys' or 'indices'")
+        if self.positions is not None and self.positions[0] >= self.positions[1]:
+            raise ValueError(f"the range [{self.positions[0]}, {self.positions[1]}) is empty; give [first, end)")
+        if (self.source is None) != (self.keys is None and self.indices is None):
+            raise ValueError("'keys' or 'indices' belong to a 'source', and a 'source' needs one of them")
+        if self.source is None and self.since is not None:
+            raise ValueError("'since' belongs to a 'source': positions say themselves where they are")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        """Positions and ranges may stand without the mapping."""
+        number = {"type": "integer", "minimum": 0}
+        both = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
+        return {"anyOf": [number, both, handler(core)]}
+
+    def __str__(self) -> str:
+        if self.positions is not None:
+            first, stop = self.positions
+            return str(first) if stop == first + 1 else f"[{first}, {stop})"
+        words = [*sorted(set(self.keys or ())), *(f"#{index}" for index in sorted(set(self.indices or ())))]
+        return f"{self.source}: {' '.join(words)}" + (f" since {self.since}" if self.since else "")
+
+
+class PackModel(Strict):
+    """How documents become rows of tokens."""
+
+    seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a row")
+    method: Literal["best_fit", "concat"] = Field(
+        default="best_fit", description="whole documents packed into rows, or windows over all laid end to end"
+    )
+    overlap: StrictBool | None = Field(
+        None, description="concat: windows hold one token more, the first of the next window"
+    )
+    last: Literal["drop", "keep", "pad"] | None = Field(None, description="concat: the end that fills no window")
+    long: Literal["split", "truncate", "drop"] | None = Field(
+        None, description="best_fit: documents longer than seq_len"
+    )
+    buffer: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
+        None, description="best_fit: documents that are packed together"
+    )
+    pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="token that fills rows up")
+    rows: Count | None = Field(None, description="where the plan ends")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PackModel:
+        other = ("long", "buffer") if self.method == "concat" else ("overlap", "last")
+        for name in other:
+            if getattr(self, name) is not None:
+                meant = "best_fit" if self.method == "concat" else "concat"
+                raise ValueError(f"'{name}' belongs to 'method: {meant}', the method here is {self.method}")
+        return self
