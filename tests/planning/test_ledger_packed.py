@@ -118,3 +118,24 @@ def test_needs_and_budgets_of_rows(tmp_path: Path) -> None:
     assert [need.epochs is not None for need in needs(plan, 50)] == [True] * 3
     rows = samples_for_tokens(plan, report.tokens or 0)
     assert plan.report(rows).tokens == report.tokens and rows <= 50
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_a_hundred_thousand_pieces_lead_forwards_and_back(pack: str, tmp_path: Path) -> None:
+    """Nesting, stages, a subset, a shuffle and packing at once: row -> pieces -> samples -> positions -> rows."""
+    (tmp_path / "inner.yaml").write_text(INNER)
+    text = (OUTER % ("", pack)).replace("samples: 6000", "samples: 120000").replace("samples: 700", "samples: 50000")
+    plan = Recipe.parse(text, base=tmp_path).plan(opened)
+    assert isinstance(plan, PackedPlan)
+    rows = np.random.default_rng(5).integers(0, len(plan), 100_000)
+    spans = plan.spans(rows)
+    row = np.repeat(rows, np.diff(spans.row_offsets))
+    assert len(row) >= 100_000
+    located = plan.documents.locate(spans.position)
+    positions, epochs = plan.documents.node.positions(located)  # the sample leads to where it stands in the stream ...
+    assert np.array_equal(positions, spans.position) and not epochs.any()
+    found = plan.placements(spans.position)  # ... and from there to the row and the place in it
+    document = np.repeat(np.arange(len(spans.position)), np.diff(found.offsets))
+    same = (found.row == row[document]) & (found.start == spans.start[document])
+    assert np.array_equal(np.bincount(document[same], minlength=len(row)), np.ones(len(row)))
+    assert np.array_equal(found.length[same], spans.length[document[same]])
