@@ -99,3 +99,21 @@ def test_a_changed_mixture_is_refused_by_name(folder: Path, tmp_path: Path) -> N
     changed = Recipe.parse(RECIPE.replace("0.3", "0.4"), base=str(folder)).plan()
     with pytest.raises(ConfigError, match=r"lines.*0\.4|weight"):
         Loader(changed, 4).load_state_dict(state)
+
+
+def test_of_many_sources_the_changed_one_is_named(tmp_path: Path) -> None:
+    lines = []
+    for number in range(30):
+        (tmp_path / f"source-with-a-name-{number:02}.jsonl").write_text('{"n": 1}\n' * (number + 1))
+        lines.append(f"- {{path: source-with-a-name-{number:02}.jsonl, weight: {number + 1}}}")
+    text = "blend:\n" + "\n".join(lines)
+    state = Loader(Recipe.parse(text, base=str(tmp_path)).plan(), 4).state_dict()
+    assert len(json.dumps(state)) < 1024
+    changed = Recipe.parse(text, base=str(tmp_path))
+    (tmp_path / "source-with-a-name-07.jsonl").write_text('{"n": 2}\n' * 3)
+    with pytest.raises(ConfigError, match=r"data of source-with-a-name-07 changed\. ") as caught:
+        Loader(changed.plan(), 4).load_state_dict(state)
+    assert "name-08" not in str(caught.value)
+    fewer = Recipe.parse("\n".join(text.splitlines()[:-1]), base=str(tmp_path)).plan()
+    with pytest.raises(ConfigError, match=r"it had 62 parts .* now it has 60"):
+        Loader(fewer, 4).load_state_dict(state)

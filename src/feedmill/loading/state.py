@@ -14,7 +14,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.loading.plan import PlanLike
 from feedmill.planning.plan import Plan
-from feedmill.planning.resume import bookmark, changed, reopened
+from feedmill.planning.resume import bookmark, changed, differing, digests, reopened
 
 VERSION = 1
 _LIMIT = 700
@@ -24,17 +24,19 @@ _FRESH = "Load the state that this loader's state_dict() gave, or begin without 
 def make_state(plan: PlanLike, position: int, seed: int) -> dict[str, Any]:
     """A JSON-able dict of less than 1 KB.
 
-    The sources' own fingerprints, which only serve to say what changed, are left out where there are too many.
+    The sources' own fingerprints, which serve to say what changed, are cut to four digits each where they are too long.
     """
     sources = dict(plan.fingerprints)
+    short = {}
     if len(json.dumps(sources)) > _LIMIT:
-        sources = {}
+        sources, short = {}, {"parts": digests(sources)}
     return {
         "feedmill_loader": VERSION,
         "position": position,
         "seed": seed,
         "plan": plan.fingerprint,
         "sources": sources,
+        **short,
         **(bookmark(plan, position) if isinstance(plan, Plan) else {}),
     }
 
@@ -71,8 +73,10 @@ def read_state(
     elif isinstance(plan, Plan):
         position = reopened(plan, state, allow_append=allow_append, allow_skip=allow_skip)
     else:
-        # Without the sources' fingerprints (too many to be kept) the plan would call every source new.
-        changes = plan.explain_change(dict(state["sources"])) if state["sources"] else []
+        kept = str(state.get("parts", ""))
+        changes = (
+            plan.explain_change(dict(state["sources"])) if state["sources"] else differing(plan.fingerprints, kept)
+        )
         raise changed(changes or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"])
     if state["seed"] != seed:
         raise changed([f"the transform's seed was {state['seed']} and is {seed}"])

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.plan import Plan, fingerprint_of
 
+MOST_PARTS = 160
 _DATA = re.compile(r"(\d+) samples (.*)", re.DOTALL)
 
 
@@ -30,6 +32,28 @@ def bookmark(plan: Plan, position: int) -> dict[str, Any]:
     if plan.skip is None:
         return {}
     return {"unskipped": plan.skip.after(position), "stream": fingerprint_of(_stream(plan.fingerprints))}
+
+
+def digests(parts: Mapping[str, str]) -> str:
+    """Four digits a part, in order: what a state keeps of fingerprints that are too long for it (if not too many)."""
+    if len(parts) > MOST_PARTS:
+        return ""
+    return "".join(
+        blake2b(f"{part}={said}".encode("utf-8", "surrogatepass"), digest_size=2).hexdigest()
+        for part, said in parts.items()
+    )
+
+
+def differing(parts: Mapping[str, str], kept: str) -> list[str]:
+    """Which parts are not those that `kept`, from `digests`, was made of."""
+    before, now = len(kept) // 4, digests(parts)
+    if kept and len(now) != len(kept):
+        return [f"it had {before} parts (order, seed, and two for each source), now it has {len(parts)}"]
+    return [
+        f"{part} changed"
+        for at, part in enumerate(parts)
+        if kept and kept[4 * at : 4 * at + 4] != now[4 * at : 4 * at + 4]
+    ]
 
 
 def reopened(plan: Plan, state: Mapping[str, Any], *, allow_append: bool, allow_skip: bool) -> int:
@@ -46,17 +70,19 @@ def reopened(plan: Plan, state: Mapping[str, Any], *, allow_append: bool, allow_
     """
     new, old = dict(plan.fingerprints), dict(state["sources"])
     skip, grown, refused = "", dict[str, str](), list[str]()
-    if not old or old.get("skip") != new.get("skip"):
+    same_stream = fingerprint_of(_stream(new)) == state.get("stream", state["plan"])
+    if old.get("skip") != new.get("skip") if old else same_stream:
         before = old.get("skip", "nothing" if old else "another")
         skip = f"skip was {before}, is now {new.get('skip', 'nothing')}"
-    if fingerprint_of(_stream(new)) == state.get("stream", state["plan"]):
+    if same_stream:
         pass
     elif old:
         grown, doubts = _growth(plan, old)
         same = {part: new[part] for part in grown}
         refused = plan.explain_change({**_stream(old), **same, **_skip(new)}) + doubts
-    else:  # too many sources for the state to tell them
-        refused = [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"]
+    else:  # too many sources for the state to say all of them
+        named = differing(new, str(state.get("parts", "")))
+        refused = named or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"]
     flags = []
     if grown and not allow_append:
         flags.append("allow_append=True")
