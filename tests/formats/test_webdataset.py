@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
-from tars import write_tar
+from tars import sparse_tar, write_tar
 
 FILES = [("a.txt", b"one"), ("a.json", b"{}"), ("b.txt", b"two"), ("b.empty.bin", b""), ("c/ü.txt", b"three" * 300)]
 
@@ -30,7 +31,14 @@ def opened(folder: Path, split: str | None = None) -> TarDataset:
     return dataset
 
 
-def test_plain_parts_are_read_without_their_sample(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("touched", [False, True])
+def test_plain_parts_are_read_without_their_sample(
+    touched: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a shard that is just what was indexed the content alone, of any other with its header, which is checked."""
+    if touched:
+        for shard in folder.rglob("*.tar"):
+            os.utime(shard, (1, 1))
     dataset = opened(folder)
     reads = []
     whole = type(dataset.store).read
@@ -42,7 +50,30 @@ def test_plain_parts_are_read_without_their_sample(folder: Path, monkeypatch: py
     monkeypatch.setattr(type(dataset.store), "read", read)
     names = [name for name, _ in FILES]
     assert dataset.get_many(names) == [data for _, data in FILES]
-    assert [length for _, _, length in reads] == [512 + len(data) for _, data in FILES]
+    lengths = [where[2] for where in reads if len(where) == 3]
+    assert lengths == [512 * touched + len(data) for _, data in FILES]
+
+
+def test_sparse_parts_are_expanded_by_name_too(tmp_path: Path) -> None:
+    whole = bytes(1000) + b"AAAA" + bytes(3996) + b"BBB" + bytes(997)
+    for number, kind in enumerate(("gnu", "0.0", "0.1", "1.0")):
+        name = f"{number}.bin".encode()  # a key of its own for each form
+        (tmp_path / f"{number}.tar").write_bytes(renamed(sparse_tar(kind), name))
+    prepare(str(tmp_path), progress=False)
+    dataset = open_dataset(tmp_path, raw=True, decode=None)
+    for number in range(4):
+        assert dataset.get(f"{number}.bin") == whole
+        assert dataset[number]["bin"] == whole
+
+
+def renamed(data: bytes, name: bytes) -> bytes:
+    """The tar with the member k.bin under another name of its length, checksums mended."""
+    out = bytearray(data.replace(b"k.bin", name))
+    for at in range(0, len(out), 512):
+        if out[at + 257 : at + 262] == b"ustar":
+            out[at + 148 : at + 156] = b" " * 8
+            out[at + 148 : at + 156] = f"{sum(out[at : at + 512]):06o}\0 ".encode()
+    return bytes(out)
 
 
 def test_an_index_without_parts_is_enough(folder: Path) -> None:

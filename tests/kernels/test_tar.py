@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError
 from feedmill.kernels import tar
 from feedmill.kernels.tar_compiled import scan_compiled
-from tars import tar_bytes
+from tars import sparse_tar, tar_bytes
 
 NAME = st.text(st.sampled_from("ab.c_/é0 日"), min_size=1, max_size=30).map(lambda s: s.strip("/") or "x")
 LONG = st.builds(lambda s, n: ("d/" * n) + s * 8 + ".txt", st.text("xyzü", min_size=1, max_size=30), st.integers(0, 60))
@@ -120,50 +120,6 @@ def test_global_pax_header_holds_for_what_follows() -> None:
     data = out.getvalue()
     assert scan_compiled(as_array(data)) is None  # left to the reference
     assert tar.scan(as_array(data), compiled=True).keys == ["a"]
-
-
-def sparse_tar(kind: str) -> bytes:
-    """A sparse file "k.bin": 4 bytes at 1000, 3 at 5000, 6,000 long, in each of the four forms."""
-
-    def header(name: bytes, size: int, flag: bytes, extra: bytes = b"") -> bytes:
-        block = bytearray(512)
-        block[: len(name)] = name
-        block[100:136] = b"0000644\x000000000\x000000000\x00" + f"{size:011o}\0".encode()
-        block[136:148] = b"00000000000\0"
-        block[156:157] = flag
-        block[257:265] = b"ustar\x0000"
-        if extra:
-            block[257:265] = b"ustar  \0"
-            block[386 : 386 + len(extra)] = extra
-        block[148:156] = b" " * 8
-        block[148:156] = f"{sum(block):06o}\0 ".encode()
-        return bytes(block)
-
-    def pax(records: list[tuple[str, str]]) -> bytes:
-        body = b""
-        for key, value in records:
-            text = f" {key}={value}\n"
-            length = len(text) + len(str(len(text) + 2))
-            body += f"{length}{text}".encode()
-        return header(b"x", len(body), b"x") + body.ljust(-(-len(body) // 512) * 512, b"\0")
-
-    stored = b"AAAABBB"
-    tail = bytes(1024)
-    numbers = [(1000, 4), (5000, 3)]
-    if kind == "gnu":
-        pieces = b"".join(f"{o:011o}\0{n:011o}\0".encode() for o, n in numbers).ljust(96, b"\0")
-        return header(b"k.bin", 7, b"S", pieces + b"\0" + b"%011o\0" % 6000) + stored.ljust(512, b"\0") + tail
-    base = [("GNU.sparse.size", "6000"), ("GNU.sparse.numblocks", "2")]
-    if kind == "0.0":
-        for o, n in numbers:
-            base += [("GNU.sparse.offset", str(o)), ("GNU.sparse.numbytes", str(n))]
-    elif kind == "0.1":
-        base += [("GNU.sparse.name", "k.bin"), ("GNU.sparse.map", "1000,4,5000,3")]
-    else:
-        base = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.name", "k.bin"),
-                ("GNU.sparse.realsize", "6000")]  # fmt: skip
-        stored = b"2\n1000\n4\n5000\n3\n".ljust(512, b"\0") + stored
-    return pax(base) + header(b"k.bin", len(stored), b"0") + stored.ljust(-(-len(stored) // 512) * 512, b"\0") + tail
 
 
 @pytest.mark.parametrize("kind", ["gnu", "0.0", "0.1", "1.0"])

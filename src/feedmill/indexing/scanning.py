@@ -71,7 +71,9 @@ def scan_one(store: Store, entry: Entry, *, digest: bool, compiled: bool) -> Sca
         )
     if scan.problem is not None:
         in_file(scan.problem, store.locate(entry.path))
-    return Scanned(entry.path, ShardRecord(entry.size, entry.version, len(scan.keys), hashed), scan, "scanned")
+    return Scanned(
+        entry.path, ShardRecord(entry.size, entry.version, len(scan.keys), hashed, scan.sparse), scan, "scanned"
+    )
 
 
 def scan_all(
