@@ -176,8 +176,6 @@ class PreparedShards(ShardTable):
         self._names = list(info)
         self.counts = np.asarray([info[shard] for shard in self.shards], np.int64)
         self._offsets: dict[int, Int64s] = {}
-        self._unchanged: dict[int, bool] = {}
-        self._records: dict[str, sidecar.ShardRecord] | None = None
         self._local = threading.local()
         self._keys: dict[str, tuple[int, int]] | None = None
 
@@ -215,17 +213,6 @@ class PreparedShards(ShardTable):
         known = np.full(len(self._names) + 1, -1, np.int64)  # the last entry is for -1: no shard
         known[list(self._place)] = list(self._place.values())
         return known[file_ids]
-
-    def unchanged(self, shard: int) -> bool:
-        known = self._unchanged.get(shard)
-        if known is None:
-            if self._records is None:
-                self._records = sidecar.read(self.store)
-            path = self.shards[shard]
-            record, now = self._records.get(path), self.store.stat(path)
-            known = record is not None and (record.size, record.version) == (now.size, now.version)
-            known = self._unchanged[shard] = known and record is not None and not record.sparse
-        return known
 
     def find_part(self, key: str, part: str) -> tuple[int, int, int] | None:
         try:

@@ -22,14 +22,12 @@ VERSION = 1
 
 
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One shard as it was indexed: bytes, the store's version word, samples, xxh3-128 of the content, and whether it
-    has sparse members (left out where it has none)."""
+    """One shard as it was indexed: bytes, the store's version word, samples, xxh3-128 of the content."""
 
     size: int
     version: str
     samples: int
     digest: str | None = None
-    sparse: bool = False
 
 
 class _File(msgspec.Struct):

@@ -47,10 +47,6 @@ class ShardTable(ABC):
     def find(self, key: str) -> tuple[int, int]:
         """Shard number and sample number in it of a key. Raises `NotFound`."""
 
-    def unchanged(self, shard: int) -> bool:  # noqa: ARG002
-        """Whether the shard is known to be just what was indexed, and its parts lie in it as they are."""
-        return False
-
     def find_part(self, key: str, part: str) -> tuple[int, int, int] | None:  # noqa: ARG002
         """Shard number, offset and size of the first content of a part, where the table knows parts; None otherwise."""
         return None
@@ -239,8 +235,6 @@ class TarDataset(Dataset):
         if place is not None:
             shard, data, size = place
             path = self.table.shards[shard]
-            if self.table.unchanged(shard):
-                return self.store.read(path, data, size)
             try:
                 block = self.store.read(path, data - 512, size + 512)
             except DataError:  # a sparse file holds less than its size, or the shard is cut: the sample itself will say

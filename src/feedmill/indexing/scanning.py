@@ -71,9 +71,7 @@ def scan_one(store: Store, entry: Entry, *, digest: bool, compiled: bool) -> Sca
         )
     if scan.problem is not None:
         in_file(scan.problem, store.locate(entry.path))
-    return Scanned(
-        entry.path, ShardRecord(entry.size, entry.version, len(scan.keys), hashed, scan.sparse), scan, "scanned"
-    )
+    return Scanned(entry.path, ShardRecord(entry.size, entry.version, len(scan.keys), hashed), scan, "scanned")
 
 
 def scan_all(

@@ -58,7 +58,6 @@ class ShardScan:
         data, sizes: int64[m], where each part's content lies and how long it is.
         problem: what stopped the scan before the end of the tar, if anything did; what came before it is valid.
         closed: whether the end-of-archive marker was seen.
-        sparse: whether any member is a sparse file, whose content does not lie in the tar as it is.
     """
 
     keys: list[str]
@@ -69,7 +68,6 @@ class ShardScan:
     sizes: npt.NDArray[np.int64]
     problem: DataError | None = None
     closed: bool = True
-    sparse: bool = False
 
 
 @dataclass(slots=True)
@@ -333,11 +331,10 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
     data: list[int] = []
     sizes: list[int] = []
     headers: list[int] = []
-    last, problem, end, sparse = None, None, 0, False
+    last, problem, end = None, None, 0
     try:
         for member in walk(view, headers=headers):
             end = member.end
-            sparse |= member.sparse is not None
             name = sample_name(member.name) if member.regular else None
             if name is None:
                 continue
@@ -364,7 +361,6 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
         np.asarray(sizes, np.int64),
         problem,
         closed,
-        sparse,
     )
 
 
