@@ -214,3 +214,15 @@ def test_repair_leaves_out_what_was_left_out(tmp_path: Path) -> None:
     report = repair(str(root), progress=False)
     assert [s.key for s in open_dataset(root)] == ["s00000", "s00001", "s00004"]
     assert len(report.dropped) == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_two_tars_in_one_file_do_not_pass_in_silence(
+    compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feedmill.indexing.scanning.COMPILED_FROM", 0 if compiled else 1 << 40)
+    (tmp_path / "0.tar").write_bytes(tar_bytes([("a.txt", b"1")]) + tar_bytes([("b.txt", b"2")]))
+    report = prepare(str(tmp_path), progress=False)
+    assert report.samples == 1
+    assert any("0.tar: data follows the end of the archive" in warning for warning in report.warnings)
+    assert kinds(tmp_path) == ["data-after-end"]

@@ -111,6 +111,8 @@ def _check_shards(
                 report.findings.append(found.scan.problem)
             elif not found.scan.closed:
                 report.notes.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            if found.scan.trailing:
+                report.findings.append(_trailing(store, found))
             report.findings += _duplicates(store, found, seen)
             if index is not None and index.counts and found.scan.problem is None:
                 report.findings += index.compare(found)
@@ -126,6 +128,16 @@ def _check_shards(
                         fix="Restore it, or run 'feedmill prepare' to index the folder without it.",
                     )
                 )
+
+
+def _trailing(store: Store, found: Scanned) -> DataError:
+    return DataError(
+        "data follows the end of the archive, and no tar reader looks there",
+        file=store.locate(found.shard),
+        offset=int(found.scan.starts[-1]),
+        kind="data-after-end",
+        fix="Two tars may have been written into one file: divide it again, or write the samples anew into one tar.",
+    )
 
 
 def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[DataError]:

@@ -247,6 +247,9 @@ def _scan(
                 parts.update(dict.fromkeys(found.scan.parts))
             if not found.scan.closed:
                 report.warnings.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            if found.scan.trailing:
+                where = store.locate(found.shard)
+                report.warnings.append(f"{where}: data follows the end of the archive; its samples are not indexed")
             report.samples += len(found.scan.keys)
             report.bytes += found.record.size
             report.scanned += found.origin == "scanned"

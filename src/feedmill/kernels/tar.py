@@ -58,6 +58,8 @@ class ShardScan:
         data, sizes: int64[m], where each part's content lies and how long it is.
         problem: what stopped the scan before the end of the tar, if anything did; what came before it is valid.
         closed: whether the end-of-archive marker was seen.
+        trailing: whether anything but zeros follows the marker, as where two tars were written into one file; no tar
+            reader looks there.
     """
 
     keys: list[str]
@@ -68,6 +70,7 @@ class ShardScan:
     sizes: npt.NDArray[np.int64]
     problem: DataError | None = None
     closed: bool = True
+    trailing: bool = False
 
 
 @dataclass(slots=True)
@@ -315,10 +318,11 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
     if compiled:
         from feedmill.kernels.tar_compiled import scan_compiled
 
-        found = scan_compiled(buffer)
-        if found is not None:
-            return found
-    return scan_reference(buffer)
+        found = scan_compiled(buffer) or scan_reference(buffer)
+    else:
+        found = scan_reference(buffer)
+    found.trailing = found.closed and bool(buffer[int(found.starts[-1]) :].any())
+    return found
 
 
 def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
