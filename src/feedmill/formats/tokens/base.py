@@ -1,0 +1,247 @@
+"""What all token formats share: documents are ranges of flat files of token ids.
+
+A format says where the tokens of each file begin, what type they have and where its documents end (`TokenShard`);
+`TokenDataset` does the rest: documents by number, spans of documents in bulk, lengths without reading a token.
+A format's writer is a `TokenWriter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError, NotFound
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.offsets import hash_words, read_records
+from feedmill.storage import Store
+
+Int64s = npt.NDArray[np.int64]
+Tokens = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(slots=True)
+class TokenShard:
+    """One file of tokens, and the documents in it.
+
+    Attributes:
+        path: the file in its store.
+        dtype: a token as it is stored, byte order included.
+        offset: bytes before the first token.
+        tokens: how many there are.
+        documents: how many there are; None where the format's index of documents is missing.
+        load_bounds: gives int64[documents + 1], rising: the token numbers at which each document begins, then where
+            the last one ends. Called once, when first needed; a memory map where the format has one.
+        load_loss: gives bool or uint8[tokens]: 1 where a token counts for the loss. None where there is no mask.
+        facts: words on which the fingerprint is built beside path, counts and size: the store's version words.
+    """
+
+    path: str
+    dtype: np.dtype[Any]
+    offset: int
+    tokens: int
+    documents: int | None
+    load_bounds: Callable[[], Int64s]
+    load_loss: Callable[[], npt.NDArray[Any]] | None = None
+    facts: tuple[str, ...] = ()
+    _bounds: Int64s | None = field(default=None, repr=False)
+
+    @property
+    def bounds(self) -> Int64s:
+        """int64[documents + 1], see `load_bounds`."""
+        if self._bounds is None:
+            self._bounds = self.load_bounds()
+        return self._bounds
+
+
+class TokenWriter(Protocol):
+    """Writes one data set of tokens; made by each format's ``write_...`` context manager.
+
+    Documents come in order and in any grouping; the files appear under their names when the block ends without an
+    error, the one by which the format is recognised last.
+    """
+
+    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
+        """Append documents.
+
+        Args:
+            tokens: the ids of all documents one after another, of any integer type.
+            lengths: int64[n], tokens per document; they add up to ``len(tokens)``.
+            loss: bool[len(tokens)], False for tokens that are not to be learnt; only for formats that keep it.
+
+        Raises:
+            DataError: an id does not fit the file's token size.
+        """
+
+
+class TokenDataset(Dataset):
+    """Documents of token files, by number, and their spans in bulk.
+
+    A sample is one document: ``sample["input_ids"]`` is int64[n]; ``sample.raw("input_ids")`` the bytes as stored.
+    Keys are the document's number in the data set, written as a decimal.
+
+    Args:
+        store: where the files are.
+        shards: the files, in the order of the data set.
+        name: path or URL as the user gave it.
+        format: the format's short name.
+        about: what `describe` shows beside the counts (tokenizer, version ...).
+    """
+
+    format = "tokens"
+
+    def __init__(
+        self,
+        store: Store,
+        shards: Sequence[TokenShard],
+        *,
+        name: str,
+        format: str,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.store, self.shards, self.url = store, list(shards), name
+        self.format = format  # type: ignore[misc]
+        self.about = dict(about or {})
+        missing = next((shard for shard in self.shards if shard.documents is None), None)
+        self._no_index = None if missing is None else missing.path
+        self._ends = np.cumsum([shard.documents or 0 for shard in self.shards], dtype=np.int64)
+        self._starts = self._ends - np.asarray([shard.documents or 0 for shard in self.shards], np.int64)
+        self.tokens = sum(shard.tokens for shard in self.shards)
+        self._lengths: Int64s | None = None
+
+    def __len__(self) -> int:
+        self._need_index()
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def _need_index(self) -> None:
+        if self._no_index is not None:
+            raise NotFound(
+                "the index of documents is missing, so only windows can be read",
+                file=self.store.locate(self._no_index),
+                kind="no-index",
+                fix="Open it with seq_len=..., or restore the index that belongs to it.",
+            )
+
+    @property
+    def lengths(self) -> Int64s:
+        if self._lengths is None:
+            self._need_index()
+            pieces = [np.diff(shard.bounds) for shard in self.shards]
+            self._lengths = np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+        return self._lengths
+
+    def _places(self, indices: Indices) -> tuple[Int64s, Int64s]:
+        """Shard number and document number in it, int64[n] both. Raises IndexError."""
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
+            raise IndexError(f"{self.url}: document {bad} of {len(self)}")
+        shard = np.searchsorted(self._ends, wanted, side="right").astype(np.int64)
+        return shard, wanted - (self._starts[shard] if len(wanted) else 0)
+
+    def _bytes(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> tuple[list[bytes], Int64s]:
+        """The stored bytes of spans of documents (whole ones without `starts`), and each one's shard."""
+        shard, local = self._places(indices)
+        out: list[bytes] = [b""] * len(shard)
+        for number in np.unique(shard):
+            rows = np.flatnonzero(shard == number)
+            table = self.shards[number]
+            first, stop = table.bounds[local[rows]], table.bounds[local[rows] + 1]
+            if starts is not None and lengths is not None:
+                begin, end = first + starts[rows], first + starts[rows] + lengths[rows]
+                wrong = np.flatnonzero((starts[rows] < 0) | (lengths[rows] < 0) | (end > stop))
+                if len(wrong):
+                    raise self._outside(int(np.asarray(indices)[rows[wrong[0]]]), int(stop[wrong[0]] - first[wrong[0]]))
+                first, stop = begin, end
+            size = table.dtype.itemsize
+            at = np.asarray(table.offset + first * size, np.int64)
+            blocks = read_records(self.store, table.path, at, np.asarray(table.offset + stop * size, np.int64))
+            for row, block in zip(rows.tolist(), blocks, strict=True):
+                out[row] = block
+        return out, shard
+
+    def _outside(self, document: int, length: int) -> DataError:
+        return DataError(
+            f"the document has {length} tokens; a span outside of them was asked for",
+            file=self.url,
+            record=str(document),
+            kind="bad-span",
+        )
+
+    def read_tokens(self, indices: Int64s, starts: Int64s, lengths: Int64s) -> list[Tokens]:
+        """Tokens ``[start, start + length)`` of each document, in their stored type."""
+        blocks, shard = self._bytes(indices, np.asarray(starts, np.int64), np.asarray(lengths, np.int64))
+        return [np.frombuffer(b, self.shards[s].dtype) for b, s in zip(blocks, shard.tolist(), strict=True)]
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        blocks, shard = self._bytes(indices, None, None)
+        numbers = np.asarray(indices, np.int64).tolist()
+        out = []
+        for number, block, s in zip(numbers, blocks, shard.tolist(), strict=True):
+            decode = partial(_decode, self.shards[s].dtype)
+            out.append(
+                Sample(
+                    str(number),
+                    block,
+                    {"input_ids": (0, len(block))},
+                    partial(self.locate, number),
+                    decode,
+                    self.subflavors,
+                )
+            )
+        return out
+
+    def locate(self, index: int) -> Source:
+        number = self._checked(index)
+        shard, local = (int(place[0]) for place in self._places([number]))
+        table = self.shards[shard]
+        size = table.dtype.itemsize
+        begin, end = int(table.bounds[local]), int(table.bounds[local + 1])
+        return Source(
+            self.url, table.path, table.offset + begin * size, (end - begin) * size, number, str(number), ("input_ids",)
+        )
+
+    def find(self, key: str) -> int:
+        if not (key.isascii() and key.isdigit() and str(int(key)) == key and int(key) < len(self)):
+            raise no_such_key(self.url, key)
+        return int(key)
+
+    def fingerprint(self) -> str:
+        return self._fingerprint(len(self.shards))
+
+    def fingerprint_of_first(self, count: int) -> str | None:
+        shards = int(np.searchsorted(self._ends, count))
+        if self._no_index is not None or count < 1 or shards == len(self._ends) or self._ends[shards] != count:
+            return None
+        return self._fingerprint(shards + 1)
+
+    def _fingerprint(self, shards: int) -> str:
+        return hash_words(
+            [f"{s.path} {s.dtype.str} {s.tokens} {s.documents} {' '.join(s.facts)}" for s in self.shards[:shards]]
+        )
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "path": self.url,
+            "split": self.split,
+            "samples": None if self._no_index is not None else len(self),
+            "tokens": self.tokens,
+            "token_bytes": sorted({shard.dtype.itemsize for shard in self.shards}),
+            "shards": len(self.shards),
+            "bytes": sum(self.store.stat(shard.path).size for shard in self.shards),
+            "indexed": self._no_index is None,
+            **self.about,
+        }
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {}
+
+
+def _decode(dtype: np.dtype[Any], _name: str, data: bytes) -> Int64s:
+    return np.frombuffer(data, dtype).astype(np.int64)

@@ -1,0 +1,83 @@
+"""The manifest beside token files: which tokenizer made them, from what, with which options.
+
+``<file>.feedmill.json`` beside the file by which the format is recognised (``x.pbin``, ``00000.ds``, ``x.idx`` ...). No
+format carries a tokenizer's identity of its own; with the manifest, mixing data of different tokenizers is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from feedmill.storage import Store
+
+SUFFIX = ".feedmill.json"
+VERSION = 1
+
+
+class TokenizerFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which tokenizer: the name as given, a hash of its model file (xxh3-128), its vocabulary with added tokens."""
+
+    name: str
+    hash: str
+    vocab_size: int
+    backend: str = ""
+    versions: dict[str, str] = {}
+
+
+class Skipped(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A document that was left out: input file, line (from 1), and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
+class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How token files were made.
+
+    Attributes:
+        format: short name of the format.
+        documents, tokens: counts; `skipped` documents are not among them.
+        tokenizer: None where it isn't known (files of other tools, merged).
+        bos, eos: ids put before and after each document, or None.
+        inputs: what was read: dicts with path, bytes, version word, documents.
+        skipped, skipped_examples: how many documents were left out; the first hundred.
+        options: whatever else decides the bytes.
+        sizes: file name -> bytes, for all files of the data set.
+    """
+
+    format: str
+    documents: int
+    tokens: int
+    version: int = VERSION
+    tokenizer: TokenizerFacts | None = None
+    bos: int | None = None
+    eos: int | None = None
+    inputs: list[dict[str, Any]] = []
+    skipped: int = 0
+    skipped_examples: list[Skipped] = []
+    options: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+
+
+def manifest_path(path: str) -> str:
+    """Where the manifest of a token file lies."""
+    return path + SUFFIX
+
+
+def read_manifest(store: Store, path: str) -> TokenManifest | None:
+    """The manifest of a token file; None where there is none, or none that this release understands."""
+    if not store.exists(manifest_path(path)):
+        return None
+    try:
+        found = msgspec.json.decode(store.read(manifest_path(path)), type=TokenManifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return found if found.version == VERSION else None
+
+
+def write_manifest(store: Store, path: str, manifest: TokenManifest) -> None:
+    """Write the manifest of a token file, atomically; to be called before the file itself appears."""
+    store.write_bytes(manifest_path(path), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
