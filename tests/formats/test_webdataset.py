@@ -33,6 +33,7 @@ def opened(folder: Path, split: str | None = None) -> TarDataset:
 
 def test_plain_parts_are_read_without_their_sample(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = opened(folder)
+    dataset.get("z.txt")  # opens the index
     reads = []
     whole = type(dataset.store).read
 

@@ -26,9 +26,10 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import sidecar, webdataset, yamls
-from feedmill.formats.base import no_such_key
+from feedmill.formats import energon_members, sidecar, webdataset, yamls
+from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
+from feedmill.formats.energon_members import Members
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets
 from feedmill.formats.webdataset import ShardTable, TarDataset
 from feedmill.storage import Store
@@ -178,6 +179,8 @@ class PreparedShards(ShardTable):
         self._offsets: dict[int, Int64s] = {}
         self._local = threading.local()
         self._keys: dict[str, tuple[int, int]] | None = None
+        self._members: Members | None = None
+        self._looked_for_members = False
 
     def offsets(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
@@ -214,15 +217,36 @@ class PreparedShards(ShardTable):
         known[list(self._place)] = list(self._place.values())
         return known[file_ids]
 
-    def find_part(self, key: str, part: str) -> tuple[int, int, int] | None:
+    def find_member(self, name: str) -> tuple[int, int, int] | None:
+        if not self._looked_for_members:
+            self._members, self._looked_for_members = self._open_members(), True
+        row = None if self._members is None else self._members.find(name)
+        if row is None:
+            row = self._find_in_database(name)
+        if row is None or row[0] not in self._place:
+            return None
+        return self._place[row[0]], row[1], row[2]
+
+    def _open_members(self) -> Members | None:
+        """Our own index of names; None where there is none for this state of the data set."""
+        if not (self.store.exists(energon_members.PATH) and self.store.exists(UUID)):
+            return None
+        try:
+            return Members(cached_copy(self.store, energon_members.PATH), self._uuid())
+        except (OSError, ValueError):
+            return None  # the database knows everything that it does
+
+    def _find_in_database(self, name: str) -> tuple[int, int, int] | None:
         try:
             cursor = self._local.part_cursor
         except AttributeError:
             cursor = self._local.part_cursor = self._new_part_cursor()
-        row = None if cursor is None else cursor.execute(_PART, (key, part)).fetchone()
-        if row is None or row[0] not in self._place:
-            return None
-        return self._place[row[0]], row[1], row[2]
+        row: tuple[int, int, int] | None = cursor and cursor.execute(_PART, split_name(name)).fetchone()
+        return row
+
+    def _uuid(self) -> str:
+        """Names this state of the index; empty where no one wrote it (releases before 6.0)."""
+        return self.store.read(UUID).decode("ascii", "replace") if self.store.exists(UUID) else ""
 
     def _new_part_cursor(self) -> sqlite3.Cursor | None:
         """One per thread; None where the index has no parts (releases before 7.0)."""
@@ -277,8 +301,7 @@ class PreparedShards(ShardTable):
             return hash_words([f"{s} {known[s].samples} {known[s].digest or known[s].size}" for s in shards])
         if first is not None:
             return None  # the uuid is a new one after each time that the folder was prepared
-        uuid = self.store.read(UUID).decode("ascii", "replace") if self.store.exists(UUID) else ""
-        return hash_words([uuid, *(f"{s} {n}" for s, n in zip(self.shards, self.counts, strict=True))])
+        return hash_words([self._uuid(), *(f"{s} {n}" for s, n in zip(self.shards, self.counts, strict=True))])
 
 
 def open_index(path: Path) -> sqlite3.Connection:

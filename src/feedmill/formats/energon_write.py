@@ -1,7 +1,7 @@
 """Writing Energon's ``.nv-meta``: the small files, byte for byte as Energon 7.4 writes them.
 
 Every file appears whole or not at all. They are written in an order in which each intermediate state is a valid index
-(offset files, database, uuid, info, splits, description): a killed run leaves the old index or the new one.
+(offset files, database, uuid, members, info, splits, description): a killed run leaves the old index or the new one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ def write_info(store: Store, counts: Mapping[str, int]) -> None:
         store.write_bytes(INFO_YAML, yaml.dump(content).encode())
 
 
-def write_uuid(store: Store) -> None:
-    """A new ``index.uuid``: whatever was derived from the old index is out of date."""
-    store.write_bytes(UUID, str(uuid.uuid4()).encode())
+def write_uuid(store: Store) -> str:
+    """A new ``index.uuid``, returned: whatever was derived from the old index is out of date."""
+    word = str(uuid.uuid4())
+    store.write_bytes(UUID, word.encode())
+    return word
 
 
 def write_splits(

@@ -47,8 +47,9 @@ class ShardTable(ABC):
     def find(self, key: str) -> tuple[int, int]:
         """Shard number and sample number in it of a key. Raises `NotFound`."""
 
-    def find_part(self, key: str, part: str) -> tuple[int, int, int] | None:  # noqa: ARG002
-        """Shard number, offset and size of the first content of a part, where the table knows parts; None otherwise."""
+    def find_member(self, name: str) -> tuple[int, int, int] | None:  # noqa: ARG002
+        """Shard number, offset and size of the first content that is probably the member's, where the table knows
+        members; None otherwise. To be compared with the header that stands before it."""
         return None
 
     @abstractmethod
@@ -230,8 +231,7 @@ class TarDataset(Dataset):
         return [self.get(name) for name in names]
 
     def get(self, name: str) -> bytes:
-        key, part = tar.sample_name(name) or (name, "")
-        place = self.table.find_part(key, part)
+        place = self.table.find_member(name)
         if place is not None:
             shard, data, size = place
             path = self.table.shards[shard]
@@ -241,6 +241,7 @@ class TarDataset(Dataset):
                 block = b""
             if _is_plain_member(block, name, size):
                 return block[512:]
+        key, part = tar.sample_name(name) or (name, "")
         return self._get_from_sample(name, key, part)
 
     def _get_from_sample(self, name: str, key: str, part: str) -> bytes:

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import energon, energon_index, energon_write, jsonl, sidecar
+from feedmill.formats import energon, energon_index, energon_members, energon_write, jsonl, sidecar
 from feedmill.indexing import splitting
 from feedmill.indexing.journal import Journal
 from feedmill.indexing.media import Gathered, add_tables, gather
@@ -323,7 +323,9 @@ def write_all(
         energon_index.write_index(path, rows)
         if media is not None and media.filters:
             add_tables(path, media)
-    energon_write.write_uuid(store)
+    uuid = energon_write.write_uuid(store)
+    with store.build(energon_members.PATH) as path:
+        energon_members.write_members(path, rows, uuid)
     energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
     sidecar.write(store, {found.shard: found.record for found in scanned})
     if splits is not None:

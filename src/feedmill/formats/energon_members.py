@@ -1,0 +1,104 @@
+"""Our own index of member names beside Energon's database: from a file name to its bytes in one probe.
+
+``.nv-meta/feedmill.members``, all numbers u64 little endian::
+
+    64 bytes    "FMMEMBR1", slots, 36 bytes of index.uuid, zeros
+    slots x 16  offset << 24 | shard, then size << 24 | low 24 bits of the name's CRC-32; all zero where empty
+
+A member named `name` (``key.part``) is looked for from slot ``crc * homes >> 32`` on, up to the first empty slot;
+`homes` is slots less the 4,096 at the end, which take what runs over. `offset` is that of the content in the tar, below
+2^40 like `size`; shards are numbered as in the database, below 2^24; members beyond these limits are left out.
+
+It is a hint and nothing more: whoever uses it compares the tar header that stands before the content with the name, and
+asks the database where they differ. So a CRC that two names share costs time and never gives wrong bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from feedmill.kernels.crc import crc_names
+
+if TYPE_CHECKING:
+    from feedmill.formats.energon_index import IndexRows
+
+PATH = ".nv-meta/feedmill.members"
+_MAGIC = b"FMMEMBR1"
+_HEADER = 64
+_OVERFLOW = 4_096
+_TAG = (1 << 24) - 1
+
+
+def write_members(path: Path, rows: IndexRows, uuid: str) -> None:
+    """Write the index of these rows to a file of this name. `uuid` ties it to the state of the database.
+
+    Raises:
+        UnicodeEncodeError: a name is not valid Unicode (the database has refused it before).
+    """
+    slots = _slots(rows)
+    header = _MAGIC + len(slots).to_bytes(8, "little") + uuid.encode("ascii", "replace")[:36].ljust(36, b"\0")
+    with open(path, "wb") as f:
+        f.write(header.ljust(_HEADER, b"\0"))
+        f.write(slots.data)
+
+
+def _slots(rows: IndexRows) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
+    """uint64[slots, 2], at most 7 of 10 in use: linear probing, of names with one CRC the first row first."""
+    owners = np.searchsorted(rows.tar_file_id, rows.part_tar_file_id) + rows.part_sample_index
+    crc = crc_names(rows.keys, owners.astype(np.int64), rows.part_names).astype(np.uint64)
+    shard, offset, size = (
+        column.astype(np.uint64) for column in (rows.part_tar_file_id, rows.content_byte_offset, rows.content_byte_size)
+    )
+    fits = np.flatnonzero((offset < 1 << 40) & (size < 1 << 40) & (shard < 1 << 24))
+    homes = max(16, len(fits) * 10 // 7)
+    home = (crc[fits] * np.uint64(homes)) >> np.uint64(32)
+    order = np.argsort(home, kind="stable")
+    rank = np.arange(len(order))
+    place = np.maximum.accumulate(home[order].astype(np.int64) - rank) + rank
+    keep = place < homes + _OVERFLOW - 1  # the last slot stays empty, so that every search ends
+    place, chosen = place[keep], fits[order[keep]]
+    slots = np.zeros((homes + _OVERFLOW, 2), np.uint64)
+    slots[place, 0] = offset[chosen] << np.uint64(24) | shard[chosen]
+    slots[place, 1] = size[chosen] << np.uint64(24) | crc[chosen] & np.uint64(_TAG)
+    return slots
+
+
+class Members:
+    """The mapped index. Safe to use from several threads.
+
+    Args:
+        path: the file.
+        uuid: content of ``index.uuid``.
+
+    Raises:
+        ValueError: the file is damaged, or belongs to another state of the database.
+    """
+
+    def __init__(self, path: Path, uuid: str) -> None:
+        with open(path, "rb") as f:
+            header = f.read(_HEADER)
+            slots = int.from_bytes(header[8:16], "little")
+            whole = f.seek(0, 2) == _HEADER + 16 * slots and slots > _OVERFLOW
+            if header[:8] != _MAGIC or not whole or header[16:52].rstrip(b"\0") != uuid.encode("ascii", "replace")[:36]:
+                raise ValueError("not the index of this data set's members")
+            self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        self._words = memoryview(self._map).cast("Q")
+        self._homes = slots - _OVERFLOW
+
+    def find(self, name: str) -> tuple[int, int, int] | None:
+        """Shard number, offset and size of the content that is probably the member's; None where none is known."""
+        crc = zlib.crc32(name.encode("utf-8", "surrogateescape"))
+        words = self._words
+        at = (crc * self._homes >> 32) * 2 + 8
+        tag = crc & _TAG
+        while place := words[at]:
+            size = words[at + 1]
+            if size & _TAG == tag:
+                return place & _TAG, place >> 24, size >> 24
+            at += 2
+        return None
