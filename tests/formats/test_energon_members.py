@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from feedmill.formats.energon_index import IndexRows
 from feedmill.formats.energon_members import Members, write_members
 from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare import prepare
-from feedmill.kernels.crc import crc_names
 from feedmill.samples.open import open as open_dataset
 from tars import write_tar
 
@@ -35,15 +33,6 @@ def rows_of(keys: list[str], parts: list[list[str]], shards: int) -> IndexRows:
     offset, size = np.arange(count) * 1024 + 512, np.arange(count) + 7
     names = [name for each in parts for name in each]
     return IndexRows(shard, index, none, none, keys, shard[owner], index[owner], offset, size, names)
-
-
-@given(st.lists(TEXT, max_size=20), st.data())
-def test_the_kernel_agrees_with_zlib(keys: list[str], data: st.DataObject) -> None:
-    owners = data.draw(st.lists(st.integers(0, len(keys) - 1), max_size=40)) if keys else []
-    parts = data.draw(st.lists(TEXT, min_size=len(owners), max_size=len(owners)))
-    wanted = [zlib.crc32(f"{keys[owner]}.{part}".encode()) for owner, part in zip(owners, parts, strict=True)]
-    for compiled in (False, True):
-        assert crc_names(keys, np.asarray(owners, np.int64), parts, compiled=compiled).tolist() == wanted
 
 
 @settings(deadline=None, max_examples=30)

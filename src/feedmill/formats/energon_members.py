@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from feedmill.kernels.crc import crc_names
-
 if TYPE_CHECKING:
     from feedmill.formats.energon_index import IndexRows
 
@@ -50,7 +48,9 @@ def write_members(path: Path, rows: IndexRows, uuid: str) -> None:
 def _slots(rows: IndexRows) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
     """uint64[slots, 2], at most 7 of 10 in use: linear probing, of names with one CRC the first row first."""
     owners = np.searchsorted(rows.tar_file_id, rows.part_tar_file_id) + rows.part_sample_index
-    crc = crc_names(rows.keys, owners.astype(np.int64), rows.part_names).astype(np.uint64)
+    begun = [zlib.crc32(f"{key}.".encode()) for key in rows.keys]  # a kernel would take longer to load than this takes
+    names = zip(rows.part_names, owners.tolist(), strict=True)
+    crc = np.fromiter((zlib.crc32(part.encode(), begun[owner]) for part, owner in names), np.uint64, len(owners))
     shard, offset, size = (
         column.astype(np.uint64) for column in (rows.part_tar_file_id, rows.content_byte_offset, rows.content_byte_size)
     )
