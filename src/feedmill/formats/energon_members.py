@@ -49,8 +49,9 @@ def _slots(rows: IndexRows) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
     """uint64[slots, 2], at most 7 of 10 in use: linear probing, of names with one CRC the first row first."""
     owners = np.searchsorted(rows.tar_file_id, rows.part_tar_file_id) + rows.part_sample_index
     begun = [zlib.crc32(f"{key}.".encode()) for key in rows.keys]  # a kernel would take longer to load than this takes
-    names = zip(rows.part_names, owners.tolist(), strict=True)
-    crc = np.fromiter((zlib.crc32(part.encode(), begun[owner]) for part, owner in names), np.uint64, len(owners))
+    encoded = {part: part.encode() for part in set(rows.part_names)}
+    found = map(zlib.crc32, map(encoded.__getitem__, rows.part_names), map(begun.__getitem__, owners.tolist()))
+    crc = np.fromiter(found, np.uint64, len(owners))
     shard, offset, size = (
         column.astype(np.uint64) for column in (rows.part_tar_file_id, rows.content_byte_offset, rows.content_byte_size)
     )
