@@ -1,0 +1,1 @@
+"""From raw documents to those worth training on: taggers, deduplication, mixing, statistics."""

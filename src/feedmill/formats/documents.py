@@ -1,0 +1,102 @@
+"""Files of documents: JSON lines, plain or compressed, and the trees in which Dolma keeps them.
+
+Layout: ``<data set>/documents/<any tree>/*.jsonl.gz`` and, for each attribute set, the same tree below
+``<data set>/attributes/<name>/``: row n of an attribute file belongs to row n of the document file. A row ends with the
+byte 0x0A and with nothing else (U+2028 and carriage returns occur inside of rows); the last one may lack it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
+
+from feedmill.errors import ConfigError
+from feedmill.storage import Store
+from feedmill.storage.codec import compression, packed, unpacked
+
+BLOCK = 1 << 20
+DOCUMENTS, ATTRIBUTES = "documents", "attributes"
+
+
+def read_rows(
+    store: Store, path: str, *, kind: str | None = None, advance: Callable[[int], None] | None = None
+) -> Iterator[list[bytes]]:
+    """The rows of a file without their line ends, about a megabyte at a time.
+
+    Args:
+        kind: the compression (``"gz"``, ``"zst"``, ``""``); by default what the name says.
+        advance: told how many stored bytes were read.
+
+    Raises:
+        NotFound, StorageError: the file is not there or cannot be read.
+        DataError: its compression is damaged.
+    """
+    kind = compression(path) if kind is None else kind
+    with (
+        store.local_copy(path) as local,
+        open(local, "rb", buffering=0) as raw,
+        unpacked(raw, kind, file=store.locate(path)) as stream,
+    ):
+        before = 0
+        for rows in split_rows(stream):
+            if advance is not None:
+                now = raw.tell()
+                advance(now - before)
+                before = now
+            yield rows
+
+
+def split_rows(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """The rows of a stream without their line ends, block by block; memory holds a block, or the longest row."""
+    rest: list[bytes] = []
+    while chunk := stream.read(BLOCK):
+        first, newline, tail = chunk.partition(b"\n")
+        rest.append(first)
+        if not newline:
+            continue
+        rows = [b"".join(rest), *tail.split(b"\n")]
+        rest = [rows.pop()]
+        yield rows
+    if any(rest):
+        yield [b"".join(rest)]
+
+
+@contextlib.contextmanager
+def write_rows(
+    store: Store, path: str, *, kind: str | None = None, level: int | None = None
+) -> Iterator[Callable[[Iterable[bytes]], None]]:
+    """A function that appends rows (given without line ends); the file appears when the block ends without an error.
+
+    Args:
+        kind: the compression; by default what the name says.
+        level: of the compression, see `feedmill.storage.codec.packed`.
+    """
+    kind = compression(path) if kind is None else kind
+    with store.write(path) as raw, packed(raw, kind, level) as stream:
+
+        def append(rows: Iterable[bytes]) -> None:
+            stream.write(b"".join([part for row in rows for part in (row, b"\n")]))
+
+        yield append
+
+
+def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:
+    """Where the attributes `name` of a document file lie: the first folder ``documents`` becomes ``attributes/name``.
+
+    >>> attribute_path("documents/web/0.jsonl.gz", "lengths")
+    'attributes/lengths/web/0.jsonl.gz'
+
+    Raises:
+        ConfigError: no folder of the path has that name.
+    """
+    parts = path.split("/")
+    if documents not in parts[:-1]:
+        raise ConfigError(
+            f"no folder of the path is called {documents!r}, so it is not clear where its attributes belong",
+            file=path,
+            kind="no-documents-folder",
+            fix=f"Keep documents in a folder {documents!r}, or say where the attributes are to go.",
+        )
+    at = parts.index(documents)
+    return "/".join([*parts[:at], ATTRIBUTES, name, *parts[at + 1 :]])

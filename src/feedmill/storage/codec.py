@@ -1,0 +1,90 @@
+"""Compressed streams: gzip and zstd by the file's suffix, read and written by the fastest library that is kept well.
+
+gzip is read and written through ISA-L (several members in one file are one stream); zstd through the standard library
+(Python 3.14) or its backport. What is written depends on the bytes and the level alone: no names, no times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO, cast
+
+from isal import igzip, isal_zlib
+
+from feedmill.errors import ConfigError, DataError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_DAMAGE: tuple[type[Exception], ...] = (EOFError, zlib.error, isal_zlib.IsalError, zstd.ZstdError, igzip.BadGzipFile)
+PLAIN, GZIP, ZSTD = "", "gz", "zst"
+KINDS = (PLAIN, GZIP, ZSTD)
+_SUFFIXES = {".gz": GZIP, ".gzip": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
+_LEVELS = {GZIP: (0, 3), ZSTD: (-7, 22)}
+_DEFAULT_LEVEL = {GZIP: 1, ZSTD: 3}
+
+
+def compression(path: str) -> str:
+    """How a file of this name is compressed: ``"gz"``, ``"zst"`` or ``""``."""
+    return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), PLAIN)
+
+
+@contextlib.contextmanager
+def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
+    """The stream without its compression; `file` is named where it is damaged.
+
+    Raises:
+        DataError: of kind ``bad-compression``, also from reads inside the block.
+    """
+    _check(kind)
+    try:
+        if kind == GZIP:
+            with igzip.open(raw, "rb") as stream:
+                yield cast(BinaryIO, stream)
+        elif kind == ZSTD:
+            with zstd.open(raw, "rb") as stream:
+                yield cast(BinaryIO, stream)
+        else:
+            yield raw
+    except _DAMAGE as error:
+        raise DataError(
+            f"the compressed file is damaged or cut short ({error})",
+            file=file,
+            kind="bad-compression",
+            fix="Copy it again, or compress it anew.",
+        ) from None
+
+
+@contextlib.contextmanager
+def packed(raw: BinaryIO, kind: str, level: int | None = None) -> Iterator[BinaryIO]:
+    """A stream that compresses what is written to it into `raw`, finished when the block ends.
+
+    Args:
+        kind: ``"gz"`` (levels 0 to 3), ``"zst"`` (-7 to 22) or ``""``.
+        level: 1 for gzip and 3 for zstd by default, each the one that is fast for its size.
+    """
+    _check(kind)
+    if kind == PLAIN:
+        yield raw
+        return
+    low, high = _LEVELS[kind]
+    level = _DEFAULT_LEVEL[kind] if level is None else level
+    if not low <= level <= high:
+        raise ConfigError(f"there is no level {level} of .{kind} compression", fix=f"Use {low} to {high}.")
+    stream: Any
+    if kind == GZIP:
+        stream = igzip.IGzipFile(filename="", mode="wb", compresslevel=level, fileobj=raw, mtime=0)
+    else:
+        stream = zstd.ZstdFile(raw, "wb", level=level)
+    with stream:
+        yield stream
+
+
+def _check(kind: str) -> None:
+    if kind not in KINDS:
+        raise ConfigError(f"compression {kind!r} is unknown", fix="Use 'gz', 'zst' or '' for none.")

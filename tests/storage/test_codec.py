@@ -1,0 +1,104 @@
+"""Compressed streams: any content, several members, equal bytes, and damage that is named."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.documents import attribute_path, read_rows, split_rows, write_rows
+from feedmill.storage import LocalStore
+from feedmill.storage.codec import KINDS, compression, packed, unpacked
+
+
+def pack(data: bytes, kind: str, level: int | None = None) -> bytes:
+    raw = io.BytesIO()
+    with packed(raw, kind, level) as stream:
+        stream.write(data)
+    return raw.getvalue()
+
+
+def unpack(data: bytes, kind: str) -> bytes:
+    with unpacked(io.BytesIO(data), kind, file="x") as stream:
+        return stream.read()
+
+
+@given(st.binary(max_size=3000), st.sampled_from(KINDS))
+def test_what_goes_in_comes_out(data: bytes, kind: str) -> None:
+    assert unpack(pack(data, kind), kind) == data
+    assert pack(data, kind) == pack(data, kind)
+    assert unpack(pack(data, kind) + pack(data, kind), kind) == data * 2
+
+
+def test_gzip_is_anyones_gzip() -> None:
+    assert gzip.decompress(pack(b"text" * 999, "gz", 3)) == b"text" * 999
+    assert unpack(gzip.compress(b"a", 9) + gzip.compress(b"b", 1), "gz") == b"ab"
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("harm", [lambda d: d[:-5], lambda d: d[: len(d) // 2], lambda d: b"x" + d, lambda d: b"{}"])
+def test_damage_is_named(kind: str, harm: object) -> None:
+    data = harm(pack(bytes(range(256)) * 400, kind))  # type: ignore[operator]
+    with pytest.raises(DataError, match="damaged or cut short") as error:
+        unpack(data, kind)
+    assert (error.value.file, error.value.kind) == ("x", "bad-compression")
+
+
+def test_unknown_kinds_and_levels_are_refused() -> None:
+    with pytest.raises(ConfigError, match="'bz2' is unknown"):
+        pack(b"", "bz2")
+    with pytest.raises(ConfigError, match="no level 9"):
+        pack(b"", "gz", 9)
+
+
+def test_the_name_tells() -> None:
+    names = {"a.jsonl.gz": "gz", "a.gzip": "gz", "b.zst": "zst", "b.zstd": "zst", "c.jsonl": "", "gz": ""}
+    assert {name: compression(name) for name in names} == names
+
+
+@given(st.lists(st.binary(max_size=40).filter(lambda row: b"\n" not in row), max_size=30), st.booleans(), st.data())
+def test_rows_are_split_at_newlines_only(rows: list[bytes], ended: bool, data: st.DataObject) -> None:
+    text = b"\n".join(rows) + (b"\n" if ended and rows else b"")
+    wanted = text.split(b"\n")
+    if not wanted[-1]:
+        wanted.pop()
+    step = data.draw(st.integers(1, 50))
+
+    class Dripping(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(step)
+
+    assert [row for block in split_rows(Dripping(text)) for row in block] == wanted
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_files_of_rows(tmp_path: Path, name: str) -> None:
+    rows = ["\u2028 {}".encode() * 9, b"", b"x\r", b"y" * 3_000_000]
+    store = LocalStore(tmp_path)
+    with write_rows(store, f"d/{name}") as append:
+        append(rows[:1])
+        append([b""])
+        append([])
+        append(rows[2:])
+    seen: list[int] = []
+    assert [row for block in read_rows(store, f"d/{name}", advance=seen.append) for row in block] == rows
+    assert sum(seen) == (tmp_path / "d" / name).stat().st_size
+
+
+def test_a_killed_writer_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), write_rows(LocalStore(tmp_path), "a.jsonl.gz") as append:
+        append([b"x"])
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_attributes_mirror_documents() -> None:
+    assert attribute_path("v1/documents/documents/x.gz", "n") == "v1/attributes/n/documents/x.gz"
+    for wrong in ("x.gz", "docs/x.gz", "documents"):
+        with pytest.raises(ConfigError, match="no folder of the path is called 'documents'"):
+            attribute_path(wrong, "n")
