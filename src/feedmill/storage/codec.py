@@ -21,7 +21,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_DAMAGE: tuple[type[Exception], ...] = (EOFError, zlib.error, isal_zlib.IsalError, zstd.ZstdError, igzip.BadGzipFile)
+_DAMAGE: tuple[Any, ...] = (EOFError, zlib.error, isal_zlib.IsalError, zstd.ZstdError, igzip.BadGzipFile)
 PLAIN, GZIP, ZSTD = "", "gz", "zst"
 KINDS = (PLAIN, GZIP, ZSTD)
 _SUFFIXES = {".gz": GZIP, ".gzip": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
