@@ -20,7 +20,7 @@ _LONGEST_SHOWN = 10**6
 
 
 class ScheduleLike(Protocol):
-    """What orders the draws of an interleaving: `blend.Schedule`, `lines.Lines` or `stages.Stages`."""
+    """What orders the draws of an interleaving: a schedule of `mixing.blend`, or `stages.Stages`."""
 
     @property
     def counts(self) -> IntArray:
@@ -123,7 +123,7 @@ def shares_text(shares: Shares) -> str:
 class Blend(Interleaved):
     """The streams of its children, interleaved so that each is always within one sample of its share.
 
-    Weights whose common denominator is beyond 2^20 may have the slightly wider bound that `lines` states.
+    Only weights of three scales and more, tiny ones among them, may have the wider bound that `lines` states.
 
     Args:
         children: the nodes to mix.
@@ -152,4 +152,6 @@ class Blend(Interleaved):
         return f"number {number} of a blend with weight {self.schedule.asked[number]}"
 
     def describe(self) -> str:
-        return f"blend {shares_text(self.schedule.asked)}"
+        bound = self.schedule.bound
+        wider = "" if bound <= 1 else f", within {float(bound):.3g} samples"
+        return f"blend {shares_text(self.schedule.asked)}{wider}"
