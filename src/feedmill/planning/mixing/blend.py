@@ -221,8 +221,8 @@ def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
         )
     counts = [max(1, int(share * period)) if share else 0 for share in shares]
     error = [share * period - count for share, count in zip(shares, counts, strict=True)]
-    for _ in range(period - sum(counts)):
-        i = max(range(len(counts)), key=error.__getitem__)
+    short = max(0, period - sum(counts))  # fewer than there are remainders above 0
+    for i in sorted(range(len(counts)), key=error.__getitem__, reverse=True)[:short]:
         counts[i] += 1
         error[i] -= 1
     for _ in range(sum(counts) - period):  # the guaranteed single draws were more than the remainders

@@ -70,7 +70,7 @@ class Interleaved(Junction):
         self.length = length or self.length
         # An endless child is one epoch that outlasts all.
         self._lengths = np.array([LONGEST if size is None else size for size in lengths], np.int64)
-        self._per_epoch = np.array(schedule.drawn(self.length) if self.length else schedule.counts, np.int64)
+        self._per_epoch = np.array(schedule.drawn(self.length or LONGEST), np.int64)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
         child, ordinal = self._schedule.at(positions)
@@ -84,10 +84,13 @@ class Interleaved(Junction):
 
     def outward(self, child: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         ordinal = epochs * self._lengths[child] + positions
-        never = self._per_epoch[child] == 0
-        known = np.where(never, int(self._per_epoch.argmax()), child)
+        most = self._per_epoch[child]
         if self.length is None:
+            never = ordinal >= most  # its position is beyond 64 bits
+            known, ordinal = np.where(never, int(self._per_epoch.argmax()), child), np.where(never, 0, ordinal)
             return np.where(never, NOWHERE, self._schedule.positions(known, ordinal)), epochs * 0
+        never = most == 0
+        known = np.where(never, int(self._per_epoch.argmax()), child)
         own_epochs, rest = np.divmod(ordinal, self._per_epoch[known])
         return np.where(never, NOWHERE, self._schedule.positions(known, rest)), own_epochs
 
