@@ -76,3 +76,10 @@ def test_max_repeats_is_proven_for_the_budget() -> None:
     plan = Recipe.parse(text).plan(lambda path, **_: Tokens(path, 100))
     assert bounds.proofs(plan.node, 1000) == [("docs", 8, 100, 750)]
     assert bounds.proofs(plan.node, 100) == [("docs", 8, 100, 75)]
+
+
+def test_tokens_are_those_of_the_part_that_is_used() -> None:
+    plan = Recipe.parse("epochs: 2\nsource: {path: docs, subset: [0, 51]}").plan(lambda path, **_: Tokens(path, 101))
+    (docs,) = needs(plan, None)
+    assert docs.tokens == 5050 and docs.drawn_tokens == plan.report().sources[0].tokens == 2 * 51 * 25
+    assert samples_for_tokens(plan, 51 * 25) == 51

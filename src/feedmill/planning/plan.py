@@ -226,7 +226,11 @@ class Plan:
 
     def report(self, samples: int | None = None) -> Report:
         """Weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
-        return report(self.node, self.names, self.length, self._budget(samples), Tokens(self.sources).mean_where_known)
+        return report(self.node, self.names, self.length, self._budget(samples), self._means.mean_where_known)
+
+    @cached_property
+    def _means(self) -> Tokens:
+        return Tokens(self.sources)
 
     def __len__(self) -> int:
         if self.length is None:

@@ -29,6 +29,7 @@ class Tokens:
     def __init__(self, sources: Sequence[Dataset]) -> None:
         self._sources = sources
         self._lengths: dict[int, npt.NDArray[np.int64]] = {}
+        self._totals: dict[tuple[int, int, int], int] = {}
 
     def mean(self, node: Node) -> Fraction:
         """Tokens per sample: the exact mean over an epoch of the node, in the long run for one without end.
@@ -54,8 +55,10 @@ class Tokens:
         if isinstance(node, Leaf | Subset):
             inner, start, stop = _range(node)
             if isinstance(inner, Leaf):
-                total = int(self._of(inner.number)[start:stop].sum(dtype=np.int64))
-                return Fraction(total, stop - start)
+                part = inner.number, start, stop
+                if part not in self._totals:
+                    self._totals[part] = int(self._of(inner.number)[start:stop].sum(dtype=np.int64))
+                return Fraction(self._totals[part], stop - start)
         if isinstance(node, Interleaved):
             shares = node.shares(None)
             if shares is None:
