@@ -105,8 +105,9 @@ def test_the_order_does_not_depend_on_what_was_asked_before() -> None:
 
 def test_a_draw_beyond_64_bits_has_its_position() -> None:
     plan = windows([1, 1, 1, 1, 1e-3, 1.0000001])
-    position = plan.position(4, 2**62)
-    assert position > 2**70 and abs(position * plan.asked[4] - 2**62) < 2
+    for ordinal in (2**62, 2**63 - 1, 2**80):
+        position = plan.position(4, ordinal)
+        assert position > 2**70 and abs(position * plan.asked[4] - ordinal) < 2
     assert sum(plan.drawn(2**70)) == 2**70
 
 

@@ -219,7 +219,7 @@ class _Group:
         while ordinal >= self._before(number + 1)[i]:
             number += 1
         block = self._block(number)
-        return (number << self._bits) + int(block.slots[block.starts[i] + ordinal - block.before[i]])
+        return (number << self._bits) + int(block.slots[int(block.starts[i]) + (ordinal - block.before[i])])
 
     def drawn(self, slots: int) -> list[int]:
         """Draws of each source of the group in its first `slots` slots."""
