@@ -9,8 +9,8 @@ the slots where the source's count stays strictly within one of its share. Earli
 for every draw, for any number of sources; choosing the source that is furthest behind does not.
 
 Where D is beyond 2^20 the period is not written down: `lines` computes the schedule where that keeps every source
-within one sample, else `windows` deals it out block by block. Where D is beyond 2^50 weights are rounded to 2^50 parts,
-which is a thousandth of a sample in 10^12, or, in one group of `windows`, to 2^60.
+within one sample, else `deadlines` deals it out block by block. Where D is beyond 2^50 weights are rounded to 2^50 parts,
+which is a thousandth of a sample in 10^12, or, in one group of `deadlines`, to 2^60.
 
 Sources: Tijdeman 1980, "The chairman assignment problem"; Baruah, Cohen, Plaxton and Varvel 1996, "Proportionate
 progress" (the windows); Liu and Layland 1973 (earliest deadline first is optimal on one processor).
@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
-from feedmill.planning.mixing.windows import ONE_GROUP_LIMIT, Windows, groups_of
 
 PERIOD_LIMIT = 2**20
 """Longest period that is written down as a table."""
@@ -173,7 +173,7 @@ class Schedule:
         ]
 
 
-AnySchedule = Schedule | Lines | Windows
+AnySchedule = Schedule | Lines | Deadlines
 
 
 def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> AnySchedule:
@@ -195,7 +195,7 @@ def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> AnySchedule:
         counts = apportion(asked, min(period, longest))
         groups = groups_of(counts)
         if groups and len(groups) <= groups_allowed:
-            return Windows(asked, counts, groups)
+            return Deadlines(asked, counts, groups)
     return lines
 
 

@@ -2,7 +2,7 @@
 
 Every draw has its window, the slots where its source stays within one sample of its share, and earliest deadline first
 finds a slot for each, as for the table in `blend`. What makes the order random-access is that the draws before any
-given slot can be told from the slot's neighbourhood (`kernels.windows`). So the order is dealt block by block: the
+given slot can be told from the slot's neighbourhood (`kernels.deadlines`). So the order is dealt block by block: the
 counts at both borders of a block, which depend on nothing but the weights, then the draws between them.
 
 A block is twice as long as the widest window or more, and windows are as wide as one over the smallest weight. Where
@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.windows import Rates, counts_before, deal
+from feedmill.kernels.deadlines import Rates, counts_before, deal
 from feedmill.planning.mixing.lines import LINES_LIMIT, divide
 
 IntArray = npt.NDArray[np.int64]
@@ -78,7 +78,7 @@ def _width(counts: Sequence[int], group: Sequence[int]) -> int:
     return sum(counts[i] for i in group) // counts[group[-1]] + 1
 
 
-class Windows:
+class Deadlines:
     """A periodic order of sources like `blend.Schedule`, dealt block by block instead of looked up.
 
     Args:

@@ -1,4 +1,4 @@
-"""The compiled loops of `feedmill.kernels.windows`.
+"""The compiled loops of `feedmill.kernels.deadlines`.
 
 All times and counts are relative to the border, so they stay small however far out it lies: `rest` is what remains of
 ``weight * time`` after whole draws, `phase` what remains of the time after whole parts. From one draw or slot to the
@@ -13,7 +13,7 @@ import numpy as np
 
 @numba.njit(cache=True, nogil=True)
 def crossing(weights, period, slack, total, rest, phase, due):  # type: ignore[no-untyped-def]
-    """Draws before the border beyond the whole ones due, int64[sources]: as `windows._counts_before`."""
+    """Draws before the border beyond the whole ones due, int64[sources]: as `deadlines._counts_before`."""
     sources = len(weights)
     gap = period // total + (1 if phase < period % total else 0) - 1
     ahead = (rest > slack).astype(np.int64)
@@ -82,7 +82,7 @@ def _free_slots(weights, period, slack, total, over, phase, first):  # type: ign
 
 @numba.njit(cache=True, nogil=True)
 def fill(weights, period, slack, total, rest, phase, ahead, left, chosen):  # type: ignore[no-untyped-def]
-    """Fill in the source of each slot, as `windows._fill`; returns how many slots got one."""
+    """Fill in the source of each slot, as `deadlines._fill`; returns how many slots got one."""
     sources = len(weights)
     step, more = period // total, period % total
     begin = np.empty(sources, np.int64)

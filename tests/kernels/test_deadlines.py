@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.kernels.windows import Rates, counts_before, deal
+from feedmill.kernels.deadlines import Rates, counts_before, deal
 
 WEIGHTS = st.one_of(
     st.lists(st.integers(1, 30), min_size=1, max_size=9),

@@ -7,7 +7,7 @@ times where they are the whole of a blend, else a rounded line.
 
 `counts_before` says which draws come before slot ``K``, from that slot's neighbourhood alone. Between ``lo_i``, draws
 whose window is over, and ``hi_i``, draws whose window has begun, lies at most one draw per source: it crosses the
-border. ``K - sum(lo)`` of these come before. A schedule of all the draws exists (`planning.mixing.windows` has the
+border. ``K - sum(lo)`` of these come before. A schedule of all the draws exists (`planning.mixing.deadlines` has the
 proof). Those of its crossing draws that come before the border fit into the slots that the draws with ``j < lo_i``
 leave free, and the others into slots after it: two nested families of constraints, one for each side. So give the free
 slots before the border, in their order, to the crossing draw whose window ends first among those whose window has
@@ -67,7 +67,7 @@ def counts_before(rates: Rates, slot: int, *, compiled: bool = True) -> list[int
     """How many draws each source has before a slot that is a border; integers of any size."""
     if not compiled:
         return _counts_before(rates, slot)
-    from feedmill.kernels.windows_compiled import crossing
+    from feedmill.kernels.deadlines_compiled import crossing
 
     quotients, *state = _relative(rates, slot)
     ahead = crossing(*_arrays(rates), *state, slot - sum(quotients))
@@ -88,7 +88,7 @@ def deal(rates: Rates, slot: int, before: list[int], after: list[int], *, compil
     """
     chosen = np.empty(sum(after) - sum(before), np.min_scalar_type(len(before) - 1))
     if compiled:
-        from feedmill.kernels.windows_compiled import fill
+        from feedmill.kernels.deadlines_compiled import fill
 
         quotients, *state = _relative(rates, slot)
         ahead = np.array([count - quotient for count, quotient in zip(before, quotients, strict=True)], np.int64)

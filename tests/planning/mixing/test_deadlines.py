@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from feedmill.planning.mixing.blend import apportion, normalise, schedule
+from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
-from feedmill.planning.mixing.windows import ONE_GROUP_LIMIT, Windows, groups_of
 from feedmill.planning.nodes import Blend, Leaf, Repeat
 
 ODD = st.lists(st.integers(1, 2**53), min_size=2, max_size=12)
@@ -20,7 +20,7 @@ HARD = [1, 2.0002, 5.000001, 1.0001, 5.000001, 5, 2, 3.000301, 1.000001, 5.00000
 """No tree of lines keeps these within one sample."""
 
 
-def windows(weights: list, groups: int | None = None) -> Windows:
+def dealt(weights: list, groups: int | None = None) -> Deadlines:
     asked = normalise(weights)
     period = 1
     for share in asked:
@@ -30,10 +30,10 @@ def windows(weights: list, groups: int | None = None) -> Windows:
         found = found if len(found) == 2 else [found[0][-1:], found[0][:-1]]
     assert found is not None
     limit = ONE_GROUP_LIMIT if len(found) == 1 else LINES_LIMIT
-    return Windows(asked, apportion(asked, min(int(period), limit)), found)
+    return Deadlines(asked, apportion(asked, min(int(period), limit)), found)
 
 
-def check(plan: Windows, start: int, size: int, room: Fraction = Fraction(0)) -> None:
+def check(plan: Deadlines, start: int, size: int, room: Fraction = Fraction(0)) -> None:
     """Counts, ordinals and the way back agree from `start` on, and no source is as much as 1 and `room` off."""
     positions = start + np.arange(size)
     source, ordinal = plan.at(positions)
@@ -57,7 +57,7 @@ def check(plan: Windows, start: int, size: int, room: Fraction = Fraction(0)) ->
 @settings(max_examples=100, deadline=None)
 def test_odd_weights_stay_within_one_sample(weights: list[int], start: int) -> None:
     if groups_of(weights):
-        plan = windows(weights)
+        plan = dealt(weights)
         rounded = plan.asked != plan.realised
         check(plan, start, 600, Fraction(start + 600, LINES_LIMIT) * rounded)
 
@@ -65,7 +65,7 @@ def test_odd_weights_stay_within_one_sample(weights: list[int], start: int) -> N
 @given(ODD.filter(lambda weights: max(weights) < 2000 * min(weights)), FAR)
 @settings(max_examples=60, deadline=None)
 def test_two_groups_stay_within_one_sample(weights: list[int], start: int) -> None:
-    plan = windows(weights, groups=2)
+    plan = dealt(weights, groups=2)
     check(plan, start, 600, Fraction(start + 600, LINES_LIMIT))
 
 
@@ -73,7 +73,7 @@ def test_two_groups_stay_within_one_sample(weights: list[int], start: int) -> No
 def test_a_long_stretch_across_blocks_from_the_start(seed: int) -> None:
     rng = random.Random(seed)
     weights = [rng.random() ** 3 + 1e-4 for _ in range(rng.randint(5, 12))]
-    plan = windows(weights)
+    plan = dealt(weights)
     period = plan.period
     source, ordinal = plan.at(np.arange(20_000))
     for i, count in enumerate(plan.counts.tolist()):
@@ -83,7 +83,7 @@ def test_a_long_stretch_across_blocks_from_the_start(seed: int) -> None:
 
 
 def test_scattered_positions_and_draws() -> None:
-    plan = windows(HARD)
+    plan = dealt(HARD)
     positions = np.random.default_rng(3).integers(0, 10**13, 500)
     source, ordinal = plan.at(positions)
     assert np.array_equal(plan.positions(source, ordinal), positions)
@@ -95,7 +95,7 @@ def test_scattered_positions_and_draws() -> None:
 
 
 def test_the_order_does_not_depend_on_what_was_asked_before() -> None:
-    plan, fresh = windows(HARD), windows(HARD)
+    plan, fresh = dealt(HARD), dealt(HARD)
     for start in range(0, 40 * 10**6, 10**6):
         plan.at(np.arange(start, start + 3))
     assert np.array_equal(plan.at(np.arange(5000))[0], fresh.at(np.arange(5000))[0])
@@ -104,7 +104,7 @@ def test_the_order_does_not_depend_on_what_was_asked_before() -> None:
 
 
 def test_a_draw_beyond_64_bits_has_its_position() -> None:
-    plan = windows([1, 1, 1, 1, 1e-3, 1.0000001])
+    plan = dealt([1, 1, 1, 1, 1e-3, 1.0000001])
     for ordinal in (2**62, 2**63 - 1, 2**80):
         position = plan.position(4, ordinal)
         assert position > 2**70 and abs(position * plan.asked[4] - ordinal) < 2
@@ -112,17 +112,17 @@ def test_a_draw_beyond_64_bits_has_its_position() -> None:
 
 
 def test_a_source_without_weight_is_never_drawn() -> None:
-    plan = windows([0, *HARD, 0])
+    plan = dealt([0, *HARD, 0])
     assert set(plan.at(np.arange(3000))[0].tolist()) == set(range(1, 13))
     assert plan.drawn(100)[0] == plan.drawn(100)[13] == 0
 
 
 def test_five_sources_and_more_are_within_one_sample_where_no_tree_is() -> None:
     plan = schedule(HARD)
-    assert isinstance(plan, Windows) and plan.bound < 1 and plan.realised == plan.asked
+    assert isinstance(plan, Deadlines) and plan.bound < 1 and plan.realised == plan.asked
     assert isinstance(schedule([0.30000001, 0.3, 0.39999999]), Lines)
     light = schedule([*HARD, 1e-6, 1.1e-6, 0.9e-6])
-    assert isinstance(light, Windows) and len(light._groups) == 2
+    assert isinstance(light, Deadlines) and len(light._groups) == 2
     check(light, 10**12, 300)
 
 
@@ -138,6 +138,6 @@ def test_weights_of_three_scales_keep_the_wider_bound() -> None:
 
 def test_a_period_beyond_the_arithmetic_is_refused() -> None:
     with pytest.raises(ValueError, match="too long"):
-        Windows(normalise([1, 2]), [2**60, 1], [[0, 1]])
+        Deadlines(normalise([1, 2]), [2**60, 1], [[0, 1]])
     with pytest.raises(ValueError, match="too long"):
-        Windows(normalise([1, 2]), [2**50, 1], [[0], [1]])
+        Deadlines(normalise([1, 2]), [2**50, 1], [[0], [1]])
