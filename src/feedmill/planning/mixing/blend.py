@@ -9,8 +9,8 @@ the slots where the source's count stays strictly within one of its share. Earli
 for every draw, for any number of sources; choosing the source that is furthest behind does not.
 
 Where D is beyond 2^20 the period is not written down: `lines` computes the schedule where that keeps every source
-within one sample, else `deadlines` deals it out block by block. Where D is beyond 2^50 weights are rounded to 2^50 parts,
-which is a thousandth of a sample in 10^12, or, in one group of `deadlines`, to 2^60.
+within one sample, else `deadlines` deals it out block by block. Where D is beyond 2^50 weights are rounded to 2^50
+parts, which is a thousandth of a sample in 10^12, or, in one group of `deadlines`, to 2^60.
 
 Sources: Tijdeman 1980, "The chairman assignment problem"; Baruah, Cohen, Plaxton and Varvel 1996, "Proportionate
 progress" (the windows); Liu and Layland 1973 (earliest deadline first is optimal on one processor).
