@@ -53,6 +53,8 @@ def test_a_budget_in_tokens() -> None:
         samples_for_tokens(Plan.over(Numbered("docs", 10)), 5)
     with pytest.raises(ConfigError, match="the plan's 10 samples have fewer"):
         samples_for_tokens(Plan.over(Tokens("docs", 10), epochs=1), 46)
+    with pytest.raises(ConfigError, match="the plan's 9,223,372,036,854,775,807 samples have fewer"):
+        samples_for_tokens(Plan.over(Numbered("docs", 10, tokens=1)), 2**67)
 
 
 def test_the_mixture_is_counted_in_windows() -> None:

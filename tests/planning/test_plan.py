@@ -287,6 +287,13 @@ def test_a_sample_that_is_never_reached_is_not_found() -> None:
         assert np.array_equal(node.locate(positions[:2]).index, index[:2])
 
 
+def test_a_budget_ends_with_64_bits() -> None:
+    plan = Plan.over([Numbered("a", 10), Numbered("b", 20)], [1, 2])
+    assert plan.report(2**63 - 1).total == 2**63 - 1
+    with pytest.raises(ConfigError, match="9,223,372,036,854,775,808 samples are asked for, the plan has"):
+        plan.report(2**63)
+
+
 def test_too_many_occurrences_are_refused_with_their_number() -> None:
     plan = Plan.over([Numbered("a", 10), Numbered("b", 20)], [1, 2])
     with pytest.raises(ConfigError, match=r"take sample 3 of a up to 333,333,333,334 times"):

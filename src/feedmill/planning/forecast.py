@@ -12,10 +12,9 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.planning import bounds
+from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, Report
-
-_FARTHEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +84,16 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
                 kind="no-lengths",
                 fix="Give the budget as --samples or --steps; tokenized data sets know their lengths.",
             )
+    most = LONGEST if plan.length is None else plan.length
     low, high = 0, 1
     while _tokens_of(plan, high) < tokens:
-        if high == plan.length or high > _FARTHEST:
+        if high == most:
             raise ConfigError(
                 f"{tokens:,} tokens are asked for, the plan's {high:,} samples have fewer",
                 kind="bad-budget",
                 fix="Ask for fewer tokens, or allow more repeats.",
             )
-        low, high = high, min(2 * high, plan.length or 2 * high)
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _tokens_of(plan, middle) >= tokens else (middle, high)

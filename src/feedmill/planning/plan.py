@@ -278,9 +278,10 @@ class Plan:
     def _budget(self, samples: int | None) -> int | None:
         if samples is None:
             return self.length
-        if samples < 0 or (self.length is not None and samples > self.length):
+        most = LONGEST if self.length is None else self.length
+        if not 0 <= samples <= most:
             raise ConfigError(
-                f"{samples:,} samples are asked for, the plan has {self.length or 0:,}",
+                f"{samples:,} samples are asked for, the plan has {most:,}",
                 kind="bad-budget",
                 fix="Ask for fewer samples, or allow more repeats.",
             )
