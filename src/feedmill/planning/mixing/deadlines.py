@@ -52,7 +52,7 @@ MANY = 1024
 """Most sources: each slot looks at all of them."""
 
 _NARROW = 2**12
-_WIDEST = 2**16
+_WIDEST = 2**18
 _SHORTEST_BLOCK = 2**10
 _KEPT_SLOTS = 2**20
 
@@ -61,8 +61,8 @@ def groups_of(counts: Sequence[int]) -> list[list[int]] | None:
     """The sources with draws as one group, or as a light and a heavy one; None where windows would be too wide.
 
     A group's widest window is its weight over the smallest weight in it; the two groups are those where the wider is
-    narrowest. None is too wide where each of n sources has one in ``2^32 / n`` of the blend or more: those below one
-    in 2^16 can be the light group.
+    narrowest. None is too wide where each of n sources has one in ``2^36 / n`` of the blend or more: those below one
+    in 2^18 can be the light group.
     """
     order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: (-counts[i], i))
     if len(order) > MANY:

@@ -9,7 +9,7 @@ How far is a source from its share? A line is at most 1/2 off, and passes on wha
 share of it. So a source of weight ``w`` is off by at most half the sum of ``w / w_a`` over itself and its ancestors
 ``a`` below the root. Up to four sources that is below 1 (two levels). For more, a tree with a bound below 1 is looked
 for: among all trees of up to eight sources; of more, among those over the last eight branches of Huffman's. Where none
-is found, `deadlines` has a schedule that stays below 1 but for sources with less than a hundred-millionth of the blend;
+is found, `deadlines` has a schedule that stays below 1 but for sources with less than a billionth of the blend;
 else Huffman's tree is taken. There a node weighs at least as much as the two below it on any path, so the sum is
 below that of the inverse Fibonacci numbers, 3.36: **no source is ever off by 1.68 samples**, however many there are.
 `Lines.bound` is the bound of the tree at hand: below 1 in most cases, rarely above 1.3.
