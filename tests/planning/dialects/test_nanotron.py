@@ -77,7 +77,7 @@ def test_bad_folders_name_the_line(folder: str, message: str) -> None:
     assert message in str(error.value)
 
 
-def stage(start: Any, name: str = "x") -> dict[str, Any]:
+def stage(start: Any, name: Any = "x") -> dict[str, Any]:
     return {"name": name, "start_training_step": start, "data": {"dataset": {"dataset_folder": "a"}}}
 
 
@@ -88,6 +88,8 @@ def stage(start: Any, name: str = "x") -> dict[str, Any]:
         ([stage(2)], "It must start at step 1"),
         ([stage(1), stage(1, "y")], "It must start after step 1"),
         ([stage(1), stage(5)], "two stages are named 'x'"),
+        ([stage(1, ["x"]), stage(5, ["x"])], r"two stages are named \['x'\]"),
+        ([{**stage(1), "data": {"dataset": {"dataset_folder": {"a": None}}}}], "a has no weight"),
         ([stage("1")], "is a whole number"),
         ([{"name": "x", "start_training_step": 1}], "the stage has no 'data'"),
         ([{**stage(1), "sequence_length": 8}, {**stage(2, "y"), "sequence_length": 9}], "the stages differ in length"),
@@ -119,3 +121,22 @@ def test_stages_start_at_their_steps_and_folders_go_on() -> None:
     assert counts == [[180, 60, 0, 0], [0, 120, 0, 0], [0, 0, 100, 100]]
     mine = located.index[located.source == 1]
     assert len(set(mine[:100].tolist())) == 100  # the second stage goes on where the first one stopped
+
+
+def test_folders_and_stages_with_equal_names_stay_apart() -> None:
+    def at(start: int, name: str, folder: Any, weights: Any = None) -> dict[str, Any]:
+        return {**stage(start, name), "data": {"dataset": {"dataset_folder": folder, "dataset_weights": weights}}}
+
+    # 'x/a' and 'x-a' make the same name, so do the second stage and the folder 'x'; 'c' stands twice in the last.
+    stages = [
+        at(1, "one", {"x/a": 3, "x-a": 1}),
+        at(3, "x", ["d", "e"]),
+        at(5, "z", "x"),
+        at(7, "y", ["c", "c"], [1, 3]),
+    ]
+    data = {"data_stages": stages, "tokens": {"micro_batch_size": 50}, "parallelism": {"dp": 2}}
+    plan = Recipe.parse(data, base="/base").plan(opener)
+    assert plan.names == ["x-a", "x-a-2", "x/d", "x/e", "x-2", "c", "c-2"]
+    counts = [plan.report(n * 200).sources for n in range(1, 5)]
+    assert [source.drawn for source in counts[0]] == [150, 50, 0, 0, 0, 0, 0]
+    assert [source.drawn for source in counts[3]] == [150, 50, 100, 100, 200, 50, 150]

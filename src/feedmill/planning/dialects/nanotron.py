@@ -10,11 +10,13 @@ see docs/order.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.dialects import VALIDATION, Place, Translation
+from feedmill.planning.plan import unique_names
 from feedmill.planning.recipes.marks import Marks
 
 
@@ -81,9 +83,10 @@ class _Stages:
             if (start != 1) if not starts else (start <= starts[-1]):
                 wanted = f"after step {starts[-1]}" if starts else "at step 1"
                 raise self.error(here, f"this stage starts at step {start}", f"It must start {wanted}.")
-            if stage.get("name") in names:
-                raise self.error((*place, "name"), f"two stages are named {stage['name']!r}", "Rename one.")
-            names.add(str(stage.get("name")))
+            if stage.get("name") is not None:
+                if str(stage["name"]) in names:
+                    raise self.error((*place, "name"), f"two stages are named {stage['name']!r}", "Rename one.")
+                names.add(str(stage["name"]))
             starts.append(start)
         return starts
 
@@ -102,22 +105,29 @@ class _Stages:
         """A recipe of several stages: all sources in one blend, with weights that change."""
         sources: list[dict[str, Any]] = []
         table: list[dict[str, Any]] = []
-        known: dict[str, str] = {}
+        known: dict[tuple[str, int], str] = {}
+
+        def named(wanted: str) -> str:
+            return unique_names([*(source["name"] for source in sources), wanted])[-1]
+
         for number, stage in enumerate(stages):
             place: Place = ("data_stages", number)
             member = self.member(stage, place, ("blend", len(sources)))
             if "concat" in member:  # shuffled together: a source of its own, which no other stage can share
-                title = str(stage.get("name") or f"stage {number + 1}").replace("/", "-")
+                title = named(str(stage.get("name") or f"stage {number + 1}").replace("/", "-"))
                 sources.append({"name": title, **member})
                 weights: dict[str, Any] = {title: 1}
             else:
                 weights = {}
+                times = Counter[str]()
                 for each in member.get("blend", [{**member, "weight": 1}]):
                     path = each["path"]
-                    if path not in known:
-                        known[path] = path.strip("/").replace("/", "-")
-                        sources.append({"name": known[path], "path": path})
-                    weights[known[path]] = each["weight"]
+                    again = path, times[path]  # a folder that a stage names twice is two sources, as in a single stage
+                    times[path] += 1
+                    if again not in known:
+                        known[again] = named(path.strip("/").replace("/", "-"))
+                        sources.append({"name": known[again], "path": path})
+                    weights[known[again]] = each["weight"]
             entry: dict[str, Any] = {"weights": weights}
             if number + 1 < len(stages):
                 entry["steps"] = starts[number + 1] - starts[number]
@@ -157,6 +167,8 @@ class _Stages:
             own = (*at, "dataset_folder", folder if beside == "dataset_folder" and weights is not None else number)
             if not isinstance(folder, str) or not folder:
                 raise self.error(own, f"a folder is a path, found {folder!r:.60}", "Write its path.")
+            if weights is not None and weights[number] is None:
+                raise self.error(own, f"{folder} has no weight", "Give it one.")
             members.append({"path": folder})
             base = here if alone else (*here, kind, number)
             self.result.origins[base] = self.at(own)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -258,7 +259,7 @@ def _checked(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.floa
         row = np.array(weights, np.float64)
     except (TypeError, ValueError):
         raise _bad_weights(weights, "are not all numbers") from None
-    if not np.isfinite(row).all() or (row < 0).any():
+    if not np.isfinite(row).all() or (row < 0).any() or not isfinite(sum(row.tolist())):
         raise _bad_weights(weights, "are not all finite and 0 or more")
     if not row.any():
         raise _bad_weights(weights, "add up to zero")

@@ -143,6 +143,7 @@ def _nested(outer: Recipe, place: Place, path: str, chain: tuple[str, ...]) -> R
             kind="recipe-cycle",
             fix="Take one of them out of the other.",
         )
+    dialects.check_chain(len(chain), outer.where((*place, "recipe")))
     return load(url, chain=chain)
 
 
