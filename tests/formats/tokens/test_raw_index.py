@@ -122,7 +122,8 @@ def test_odd_lines_are_judged_as_json_loads_does(line: bytes, tmp_path: Path) ->
 def test_depth_is_judged_as_json_loads_does(depth: int) -> None:
     line = b"[" * depth + b"]" * depth
     # How deep json.loads goes depends on how deep its caller is: what it refuses here, it refuses there.
-    found = raw_index._wrong(line, [0], [len(line)])
+    zero, end = np.zeros(1, np.int64), np.array([len(line)])
+    found = raw_index._wrong(line, zero, end, raw_index._brackets(np.frombuffer(line, np.uint8), zero, end))
     assert bool(found) != accepted(line) or abs(depth - sys.getrecursionlimit()) < 200
 
 

@@ -32,7 +32,7 @@ from feedmill.jobs.run import run
 from feedmill.kernels.lines import newlines
 from feedmill.storage import Store
 
-BLOCK = 2 << 20
+BLOCK = 1 << 18
 RANGE = 32 << 20
 """Bytes that one worker takes at once."""
 PARALLEL_FROM = 256 << 20
@@ -40,8 +40,8 @@ LISTED = 100
 """How many bad lines are named; all are counted."""
 CHECKED = 1000
 
-_DEPTH = 1000  # a line of fewer bytes nests less than half as deep
-_BRACKETS = 450
+_NEWLINE = 10
+_BRACKETS = 450  # a line of fewer nests less than half as deep as json.loads goes
 _DIGITS = re.compile(rb"[0-9]{4}")
 
 
@@ -144,12 +144,13 @@ def _index_range(store: Store, path: str, size: int, span: tuple[int, int]) -> _
     all_starts, all_lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     bad: list[tuple[int, int, str]] = []
     lines = dropped = 0
-    for base, block in _blocks(store, path, size, span):
-        ends = newlines(np.frombuffer(block, np.uint8))
-        if len(block) and not block.endswith(b"\n"):
-            ends = np.append(ends, len(block))
+    for base, block, used in _blocks(store, path, size, span):
+        buffer = np.frombuffer(block, np.uint8, used)
+        ends = newlines(buffer)
+        if used and block[used - 1] != _NEWLINE:
+            ends = np.append(ends, used)
         begins = np.concatenate((np.zeros(1, np.int64), ends + 1))[:-1]
-        wrong = _wrong(block, begins.tolist(), ends.tolist())
+        wrong = _wrong(block, begins, ends, _brackets(buffer, begins, ends))
         bad += [(lines + i, base + int(begins[i]), why) for i, why in wrong[: LISTED - len(bad)]]
         dropped, lines = dropped + len(wrong), lines + len(ends)
         if wrong:
@@ -161,8 +162,8 @@ def _index_range(store: Store, path: str, size: int, span: tuple[int, int]) -> _
     return _Part(np.concatenate(all_starts), np.concatenate(all_lengths), lines, bad, dropped)
 
 
-def _blocks(store: Store, path: str, size: int, span: tuple[int, int]) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, some MB at a time: the offset of the first, and the bytes. Those that begin in the range."""
+def _blocks(store: Store, path: str, size: int, span: tuple[int, int]) -> Iterator[tuple[int, bytes, int]]:
+    """The lines that begin in a range: the offset of the first of a block, its bytes, and how many are whole lines."""
     low, high = span
     at = low
     if low > 0:  # a line begins here only behind a newline
@@ -170,14 +171,12 @@ def _blocks(store: Store, path: str, size: int, span: tuple[int, int]) -> Iterat
     while at < high:
         stop = min(at + BLOCK, high)
         block = store.read(path, at, stop - at)
-        cut = block.rfind(b"\n") + 1
-        if stop == high or cut == 0:
-            end = _line_end(store, path, stop - 1, size) if cut < len(block) else stop
-            block += store.read(path, stop, end - stop)
-        else:
-            block = block[:cut]
-        yield at, block
-        at += len(block)
+        used = block.rfind(b"\n") + 1
+        if used < len(block) and (stop == high or used == 0):
+            block += store.read(path, stop, _line_end(store, path, stop - 1, size) - stop)
+            used = len(block)
+        yield at, block, used
+        at += used
 
 
 def _line_end(store: Store, path: str, at: int, size: int) -> int:
@@ -192,19 +191,27 @@ def _line_end(store: Store, path: str, at: int, size: int) -> int:
     return size
 
 
-def _wrong(block: bytes, begins: list[int], ends: list[int]) -> list[tuple[int, str]]:
+def _brackets(buffer: npt.NDArray[np.uint8], begins: Int64s, ends: Int64s) -> Int64s:
+    """How many brackets and braces open in each line, int64[lines]: how deep it can be at most."""
+    found = np.flatnonzero(buffer & 0xDF == ord("["))  # 0xDF: a brace is a bracket but for this bit
+    counts: Int64s = np.searchsorted(found, ends) - np.searchsorted(found, begins)
+    return counts
+
+
+def _wrong(block: bytes, begins: Int64s, ends: Int64s, brackets: Int64s) -> list[tuple[int, str]]:
     """The lines that ``json.loads`` refuses: number in the block, and why."""
     # Raw is checked against the grammar and not built, so this goes at the speed of a scan. It says nothing of UTF-8.
     parse = msgspec.json.Decoder(msgspec.Raw).decode
-    digits = sys.get_int_max_str_digits() or sys.maxsize
+    most = sys.get_int_max_str_digits() or sys.maxsize
+    maybe = (brackets >= _BRACKETS) | (ends - begins > most)
     wrong: list[tuple[int, str]] = []
-    for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+    for i, begin, end, near in zip(range(len(ends)), begins.tolist(), ends.tolist(), maybe.tolist(), strict=True):
         line = block[begin:end]
         try:
             if not line.isascii():
                 line.decode()
             parse(line)
-            if end - begin < _DEPTH or not _near_a_limit(line, digits):
+            if not near or (brackets[i] < _BRACKETS and not _may_be_long(line, most)):
                 continue
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
@@ -214,12 +221,10 @@ def _wrong(block: bytes, begins: list[int], ends: list[int]) -> list[tuple[int, 
     return wrong
 
 
-def _near_a_limit(line: bytes, digits: int) -> bool:
-    """Whether a line may nest too deep for ``json.loads``, or have an integer that is too long for it."""
-    if line.count(b"[") + line.count(b"{") >= _BRACKETS:
-        return True
-    # Among every (digits / 4)th byte of a run that is too long, four that follow each other are digits.
-    return len(line) > digits and _DIGITS.search(line[:: max(digits // 4, 1)]) is not None
+def _may_be_long(line: bytes, most: int) -> bool:
+    """Whether a line may have an integer of more digits than ``json.loads`` takes."""
+    # Of such a run every (most / 4)th byte is looked at, so at least four that follow each other are digits.
+    return _DIGITS.search(line[:: max(most // 4, 1)]) is not None
 
 
 def _refusal(line: bytes) -> str | None:
