@@ -51,6 +51,7 @@ _HOME = {
     "VQAOCRSample": "samples.types",
     "VQASample": "samples.types",
     "VidQASample": "samples.types",
+    "WindowDataset": "formats.tokens.windows",
     "check": "indexing.check",
     "open": "samples.open",
     "open_store": "storage",
@@ -61,6 +62,7 @@ _HOME = {
 if TYPE_CHECKING:
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.formats.base import Dataset, Sample, Source
+    from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import PrepareReport, prepare
     from feedmill.indexing.repair import RepairReport, repair
@@ -120,6 +122,7 @@ __all__ = [
     "VQAOCRSample",
     "VQASample",
     "VidQASample",
+    "WindowDataset",
     "check",
     "open",
     "open_store",

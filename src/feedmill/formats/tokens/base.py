@@ -166,10 +166,11 @@ class TokenDataset(Dataset):
         return np.concatenate((np.zeros(1, np.int64), self._ends))[:-1]
 
     def __len__(self) -> int:
-        self._need_index()
+        self.need_index()
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def _need_index(self) -> None:
+    def need_index(self) -> None:
+        """Raise `NotFound` where a file's index of documents is missing."""
         if self._no_index is not None:
             raise NotFound(
                 "the index of documents is missing, so only windows can be read",
@@ -181,7 +182,7 @@ class TokenDataset(Dataset):
     @property
     def lengths(self) -> Int64s:
         if self._lengths is None:
-            self._need_index()
+            self.need_index()
             pieces = [np.diff(shard.bounds) for shard in self.shards]
             self._lengths = np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
         return self._lengths
@@ -263,15 +264,16 @@ class TokenDataset(Dataset):
         return int(key)
 
     def fingerprint(self) -> str:
-        return self._fingerprint(len(self.shards))
+        return self.fingerprint_of_shards(len(self.shards))
 
     def fingerprint_of_first(self, count: int) -> str | None:
         shards = int(np.searchsorted(self._ends, count))
         if self._no_index is not None or count < 1 or shards == len(self._ends) or self._ends[shards] != count:
             return None
-        return self._fingerprint(shards + 1)
+        return self.fingerprint_of_shards(shards + 1)
 
-    def _fingerprint(self, shards: int) -> str:
+    def fingerprint_of_shards(self, shards: int) -> str:
+        """The fingerprint that a data set of only the first `shards` files has."""
         return hash_words([shard.words for shard in self.shards[:shards]])
 
     def describe(self) -> dict[str, Any]:
