@@ -30,6 +30,7 @@ _HOME = {
     "ImageSample": "samples.types",
     "InterleavedSample": "samples.types",
     "Loader": "loading.loader",
+    "LossMask": "samples.targets",
     "MissingExtra": "errors",
     "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
@@ -57,6 +58,7 @@ _HOME = {
     "open_store": "storage",
     "prepare": "indexing.prepare",
     "repair": "indexing.repair",
+    "with_targets": "samples.targets",
 }
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
+    from feedmill.samples.targets import LossMask, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
         ImageClassificationSample,
@@ -101,6 +104,7 @@ __all__ = [
     "ImageSample",
     "InterleavedSample",
     "Loader",
+    "LossMask",
     "MissingExtra",
     "MultiChoiceVQASample",
     "NotFound",
@@ -128,6 +132,7 @@ __all__ = [
     "open_store",
     "prepare",
     "repair",
+    "with_targets",
 ]
 
 

@@ -112,9 +112,9 @@ def positions_from(resets: tuple[Int64s, Int64s], shape: tuple[int, int]) -> Int
     row, at = resets
     begins = np.sort(np.concatenate((np.arange(count, dtype=np.int64) * width, row * width + at)))
     lengths = np.diff(begins, append=count * width)
-    places = np.arange(count * width, dtype=np.int64)
-    places -= np.repeat(begins, lengths)
-    return places.reshape(shape)
+    out: Int64s = np.empty(shape, np.int64)  # not a view of something flat, so that collating can take it as it is
+    np.subtract(np.arange(count * width).reshape(shape), np.repeat(begins, lengths).reshape(shape), out=out)
+    return out
 
 
 def boundaries_from(resets: tuple[Int64s, Int64s], shape: tuple[int, int]) -> list[Int64s]:
