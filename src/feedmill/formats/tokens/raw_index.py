@@ -6,43 +6,37 @@ offsets), nor Megatron's ``.idx`` (which begins with ``MMIDIDX``).
 
 A line is good when Python's ``json.loads`` accepts its bytes. That is more than JSON (NaN, Infinity, lone surrogates, a
 byte order mark, UTF-16 even) and less (no integers of over 4,300 digits, no depth of 1,000). A fast parser decides for
-nearly all lines; whatever it refuses, and whatever might go beyond these two limits, is put to ``json.loads`` itself.
+nearly all lines (`feedmill.kernels.jsonlines`); whatever is not plain to it is put to ``json.loads`` itself.
 A blank line is no good line, and neither is a file without a byte.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.pickled import load_pairs, write_pairs
+from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
-from feedmill.kernels.lines import newlines
+from feedmill.jobs.threads import ordered_map
+from feedmill.kernels.jsonlines import plain_lines
 from feedmill.storage import Store
 
 BLOCK = 1 << 18
-RANGE = 32 << 20
-"""Bytes that one worker takes at once."""
-PARALLEL_FROM = 256 << 20
+RANGE = 16 << 20
+"""Bytes that one thread takes at once."""
+PARALLEL_FROM = 64 << 20
 LISTED = 100
 """How many bad lines are named; all are counted."""
 CHECKED = 1000
-
-_NEWLINE = 10
-_BRACKETS = 450  # a line of fewer nests less than half as deep as json.loads goes
-_DIGITS = re.compile(rb"[0-9]{4}")
 
 
 class BadLine(NamedTuple):
@@ -84,7 +78,7 @@ def index_lines(
 
     Args:
         drop: leave bad lines out (counted and listed); otherwise the first one is an error.
-        workers: processes; None for one per core where the file is large enough for that to pay.
+        workers: threads, 0 for none but this; None for one per core where the file is large enough for that to pay.
         progress: advanced by the bytes done.
 
     Raises:
@@ -95,9 +89,11 @@ def index_lines(
     if size == 0:
         # Modalities takes a file without a byte for one blank line.
         return _merged(store, path, [_Part(*_no_lines(), 1, [(0, 0, "the file is empty")], 1)], drop)
-    workers = 1 if workers is None and size < PARALLEL_FROM else workers
+    if workers is None:
+        workers = available_cores() if size >= PARALLEL_FROM else 0
     ranges = [(low, min(low + RANGE, size)) for low in range(0, size, RANGE)]
-    parts = run(partial(_index_range, store, path, size), ranges, workers=workers)
+    # The scan and the reading leave the interpreter to others; only doubtful lines don't.
+    parts = ordered_map(partial(_index_range, store, path, size), ranges, workers=workers, in_flight=2 * workers)
     return _merged(store, path, _told(parts, ranges, progress), drop)
 
 
@@ -146,11 +142,9 @@ def _index_range(store: Store, path: str, size: int, span: tuple[int, int]) -> _
     lines = dropped = 0
     for base, block, used in _blocks(store, path, size, span):
         buffer = np.frombuffer(block, np.uint8, used)
-        ends = newlines(buffer)
-        if used and block[used - 1] != _NEWLINE:
-            ends = np.append(ends, used)
+        ends, plain = plain_lines(buffer)
         begins = np.concatenate((np.zeros(1, np.int64), ends + 1))[:-1]
-        wrong = _wrong(block, begins, ends, _brackets(buffer, begins, ends))
+        wrong = _wrong(block, begins, ends, np.flatnonzero(~plain))
         bad += [(lines + i, base + int(begins[i]), why) for i, why in wrong[: LISTED - len(bad)]]
         dropped, lines = dropped + len(wrong), lines + len(ends)
         if wrong:
@@ -191,40 +185,14 @@ def _line_end(store: Store, path: str, at: int, size: int) -> int:
     return size
 
 
-def _brackets(buffer: npt.NDArray[np.uint8], begins: Int64s, ends: Int64s) -> Int64s:
-    """How many brackets and braces open in each line, int64[lines]: how deep it can be at most."""
-    found = np.flatnonzero(buffer & 0xDF == ord("["))  # 0xDF: a brace is a bracket but for this bit
-    counts: Int64s = np.searchsorted(found, ends) - np.searchsorted(found, begins)
-    return counts
-
-
-def _wrong(block: bytes, begins: Int64s, ends: Int64s, brackets: Int64s) -> list[tuple[int, str]]:
-    """The lines that ``json.loads`` refuses: number in the block, and why."""
-    # Raw is checked against the grammar and not built, so this goes at the speed of a scan. It says nothing of UTF-8.
-    parse = msgspec.json.Decoder(msgspec.Raw).decode
-    most = sys.get_int_max_str_digits() or sys.maxsize
-    maybe = (brackets >= _BRACKETS) | (ends - begins > most)
-    wrong: list[tuple[int, str]] = []
-    for i, begin, end, near in zip(range(len(ends)), begins.tolist(), ends.tolist(), maybe.tolist(), strict=True):
-        line = block[begin:end]
-        try:
-            if not line.isascii():
-                line.decode()
-            parse(line)
-            if not near or (brackets[i] < _BRACKETS and not _may_be_long(line, most)):
-                continue
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass
-        reason = _refusal(line)
+def _wrong(block: bytes, begins: Int64s, ends: Int64s, doubtful: Int64s) -> list[tuple[int, str]]:
+    """Those of some lines that ``json.loads`` refuses: number in the block, and why."""
+    wrong = []
+    for i in doubtful.tolist():
+        reason = _refusal(block[begins[i] : ends[i]])
         if reason is not None:
             wrong.append((i, reason))
     return wrong
-
-
-def _may_be_long(line: bytes, most: int) -> bool:
-    """Whether a line may have an integer of more digits than ``json.loads`` takes."""
-    # Of such a run every (most / 4)th byte is looked at, so at least four that follow each other are digits.
-    return _DIGITS.search(line[:: max(most // 4, 1)]) is not None
 
 
 def _refusal(line: bytes) -> str | None:
