@@ -29,22 +29,6 @@ from feedmill.planning.orders.whole import countable, made_whole
 DEFAULT_SEED = 1234
 """Nanotron's `random_seed`."""
 
-FILE_SEED = 42
-"""The seed that orders the files of a folder, whatever the seed of the run."""
-
-
-def file_order(paths: Sequence[str], seed: int | None = FILE_SEED) -> list[str]:
-    """The `.ds` files of one folder in the order in which a Nanoset numbers their samples.
-
-    Args:
-        paths: the files, in any order.
-        seed: datatrove's seed of the folder; None where it does not shuffle files.
-    """
-    row = sorted(paths)
-    if seed is None:
-        return row
-    return [row[i] for i in np.random.default_rng(seed).permutation(len(row))]
-
 
 def normalised(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Weights divided by their sum as numpy adds it up; the rounding of that sum decides ties, so it matters.
