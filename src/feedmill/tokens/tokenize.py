@@ -226,7 +226,6 @@ class _Job:
         self.outputs, self.recipe, self.files = outputs, recipe, files
         self.tokenizer, self.tokenizer_name, self.report = tokenizer, tokenizer_name, report
         self.unit_bytes = unit_bytes
-        self.per_file: dict[int, int] = {}
         words = [recipe.key(), tokenizer_name, *(f"{o.format} {o.dtype.str} {o.url}" for o in outputs)]
         words += [f"{file.url} {file.version}" for file in files]
         self.job = xxhash.xxh3_64_hexdigest("\n".join(words).encode())
@@ -286,7 +285,7 @@ class _Job:
             writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
             bar = stack.enter_context(Progress("tokenizing", total, "B", progress))
             results = run(work, tasks, workers=workers, preload=("feedmill.tokens.work", "feedmill.tokens.engines"))
-            for done, line in self._in_order(results):
+            for done, line in self._in_order(tasks, results):
                 for documents in read_piece(done.task.path):
                     for writer, out in zip(writers, self.outputs, strict=True):
                         self._add(writer, out, documents, done.task.unit.file, line)
@@ -297,13 +296,13 @@ class _Job:
         for out in self.outputs:
             write_manifest(out.store, out.path, self._manifest(out, out.sizes()))
 
-    def _in_order(self, results: Iterator[Done]) -> Iterator[tuple[Done, int]]:
+    def _in_order(self, tasks: list[Task], results: Iterator[Done]) -> Iterator[tuple[Done, int]]:
         """Finished units with the line at which each begins, counted; raises for the first bad document."""
-        file, line, number = None, 0, -1
-        for done in results:
-            unit, facts, report = done.task.unit, done.facts, self.report
-            if unit.file is not file or unit.begin == 0:
-                file, line, number = unit.file, 0, number + 1
+        line, report = 0, self.report
+        for task, done in zip(tasks, results, strict=True):
+            unit, facts = task.unit, done.facts
+            if unit.begin == 0:  # the first of its file
+                line = 0
             if done.bad is not None:
                 raise _bad_document(unit.file, line + done.bad[0] + 1, done.bad[1])
             report.documents += facts.documents
@@ -315,7 +314,6 @@ class _Job:
             room = EXAMPLES - len(report.skipped_examples)
             examples = [Skipped(unit.file.url, line + row + 1, reason) for row, reason in facts.examples[:room]]
             report.skipped_examples += examples
-            self.per_file[number] = self.per_file.get(number, 0) + facts.documents
             yield done, line
             line += facts.lines
 
