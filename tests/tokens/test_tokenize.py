@@ -153,7 +153,7 @@ def test_paths_and_programs(tmp_path: Path) -> None:
     for number, text in enumerate(['.a["b c"][0].t', '.a["b c"][0] | .t']):
         run(source, tmp_path / str(number), text=text)
         assert pbin_documents(tmp_path / f"{number}.pbin") == wanted([f"text {i}" for i in range(5)])
-    with pytest.raises(DataError, match="there is no .a.zz"):
+    with pytest.raises(DataError, match=r"there is no \.a\.zz"):
         run(source, tmp_path / "x", text=".a.zz")
     with pytest.raises(ConfigError, match="not a valid jq program"):
         run(source, tmp_path / "x", text=".a |")
@@ -321,7 +321,7 @@ def test_loss_masks(tmp_path: Path) -> None:
     bad = write_lines(tmp_path / "bad.jsonl", [{"text": "x", "no_loss_ranges": [[3]]}])
     with pytest.raises(DataError, match="no_loss_ranges are not pairs"):
         run(bad, tmp_path / "b", formats=["ds"], loss=True)
-    with pytest.raises(ConfigError, match="only '.ds' keeps a loss mask"):
+    with pytest.raises(ConfigError, match=r"only '\.ds' keeps a loss mask"):
         run(source, tmp_path / "b", loss=True)
 
 

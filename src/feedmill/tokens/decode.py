@@ -10,7 +10,8 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.manifest import TokenManifest
+from feedmill.formats.tokens.manifest import TokenManifest, read_manifest
+from feedmill.storage import open_store, split_url
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 
 
@@ -27,6 +28,37 @@ class Decoded:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         return {"document": self.document, "tokens": self.tokens, "text": self.text, "cut": self.cut, "ids": self.ids}
+
+
+def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
+    """Token files of any format by path, ``x.pbin``, ``x.ds``, ``x.idx`` or ``x.bin``, ``x.npy``, and their manifest.
+
+    Raises:
+        ConfigError: it is a data set, but not of tokens.
+        NotFound, DataError: as opening the format does.
+    """
+    folder, name = split_url(url)
+    store = open_store(folder)
+    if name.endswith(".ds"):
+        from feedmill.formats.tokens.ds import open_ds
+
+        return open_ds(store, name, url), read_manifest(store, name)
+    if name.endswith((".idx", ".bin")):
+        from feedmill.formats.tokens.megatron import open_megatron
+
+        return open_megatron(store, name, url), read_manifest(store, name[:-4] + ".idx")
+    if name.endswith(".npy"):
+        from feedmill.formats.tokens.dolma import open_dolma
+
+        return open_dolma(store, name, url), read_manifest(store, name)
+    from feedmill.formats.sniff import open_raw
+
+    dataset = open_raw(url)[0]
+    if not isinstance(dataset, TokenDataset):
+        raise ConfigError(
+            f"this is a data set of the format {dataset.format}, not of tokens", file=url, kind="not-tokens"
+        )
+    return dataset, read_manifest(dataset.store, dataset.shards[0].path) if dataset.shards else None
 
 
 def tokenizer_for(
@@ -49,7 +81,7 @@ def tokenizer_for(
     found = load_tokenizer(given if given is not None else facts.name, backend)  # type: ignore[union-attr]
     if facts is not None and facts.hash and facts.hash != found.hash:
         raise ConfigError(
-            f"the tokens were made with another tokenizer ({facts.name}, {facts.hash[:8]}..., this is {found.hash[:8]}...)",
+            f"another tokenizer made the tokens: {facts.name}, of hash {facts.hash[:8]}; this one is {found.hash[:8]}",
             file=where,
             kind="other-tokenizer",
             fix="Name the one that made them with --tokenizer.",
