@@ -23,6 +23,8 @@ Int64s = npt.NDArray[np.int64]
 
 COMPILED_FROM = 1 << 17
 """Bytes of a pickle from which loading the compiled kernel pays for itself."""
+ENCODE_FROM = 150_000
+"""Pairs from which it does for writing: a quarter of a second, and numba alone takes that to import."""
 FRAME_BYTES = 1 << 16
 GROUP = 1000
 MOST = (1 << 63) - 1
@@ -190,7 +192,7 @@ def encode(starts: Int64s, lengths: Int64s, *, compiled: bool | None = None) -> 
         compiled: use the numba kernel; by default where there is enough to do.
     """
     if compiled is None:
-        compiled = len(starts) * 10 >= COMPILED_FROM
+        compiled = len(starts) >= ENCODE_FROM
     frames = _frames_compiled(starts, lengths) if compiled else _frames_plain(starts.tolist(), lengths.tolist())
     yield bytes((PROTO, 4))
     for frame in frames:

@@ -11,7 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.local import sweep
 
 FORMATS: Final[dict[str, tuple[str, ...]]] = {  # the file by which each is recognised first
     "pbin": (".pbin", ".pbin.feedmill.bounds"),
@@ -51,6 +53,12 @@ class Output:
         """Name -> bytes of the files that are there."""
         names = [self.stem + suffix for suffix in FORMATS[self.format]]
         return {name.rpartition("/")[2]: self.store.stat(name).size for name in names if self.store.exists(name)}
+
+    def sweep(self) -> None:
+        """Remove what killed runs have left beside its files; only while no other run writes them."""
+        if self.store.is_local:
+            for suffix in (*FORMATS[self.format], FORMATS[self.format][0] + MANIFEST):
+                sweep(self.store.locate(self.stem + suffix))
 
     def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[Any]:
         """The format's writer."""
@@ -124,11 +132,18 @@ def _dtype(name: str, vocab_size: int, base: int, largest: int, token_size: int 
                 f"{name} has no tokens of {token_size} bytes", kind="bad-token-size", fix=f"It has {sizes}."
             )
         return np.dtype("<i4" if name == "megatron" and token_size == 4 else f"<u{token_size}")
-    from feedmill.formats.tokens import dolma, ds, megatron, pbin
-
     if name == "pbin":
-        size = max(pbin.token_size(max(base, 1)), pbin.token_size(largest + 1))
-        return np.dtype(f"<u{size}")
+        from feedmill.formats.tokens.pbin import token_size as pbin_token_size
+
+        return np.dtype(f"<u{max(pbin_token_size(max(base, 1)), pbin_token_size(largest + 1))}")
     if name == "ds":
-        return np.dtype(f"<u{ds.ds_token_size(vocab_size)}")
-    return megatron.megatron_dtype(vocab_size) if name == "megatron" else dolma.dolma_dtype(vocab_size)
+        from feedmill.formats.tokens.ds import ds_token_size
+
+        return np.dtype(f"<u{ds_token_size(vocab_size)}")
+    if name == "megatron":
+        from feedmill.formats.tokens.megatron import megatron_dtype
+
+        return megatron_dtype(vocab_size)
+    from feedmill.formats.tokens.dolma import dolma_dtype
+
+    return dolma_dtype(vocab_size)

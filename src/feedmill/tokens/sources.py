@@ -18,7 +18,7 @@ import orjson
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.storage import Store, join_url, open_store, split_url
 
-UNIT_BYTES = 16 << 20
+UNIT_BYTES = 8 << 20
 _LINES = (".jsonl", ".json", ".ndjson")
 _PACKED = ("", ".gz", ".zst", ".zstd")
 SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {

@@ -20,6 +20,8 @@ import xxhash
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manifest, write_manifest
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.processes import warm_up
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.tokens.encode import Encoding
@@ -33,6 +35,7 @@ Rule = Literal["missing", "always"]
 OnError = Literal["fail", "skip"]
 LossRule = Literal["mask", "datatrove"]
 AUTO = "auto"
+_PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # what workers import
 
 
 @dataclass
@@ -130,6 +133,8 @@ def tokenize(
         NotFound, MissingExtra, StorageError: as their names say.
     """
     begin = time.perf_counter()
+    if (available_cores() if workers is None else workers) > 1:
+        warm_up(_PRELOAD)
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend)
     eos = _eos(loaded, eos)
     bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
@@ -236,11 +241,14 @@ class _Job:
         folder = WorkFolder(first.store.locate(name) if first.store.is_local else _elsewhere(first))
         if not overwrite and not folder.holds(self.job):
             if self._complete():
+                folder.close(remove=True)  # a worker of a killed run may have left something late
                 return
             self._refuse()
         folder.open(self.job)
         finished = False
         try:
+            for out in self.outputs:
+                out.sweep()
             tasks = self._tasks(folder)
             folder.keep_only({os.path.basename(task.path) for task in tasks})
             self.report.files, self.report.units = len(self.files), len(tasks)
@@ -284,7 +292,7 @@ class _Job:
         with ExitStack() as stack:
             writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
             bar = stack.enter_context(Progress("tokenizing", total, "B", progress))
-            results = run(work, tasks, workers=workers, preload=("feedmill.tokens.work", "feedmill.tokens.engines"))
+            results = run(work, tasks, workers=workers, preload=_PRELOAD)
             for done, line in self._in_order(tasks, results):
                 for documents in read_piece(done.task.path):
                     for writer, out in zip(writers, self.outputs, strict=True):
