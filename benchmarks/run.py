@@ -20,7 +20,9 @@ import corpus
 import energon
 from measure import Failed, Row
 
-SUITES = (energon,)
+import tokenizing
+
+SUITES = (energon, tokenizing)
 
 
 def main() -> int:

@@ -45,7 +45,7 @@ def caption_files(first: int, count: int) -> list[tuple[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data that the pages work on: `coco` and its like, `qa.jsonl`, `docs.jsonl` and `code.jsonl`."""
+    """The data that the pages work on: `coco` and its like, `qa.jsonl`, `docs.jsonl`, `code.jsonl`; texts and a tokenizer."""
     root = tmp_path_factory.mktemp("example")
     for shard in range(10):
         write_tar(root / f"coco/shards/shard_{shard:04d}.tar", caption_files(6 * shard, 6))
@@ -58,6 +58,10 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("qa", 40), ("docs", 2000), ("code", 8000)):
         lines = [{"id": i, "question": f"What is {i}+1?", "answer": str(i + 1)} for i in range(count)]
         (root / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shutil.copytree(ROOT / "tests" / "golden" / "nanosets" / "tok1k", root / "tokenizer")
+    texts = [json.dumps({"text": f"Document {i}. " + "It has a few words more. " * (i % 9)}) for i in range(300)]
+    (root / "docs_text.jsonl").write_text("\n".join(texts))
+    (root / "mixed.jsonl").write_text('{"text": "good"}\n{"text": null}\n{"text": "cut\n{"text": "good"}\n')
     return root
 
 
@@ -117,6 +121,8 @@ DESCRIBED_IN = {
     ("repair",): "check.md",
     ("info",): "prepare.md",
     ("preview",): "prepare.md",
+    ("tokenize",): "tokenize.md",
+    ("decode",): "tokenize.md",
     ("plan",): "ledger.md",
     ("trace",): "ledger.md",
     ("energon", "prepare"): "migration/energon.md",

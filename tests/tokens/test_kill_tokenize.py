@@ -14,7 +14,7 @@ import pytest
 
 from tokenizing import tokenizer_file, write_lines
 
-WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa".split()
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 OUTPUTS = (".pbin", ".ds", ".ds.index", ".ds.metadata", ".bin", ".idx", ".npy", ".csv.gz")
 
 
