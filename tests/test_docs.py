@@ -45,7 +45,7 @@ def caption_files(first: int, count: int) -> list[tuple[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data that the pages work on: `coco` and its like, `qa.jsonl`, `docs.jsonl`, `code.jsonl`; texts and a tokenizer."""
+    """The data that the pages work on: `coco` and its like, files of records and of texts, a tokenizer."""
     root = tmp_path_factory.mktemp("example")
     for shard in range(10):
         write_tar(root / f"coco/shards/shard_{shard:04d}.tar", caption_files(6 * shard, 6))
