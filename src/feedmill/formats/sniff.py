@@ -10,12 +10,16 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared
 from feedmill.formats.jsonl import open_jsonl
-from feedmill.formats.tokens.pbin import open_pbins
+from feedmill.formats.tokens import dolma, ds, megatron
+from feedmill.formats.tokens.dolma import open_dolma
+from feedmill.formats.tokens.ds import open_ds
+from feedmill.formats.tokens.megatron import open_megatron
 from feedmill.formats.webdataset import ScannedShards, TarDataset
 from feedmill.storage import Store, open_store, split_url
 
-ENERGON, WEBDATASET, TAR, JSONL, PBIN = "energon", "webdataset", "tar", "jsonl", "pbin"
-_FILES = {".jsonl": JSONL, ".tar": TAR, ".pbin": PBIN}
+ENERGON, WEBDATASET, TAR, JSONL = "energon", "webdataset", "tar", "jsonl"
+DS, MEGATRON, DOLMA = ds.FORMAT, megatron.FORMAT, dolma.FORMAT
+_TOKEN_FILES = {ds.SUFFIX: DS, megatron.BIN: MEGATRON, megatron.IDX: MEGATRON, dolma.NPY: DOLMA}
 
 
 class Found(NamedTuple):
@@ -44,25 +48,45 @@ def sniff(url: str) -> Found:
         folder, name = split_url(url)
         store = open_store(folder)
         if not (store.is_local and os.path.isdir(store.locate(name))):
-            return Found(_FILES[os.path.splitext(url)[1]], store, name)
+            return Found(JSONL if url.endswith(".jsonl") else TAR, store, name)
+    suffix = os.path.splitext(url)[1]
+    if suffix in _TOKEN_FILES:
+        folder, name = split_url(url)
+        store = open_store(folder)
+        if not (store.is_local and os.path.isdir(store.locate(name))):
+            return Found(_token_kind(store, name, suffix), store, name)
     store = open_store(url)
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
     first = next(iter(store.files(suffixes=(".tar",))), None)
     if first is not None:
         return Found(WEBDATASET, store)
-    if next(iter(store.files(suffixes=(".pbin",))), None) is not None:
-        return Found(PBIN, store)
+    for suffix, kind in ((ds.SUFFIX, DS), (dolma.CSV, DOLMA)):
+        if next(iter(store.files(suffixes=(suffix,))), None) is not None:
+            return Found(kind, store)
     inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
-    lines = [name for name in inside if name.endswith(".jsonl")]
+    lines = [name for name in inside if name.endswith((".jsonl", megatron.BIN))]
     raise NotFound(
         "no data set was recognised here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
         file=url,
         kind="unknown-format",
         fix=f"Open the file itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
-        else "Known are folders of .tar shards (prepared or not) or .pbin files, and .tar, .jsonl or .pbin files.",
+        else "Known are folders of .tar shards (prepared or not), single .tar files, .jsonl files, and token data: .ds"
+        " files and folders of them, .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma.",
     )
+
+
+def _token_kind(store: Store, name: str, suffix: str) -> str:
+    """The format of a file of tokens. Raises `ConfigError` for the index files of other tools."""
+    if suffix == megatron.IDX and store.exists(name) and not megatron.is_megatron(store, name):
+        raise ConfigError(
+            "this is no index of Megatron-LM's tokens: it belongs to the file of lines or shards beside it",
+            file=store.locate(name),
+            kind="unknown-format",
+            fix="Open that file.",
+        )
+    return _TOKEN_FILES[suffix]
 
 
 def open_raw(url: str, *, split: str | None = None, split_config: str | None = None) -> tuple[Dataset, Found]:
@@ -72,43 +96,24 @@ def open_raw(url: str, *, split: str | None = None, split_config: str | None = N
         return open_jsonl(found.store, found.name, url, split), found
     if found.kind == ENERGON:
         return open_prepared(found.store, url, split=split, split_config=split_config), found
+    tokens = found.kind in _TOKEN_FILES.values()
     if split is not None:
         raise NotFound(
-            f"there is no split {split!r}: "
-            + ("token files have none" if found.kind == PBIN else "the folder is not prepared"),
+            f"there is no split {split!r}: " + ("token data has none" if tokens else "the folder is not prepared"),
             file=url,
             kind="no-such-split",
             fix="Open it without one."
-            if found.kind == PBIN
+            if tokens
             else f"Run 'feedmill prepare {url}' to divide it into splits, or open it without one.",
         )
-    if found.kind == PBIN:
-        files = [found.name] if found.name else [entry.path for entry in found.store.files(suffixes=(".pbin",))]
-        return open_pbins(found.store, files, url), found
+    if found.kind == DS:
+        return open_ds(found.store, found.name, url), found
+    if found.kind == MEGATRON:
+        return open_megatron(found.store, found.name, url), found
+    if found.kind == DOLMA:
+        return open_dolma(found.store, found.name, url), found
     shards = [found.name] if found.kind == TAR else [entry.path for entry in found.store.files(suffixes=(".tar",))]
     return TarDataset(found.store, ScannedShards(found.store, shards), name=url), found
 
 
-def open_together(urls: Sequence[str]) -> Dataset:
-    """Several token files as one data set, in the order given: what Modalities calls combined.
-
-    Raises:
-        ConfigError: none is given, or they are not all of one token format.
-    """
-    kinds = sorted({os.path.splitext(url)[1] for url in urls})
-    if kinds != [".pbin"]:
-        raise ConfigError(
-            f"only .pbin files can be opened together, found {', '.join(kinds) or 'none'}",
-            fix="Mix data sets of other formats with a recipe.",
-        )
-    places = [split_url(url) for url in urls]
-    parts = [(folder if "://" in folder else os.path.abspath(folder)).split("/") for folder, _ in places]
-    depth = next((i for i, same in enumerate(zip(*parts, strict=False)) if len(set(same)) > 1), min(map(len, parts)))
-    if depth < (3 if any("://" in folder for folder, _ in places) else 1):
-        raise ConfigError("files of different stores cannot be opened together", fix="Mix them with a recipe.")
-    top = "/".join(parts[0][:depth]) or "/"
-    paths = ["/".join([*part[depth:], name]) for part, (_, name) in zip(parts, places, strict=True)]
-    return open_pbins(open_store(top), paths, top)
-
-
-__all__ = ["ENERGON", "JSONL", "META", "PBIN", "TAR", "WEBDATASET", "Found", "open_raw", "open_together", "sniff"]
+__all__ = ["DOLMA", "DS", "ENERGON", "JSONL", "MEGATRON", "META", "TAR", "WEBDATASET", "Found", "open_raw", "sniff"]

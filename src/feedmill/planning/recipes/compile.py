@@ -19,6 +19,7 @@ from feedmill.planning.plan import Plan, unique_names
 from feedmill.planning.recipes.recipe import kind_of, members
 from feedmill.planning.recipes.skip import with_skips
 from feedmill.planning.recipes.staging import check_names, stage_length
+from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.storage import join_url, open_store
 
@@ -40,6 +41,8 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
     compiler = _Compiler(open, trust)
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
+    if not recipe.model.mixed_tokenizers:
+        check_tokenizers(compiler.sources, compiler.names, compiler.lines)
     try:
         plan = Plan(root, compiler.sources, compiler.names, seed)
     except ConfigError as error:
@@ -63,6 +66,7 @@ class _Compiler:
         self.opened: dict[tuple[Any, ...], Dataset] = {}
         self.sources: list[Dataset] = []
         self.names: list[str] = []
+        self.lines: list[str] = []
         self.places: dict[str, str] = {}
         self.tokens = Tokens(self.sources)
 
@@ -264,6 +268,7 @@ class _Walk:
             leaf = Leaf(len(compiler.sources), len(dataset))
         compiler.sources.append(dataset)
         compiler.names.append(name)
+        compiler.lines.append(self.file.where(place))
         if not member.ranges:
             return leaf
         with recipe_line(self.file, (*place, "subset")):

@@ -12,6 +12,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    StrictBool,
     model_validator,
 )
 
@@ -188,6 +189,9 @@ class RecipeModel(Strict):
         default=None, description="positions, ranges and samples to leave out: see docs/ledger.md"
     )
 
+    mixed_tokenizers: StrictBool = Field(
+        default=False, description="mix token data that was made by different tokenizers, or the same by other names"
+    )
     pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
 
     @model_validator(mode="after")
