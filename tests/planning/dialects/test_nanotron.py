@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from feedmill.errors import ConfigError
+from feedmill.planning.orders import nanoset_index
 from feedmill.planning.recipes.recipe import Recipe
 from numbered import Numbered
 
@@ -55,9 +56,87 @@ def test_folders_with_weights(folder: str) -> None:
     assert [source.asked for source in plan.report(5).sources] == [Fraction(4, 5), Fraction(1, 5)]
 
 
-def test_the_sequence_length_packs() -> None:
-    recipe = Recipe.parse(STAGE.replace("{folder}", "a") + "tokens: {sequence_length: 64}\n")
-    assert recipe.model.pack is not None and recipe.model.pack.seq_len == 64 and recipe.model.pack.overlap
+def windows(path: str, **options: Any) -> Numbered:
+    """Folders whose size is the last number of their path."""
+    assert options == {"seq_len": 64, "files": "nanotron"}
+    return Numbered(path.removeprefix("/base/"), int(path.rpartition("-")[2]))
+
+
+LENGTH = "tokens: {sequence_length: 64}\n"
+TRAIN = """
+tokens: {sequence_length: 64, train_steps: 20, micro_batch_size: 2, batch_accumulation_per_replica: 3}
+parallelism: {dp: 4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "sizes", "weights"),
+    [
+        ("x/a-30", [30], None),
+        ("[x/a-30, x/b-7]", [30, 7], None),
+        ("{x/a-30: 0.8, x/b-7: 0.2}", [30, 7], [0.8, 0.2]),
+        ("[x/a-30, x/b-7]\n      dataset_weights: [0.8, 0.2]", [30, 7], [0.8, 0.2]),
+    ],
+)
+def test_with_a_sequence_length_it_is_the_nanoset(folder: str, sizes: list[int], weights: list[float] | None) -> None:
+    recipe = Recipe.parse(STAGE.replace("{folder}", folder) + LENGTH, base="/base")
+    assert recipe.model.order is not None and recipe.model.order.kind == "nanoset"
+    plan = recipe.plan(windows)
+    total = sum(sizes)
+    located = plan.locate(range(3 * total))
+    dataset, sample = nanoset_index(sizes, weights, 3 * total, 1234)
+    assert (located.source.tolist(), located.index.tolist()) == (dataset.tolist(), sample.tolist())
+    assert plan.length is None
+    whole = Recipe.parse(STAGE.replace("{folder}", folder) + TRAIN, base="/base").plan(windows)
+    assert whole.length == 20 * 24
+    assert whole.locate(range(60)).index.tolist() == nanoset_index(sizes, weights, 60, 1234)[1].tolist()
+
+
+def test_the_translation_can_be_seen() -> None:
+    recipe = Recipe.parse(STAGE.replace("{folder}", "[a, b]") + LENGTH)
+    assert str(recipe) == ("recipe: seed 1234, order nanoset, blend\n├─ a: windows of 64\n└─ b: windows of 64")
+    data = {"data_stages": [stage(1)], "tokens": {"sequence_length": 64}}
+    assert Recipe.parse(data).model.seed == 42  # as Nanotron, where a stage has none
+    data["data_stages"][0]["data"]["dataset"] |= {"return_positions": True, "token_size_in_bytes": 4}
+    (source,) = Recipe.parse(data).model.blend or []
+    assert source.windows is not None
+    assert source.windows.options() == {"seq_len": 64, "positions": "index", "files": "nanotron", "token_size": 4}
+
+
+def test_each_stage_is_a_nanoset_of_its_own() -> None:
+    def at(start: int, name: str, folder: Any, seed: int) -> dict[str, Any]:
+        return {**stage(start, name), "data": {"seed": seed, "dataset": {"dataset_folder": folder}}}
+
+    data = {
+        "data_stages": [at(1, "one", {"a-90": 0.75, "b-40": 0.25}, 5), at(11, "two", "b-40", 6)],
+        "tokens": {
+            "sequence_length": 64, "train_steps": 15, "micro_batch_size": 2, "batch_accumulation_per_replica": 3
+        },
+        "parallelism": {"dp": 4},
+    }  # fmt: skip
+    recipe = Recipe.parse(data, base="/base")
+    plan = recipe.plan(windows)
+    assert plan.length == 15 * 24
+    located = plan.locate(range(15 * 24))
+    first, second = nanoset_index([90, 40], [0.75, 0.25], 240, 5), nanoset_index([40], None, 120, 6)
+    assert located.index.tolist() == [*first[1].tolist(), *second[1].tolist()]
+    assert located.source.tolist() == [*first[0].tolist(), *(second[0] + 2).tolist()]
+    assert [source.url for source in plan.sources] == ["a-90", "b-40", "b-40"]
+    assert (
+        recipe.fingerprint
+        != Recipe.parse({**data, "data_stages": [at(1, "one", "a-90", 5), data["data_stages"][1]]}).fingerprint
+    )
+    without = {**data, "tokens": {"sequence_length": 64}}
+    with pytest.raises(ConfigError, match="the length of a stage needs 'tokens' with train_steps"):
+        Recipe.parse(without)
+    short = {**data, "tokens": {**data["tokens"], "train_steps": 10}}
+    with pytest.raises(ConfigError, match="starts at step 11, the training ends after step 10"):
+        Recipe.parse(short)
+
+
+def test_bad_weights_of_a_nanoset_name_the_line() -> None:
+    with pytest.raises(ConfigError, match=r"recipe:9: blend\[1\].weight: the weight '-1' is negative"):
+        Recipe.parse(STAGE.replace("{folder}", "{a: 1, b: -1}") + LENGTH)
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,13 @@ class Translation:
         file: the file that was read, or another name for it.
         data: what Feedmill's own YAML would say.
         origins: place in `data` -> ``file:line``.
+        nested: the recipes of sources that stand in the same file, by the place of the source.
     """
 
     file: str
     data: dict[str, Any] = field(default_factory=dict)
     origins: dict[Place, str] = field(default_factory=dict)
+    nested: dict[Place, Translation] = field(default_factory=dict)
 
     def where(self, place: Any) -> str:
         """``file:line`` that a value came from, or the nearest value above it that has one."""

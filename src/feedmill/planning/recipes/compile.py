@@ -70,7 +70,7 @@ class _Compiler:
         self.places: dict[str, str] = {}
         self.tokens = Tokens(self.sources)
 
-    def dataset(self, path: str, options: dict[str, str]) -> Dataset:
+    def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
         """A data set, opened once for each way to open it."""
         known = (path, *options.items())
         if known not in self.opened:
@@ -279,7 +279,10 @@ class _Walk:
         compiler = self.compiler
         assert wanted.path is not None
         given = {"split": wanted.split, "dataset_config": wanted.dataset_config, "split_config": wanted.split_config}
-        options = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
+        options: dict[str, Any] = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
+        windows = getattr(wanted, "windows", None)
+        if windows is not None:
+            options |= windows.options()
         path = join_url(self.file.base, wanted.path)
         dataset = compiler.dataset(path, options)
         if wanted.split is None and "train" in dataset.splits:

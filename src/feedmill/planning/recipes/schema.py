@@ -33,13 +33,14 @@ from feedmill.planning.recipes.fields import (
     Strict,
     Unit,
     Weight,
+    WindowsField,
     all_pairs,
     one_of,
     short,
     skip_short,
 )
 
-_OF_A_PATH = ("split", "dataset_config", "split_config", "aux", "subset", "subflavors")
+_OF_A_PATH = ("split", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
 
 
 def _check_epochized(members: list[Member]) -> list[Member]:
@@ -120,6 +121,9 @@ class Member(Strict):
     split: str | None = Field(
         None, description="split of the data set; 'train' where it has one and none is named, '*' for all"
     )
+    windows: WindowsField | None = Field(
+        default=None, description="token data as windows of so many tokens, instead of documents"
+    )
     dataset_config: str | None = Field(None, description="name of the data set's description file")
     split_config: str | None = Field(None, description="name of the data set's split file")
     subset: Ranges | None = Field(
@@ -140,7 +144,7 @@ class Member(Strict):
         one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:4]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:5]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' belongs to a data set ('path'); write it where the data set stands")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
