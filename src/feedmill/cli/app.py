@@ -41,6 +41,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats and bytes for a budget."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
+    "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
 }
 
 

@@ -27,6 +27,15 @@ def row_groups(file: SourceFile, unit_bytes: int) -> Iterator[tuple[int, int, in
                 begin, size = number + 1, 0
 
 
+def count_rows(file: SourceFile, groups: int | None = None) -> int:
+    """Rows of a file, or of the first row groups of a Parquet file. Raises DataError, StorageError."""
+    with _opened(file, _pyarrow()) as (_, opened):
+        if file.kind == "parquet":
+            of = opened.metadata
+            return sum(of.row_group(n).num_rows for n in range(of.num_row_groups if groups is None else groups))
+        return 0 if groups is not None else sum(batch.num_rows for batch in opened)
+
+
 def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
     """The documents of rows. Raises DataError, ConfigError."""
     pyarrow = _pyarrow()
@@ -39,6 +48,8 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
             fix="For Parquet and Arrow files the text is a column, e.g. text or .message.content.",
         )
     row = 0
+    first, step = unit.file.rows
+    before = count_rows(unit.file, unit.begin) if step > 1 else 0
     for table in _batches(unit, steps[0], reader.fields, pyarrow):
         column = table.column(steps[0]).to_pylist()
         fields = [
@@ -46,6 +57,8 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
         ]
         batch = Batch(lines=len(column))
         for number, value in enumerate(column):
+            if step > 1 and (before + row + number - first) % step:
+                continue
             beside = tuple(values[number] for values in fields)
             try:
                 record = Record(checked(walk(value, steps[1:]), reader.expression), "", beside)

@@ -30,13 +30,18 @@ SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of documents: its folder, its path in it, of which kind, and its size and version."""
+    """One file of documents: its folder, its path in it, of which kind, and its size and version.
+
+    Attributes:
+        rows: of a file of columns only every `rows[1]`-th row, from number `rows[0]` on.
+    """
 
     folder: str
     path: str
     kind: str
     size: int
     version: str
+    rows: tuple[int, int] = (0, 1)
 
     @property
     def url(self) -> str:
@@ -64,7 +69,7 @@ def kind_of(path: str) -> str | None:
     return next((kind for suffix, kind in SUFFIXES.items() if path.endswith(suffix)), None)
 
 
-def find_files(inputs: Iterable[str | os.PathLike[str]]) -> list[SourceFile]:
+def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[SourceFile]:
     """The files of documents that paths, folders, URLs and patterns (``*.jsonl``) stand for, in their order.
 
     A folder gives its files sorted by path; one with ``documents/`` (Dolma's layout) those in there; one that Hugging
@@ -76,6 +81,9 @@ def find_files(inputs: Iterable[str | os.PathLike[str]]) -> list[SourceFile]:
     """
     found: list[SourceFile] = []
     for item in inputs:
+        if isinstance(item, SourceFile):
+            found.append(item)
+            continue
         text = os.fspath(item)
         if "://" not in text and not os.path.exists(text) and glob.has_magic(text):
             matches = sorted(glob.glob(text, recursive=True))

@@ -82,7 +82,7 @@ class TokenizeReport:
 
 
 def tokenize(
-    inputs: Sequence[str | os.PathLike[str]],
+    inputs: Sequence[str | os.PathLike[str] | SourceFile],
     output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
     *,
     tokenizer: str | os.PathLike[str] | Tokenizer,
@@ -232,7 +232,7 @@ class _Job:
         self.tokenizer, self.tokenizer_name, self.report = tokenizer, tokenizer_name, report
         self.unit_bytes = unit_bytes
         words = [recipe.key(), tokenizer_name, *(f"{o.format} {o.dtype.str} {o.url}" for o in outputs)]
-        words += [f"{file.url} {file.version}" for file in files]
+        words += [f"{file.url} {file.version} {file.rows}" for file in files]
         self.job = xxhash.xxh3_64_hexdigest("\n".join(words).encode())
 
     def run(self, workers: int | None, overwrite: bool, progress: bool | None) -> None:

@@ -218,6 +218,7 @@ class WorkFolder:
     def piece(self, number: int, unit: Unit, recipe_key: str) -> str:
         """The name of a unit's piece: it changes with whatever decides what is in it."""
         words = [recipe_key, unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
+        words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]
         return f"{number:06d}-{xxhash.xxh3_64_hexdigest(chr(0).join(words).encode())}{SUFFIX}"
 
     def close(self, *, remove: bool) -> None:
