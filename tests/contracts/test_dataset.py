@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from feedmill.errors import NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.tokens.bounds import bounds_path
+from feedmill.formats.tokens.dolma import write_dolma
+from feedmill.formats.tokens.ds import write_ds
+from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
@@ -24,9 +27,14 @@ from tars import make_shards, write_tar
 COUNTS = [5, 1, 9, 4]
 TOTAL = sum(COUNTS)
 FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "pax"]
-TOKENS = ["pbin", "pbin-foreign", "pbin-windows", "pbin-blocks"]
+TOKENS = ["pbin", "pbin-foreign", "pbin-windows", "pbin-blocks", "ds", "ds-windows", "megatron", "dolma"]
+TOKEN_FILE = {"pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy"}
 PARTS = dict.fromkeys(TOKENS, "input_ids")
-OPTIONS = {"pbin-windows": {"seq_len": 3, "reuse_last_target": False}, "pbin-blocks": {"block_size": 3}}
+OPTIONS = {
+    "pbin-windows": {"seq_len": 3, "reuse_last_target": False},
+    "pbin-blocks": {"block_size": 3},
+    "ds-windows": {"seq_len": 2},
+}
 """How the data set that `make` makes is to be opened; samples of tokens begin with their number."""
 
 
@@ -38,14 +46,8 @@ def make(root: Path, kind: str) -> str:
         if kind == "jsonl":
             prepare(str(path), progress=False)
         return str(path)
-    if kind.startswith("pbin"):
-        for number, count in enumerate(COUNTS):
-            first = sum(COUNTS[:number])
-            with write_pbin(LocalStore(root), f"{number}.pbin", 2) as out:
-                out.add(np.repeat(np.arange(first, first + count), 3), np.full(count, 3))
-            if kind == "pbin-foreign":
-                (root / bounds_path(f"{number}.pbin")).unlink()
-        return str(root)
+    if kind in TOKENS:
+        return make_tokens(root, kind)
     if kind == "tar":
         files = [(f"s{n:05d}.json", json.dumps({"n": n, "part": "json"}).encode()) for n in range(TOTAL)]
         return str(write_tar(root / "one.tar", files))
@@ -60,6 +62,26 @@ def make(root: Path, kind: str) -> str:
     make_shards(root, COUNTS)
     if kind == "prepared":
         prepare(str(root), split_ratio="1,0,0", progress=False)
+    return str(root)
+
+
+def make_tokens(root: Path, kind: str) -> str:
+    """Documents of three tokens, each of which is the document's number."""
+    store, tokens, lengths = LocalStore(root), np.repeat(np.arange(TOTAL), 3), np.full(TOTAL, 3)
+    if kind == "megatron":
+        with write_megatron(store, "all", "u2") as whole:
+            whole.add(tokens, lengths)
+        return str(root / "all.idx")
+    write: dict[str, Any] = {
+        "pbin": lambda n: write_pbin(store, f"{n}.pbin", 2),
+        "ds": lambda n: write_ds(store, f"{n}.ds", 2, tokenizer_name="t"),
+        "dolma": lambda n: write_dolma(store, f"{n}.npy", "u2"),
+    }
+    for number, part in enumerate(np.split(np.arange(TOTAL), np.cumsum(COUNTS)[:-1])):
+        with write[kind.partition("-")[0]](number) as out:
+            out.add(np.repeat(part, 3), np.full(len(part), 3))
+        if kind == "pbin-foreign":
+            (root / bounds_path(f"{number}.pbin")).unlink()
     return str(root)
 
 
@@ -157,7 +179,8 @@ def test_fingerprint_of_other_data_differs(kind: str, tmp_path: Path) -> None:
     second = make(tmp_path / "b", kind)
     assert opened(first, kind).fingerprint() == opened(second, kind).fingerprint()  # same data, other place
     if kind in TOKENS:
-        path = Path(second) / "2.pbin"
+        folder = Path(second) if Path(second).is_dir() else Path(second).parent
+        path = folder / TOKEN_FILE[kind.partition("-")[0]]
         data = bytearray(path.read_bytes())
         data[20] ^= 1
         path.write_bytes(data)

@@ -45,7 +45,7 @@ def test_token_data_is_recognised(root: Path, path: str, kind: str) -> None:
     dataset = open_dataset(root / path)
     assert (dataset.format, len(dataset)) == (kind, 2)
     assert dataset[1]["input_ids"].tolist() == [3, 4, 5]
-    with pytest.raises(NotFound, match="token data has none"):
+    with pytest.raises(NotFound, match="token files have none"):
         open_dataset(root / path, split="train")
 
 

@@ -38,7 +38,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it into splits, say how samples are read."),
     "tokenize": Verb("feedmill.cli.tokenize", "Documents into token files: .pbin, .ds, Megatron-LM, Dolma."),
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
-    "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats and bytes for a budget."),
+    "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
     "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),

@@ -34,12 +34,15 @@ def open(
     positions: bool = False,
     boundaries: bool = False,
     eos: int | None = None,
+    files: str | None = None,
+    token_size: int | None = None,
 ) -> Dataset:
     """Open a data set in any known format.
 
     Args:
-        url: a folder of tar shards (prepared or not) or ``.pbin`` files, a ``.tar``, ``.jsonl`` or ``.pbin`` file; a
-            path or URL. A list of ``.pbin`` files is opened as one data set.
+        url: a folder of tar shards (prepared or not), ``.pbin`` or ``.ds`` files; a ``.tar``, ``.jsonl``, ``.pbin`` or
+            ``.ds`` file, a ``.bin`` or ``.idx`` of Megatron-LM, a ``.npy`` of Dolma; a path or URL. A list of ``.pbin``
+            files is opened as one data set.
         split: a split by name; None opens everything (but excluded shards and samples).
         dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``.
         split_config: another split file than ``split.yaml`` in ``.nv-meta``.
@@ -53,6 +56,9 @@ def open(
         positions: windows also have ``positions``: each token's place in its document, from 0.
         boundaries: windows also have ``boundaries``: where documents begin in them, with 0 and their length.
         eos: id behind which a document begins, where the index is not to be asked for it.
+        files: a folder of ``.ds`` files ``sorted`` by path (the default), those in folders below included; or as
+            ``nanotron`` takes them: only those in the folder itself, permuted.
+        token_size: bytes per token of ``.ds`` files, where nothing beside them says it.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -77,7 +83,7 @@ def open(
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset, _ = open_raw(where, split=split, split_config=split_config)
+    dataset, _ = open_raw(where, split=split, split_config=split_config, files=files, token_size=token_size)
     if description is None:
         return windowed(dataset, cut).with_view(None, decode, None)
     windowed(dataset, cut)  # what has a description is no token data, and says so

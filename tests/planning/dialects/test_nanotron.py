@@ -100,7 +100,7 @@ def test_the_translation_can_be_seen() -> None:
     data["data_stages"][0]["data"]["dataset"] |= {"return_positions": True, "token_size_in_bytes": 4}
     (source,) = Recipe.parse(data).model.blend or []
     assert source.windows is not None
-    assert source.windows.options() == {"seq_len": 64, "positions": "index", "files": "nanotron", "token_size": 4}
+    assert source.windows.options() == {"seq_len": 64, "positions": True, "files": "nanotron", "token_size": 4}
 
 
 def test_each_stage_is_a_nanoset_of_its_own() -> None:

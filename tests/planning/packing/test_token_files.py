@@ -12,7 +12,7 @@ import pytest
 
 from feedmill.formats.tokens.ds import open_ds
 from feedmill.formats.tokens.megatron import write_megatron
-from feedmill.formats.tokens.pbin import open_pbin, write_pbin
+from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.storage import LocalStore
 from nanosets import NANOSETS, copy_into
@@ -32,10 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plan(root: Path, path: str, **pack: Any) -> Any:
-    recipe = Recipe.parse({"seed": 3, "source": path, "shuffle": "none", "epochs": 1, "pack": pack}, base=root)
-    if path.endswith(".pbin"):
-        return recipe.plan(lambda url: open_pbin(LocalStore(root), path, url))
-    return recipe.plan()
+    return Recipe.parse({"seed": 3, "source": path, "shuffle": "none", "epochs": 1, "pack": pack}, base=root).plan()
 
 
 @pytest.mark.parametrize("path", ["ds", "x.pbin", "y.bin"])

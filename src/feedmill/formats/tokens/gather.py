@@ -110,10 +110,12 @@ def positions_from(resets: tuple[Int64s, Int64s], shape: tuple[int, int]) -> Int
     """int64[n, width]: each token's place in its document, counted from the window's beginning for the first one."""
     count, width = shape
     row, at = resets
-    begins = np.sort(np.concatenate((np.arange(count, dtype=np.int64) * width, row * width + at)))
-    lengths = np.diff(begins, append=count * width)
-    out: Int64s = np.empty(shape, np.int64)  # not a view of something flat, so that collating can take it as it is
-    np.subtract(np.arange(count * width).reshape(shape), np.repeat(begins, lengths).reshape(shape), out=out)
+    begins = np.unique(np.concatenate((np.arange(count, dtype=np.int64) * width, row * width + at)))
+    out: Int64s = np.ones(shape, np.int64)  # not a view of something flat, so that collating can take it as it is
+    flat = out.reshape(-1)
+    flat[begins[:1]] = 0
+    flat[begins[1:]] = 1 - np.diff(begins)  # so that the running sum is 0 there
+    np.cumsum(flat, out=flat)
     return out
 
 

@@ -10,6 +10,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.tokens import ds, megatron
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.manifest import read_manifest
+from feedmill.formats.tokens.windows import WindowDataset
 
 
 class Identity(NamedTuple):
@@ -33,7 +34,7 @@ class Identity(NamedTuple):
 
 def identities(dataset: Dataset) -> list[Identity]:
     """The different tokenizers of a data set; none where nothing is known, or where it is none of tokens."""
-    documents = getattr(dataset, "documents", dataset)
+    documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
     if not isinstance(documents, TokenDataset):
         return []
     found: list[Identity] = []

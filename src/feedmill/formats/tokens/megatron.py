@@ -119,7 +119,7 @@ def open_megatron(
         facts=(content_word(store, data.path, data.size), content_word(store, idx.path, idx.size), unit),
     )
     about = {"sequences": index.sequences, "multimodal": index.multimodal}
-    return TokenDataset(store, [shard], name=url, format=FORMAT, about=about)
+    return TokenDataset(store, [shard], name=strip(url) + BIN, format=FORMAT, about=about)
 
 
 def strip(path: str) -> str:

@@ -113,7 +113,7 @@ class _Stages:
             result.origins[("blend", *where[1:]) if kind else ("blend", 0, *where)] = origin
         windows: dict[str, Any] = {"seq_len": length, "files": "nanotron"}
         if data["dataset"].get("return_positions"):
-            windows["positions"] = "index"
+            windows["positions"] = True
         if data["dataset"].get("token_size_in_bytes") is not None:
             windows["token_size"] = data["dataset"]["token_size_in_bytes"]
         seed = _DEFAULT_SEED if data.get("seed") is None else data["seed"]

@@ -225,9 +225,8 @@ class WindowsModel(Strict):
     reuse_last_target: StrictBool | None = Field(
         None, description="as Modalities: samples of seq_len + 1 tokens that share one with the next"
     )
-    positions: Literal["index"] | Position | None = Field(
-        None, description="give positions within documents, by the 'index' or the id of the end-of-text token"
-    )
+    positions: StrictBool | None = Field(None, description="give each token's place in its document too")
+    eos: Position | None = Field(None, description="id of the token behind a document, for positions without an index")
     files: Literal["sorted", "nanotron"] | None = Field(
         None, description="folders of .ds: by path, or as Nanotron: permuted, and none from folders below"
     )
