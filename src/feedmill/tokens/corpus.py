@@ -7,6 +7,7 @@ text is a document of bytes here, so that one implementation serves both.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -194,9 +195,10 @@ def open_sets(url: str) -> list[TokenDataset]:
     """The data set at a path or URL; one per file for a folder."""
     folder, name = split_url(url)
     store = open_store(folder)
-    if store.exists(name) or any(name.endswith(suffix) for suffix in (".bin", ".idx")):
+    is_folder = not name or (store.is_local and os.path.isdir(store.locate(name)))
+    if not is_folder and (name.endswith(tuple(SUFFIXES)) or store.exists(name)):
         return [open_tokens(store, name, url)]
-    if format_prefix(store, name):
+    if not is_folder and format_prefix(store, name):
         return [open_tokens(store, name + ".bin", url)]
     inside = open_store(url)
     paths = [entry.path for entry in inside.files(suffixes=_FOLDERS)]

@@ -40,9 +40,10 @@ def merge(
 
     Args:
         inputs: files, or folders of files of one format; paths or URLs.
-        output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given.
+        output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given. Numbered ``.ds``
+            files get a ``.metadata`` for all of them together, as datatrove writes it.
         order: ``stored`` is one file after another; ``datatrove`` is the order of its merger, which shuffles the files
-            that documents come from, and writes a total ``.metadata`` too.
+            that documents come from.
         seed: of datatrove's order; drawn where it is left out.
         chunk: merge chunks of so many tokens in place of documents; a file's tail is left out, as datatrove does.
         max_tokens_per_file: a file that has so many tokens is followed by another one.
@@ -82,7 +83,7 @@ def merge(
         options["seed"] = job.seed
     before = len(job.done)
     done = rewrite(corpus, units, parts, form, job, options=options, overwrite=overwrite, progress=progress)
-    if order == "datatrove" and form.format == "ds" and has_parts(output):
+    if form.format == "ds" and has_parts(output):
         _write_total(output, form, sum(d.tokens for d in done))
     report = finished("merge", corpus, job, done, before, seeded=order == "datatrove")
     _count_left_out(report, units, sum(len(piece) for piece in pieces))
