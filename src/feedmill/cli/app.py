@@ -40,6 +40,12 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
     "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
+    "index": Verb("feedmill.cli.index", "Write the index of a JSONL file or of packed tokens."),
+    "merge": Verb("feedmill.cli.merge", "Several token files, or JSONL files, as one."),
+    "shuffle": Verb("feedmill.cli.shuffle", "Documents, lines or chunks of tokens in a shuffled order."),
+    "split": Verb("feedmill.cli.split", "Divide token files, or JSONL files, into parts."),
+    "filter": Verb("feedmill.cli.filter", "Keep some documents of token files, or some lines."),
+    "numbers": Verb("feedmill.cli.numbers", "Tokens, samples and steps, each from the others."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
     "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
 }

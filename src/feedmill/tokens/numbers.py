@@ -142,9 +142,9 @@ def count_lines(url: str) -> int:
         from feedmill.tokens.corpus import open_lines
 
         return len(open_lines(store, name, url))
-    from feedmill.formats.tokens.raw_index import read_raw_index
+    from feedmill.formats.tokens.pickled import load_pairs
 
-    return len(read_raw_index(store, name)[0])
+    return len(load_pairs(store, name, 0, store.stat(name).size, fix="Make it again: 'feedmill index FILE.jsonl'.")[0])
 
 
 def read_progress(path: str) -> Progress:
