@@ -53,7 +53,8 @@ class Corpus:
         shards: the files, each with its store.
         format: of all of them.
         firsts: int64[shards + 1], the number of each file's first document, then how many there are.
-        dtype: an unsigned little-endian type that holds the tokens of all files.
+        dtype: a type that holds the tokens of all files as they are stored.
+        token_size: bytes per token to write: 1, 2 or 4.
         tokenizer: what made them; None where that isn't known.
         manifests: of each file, None where it has none.
         name: a tokenizer's name that the files tell in words of their own ("" for none).
@@ -62,6 +63,7 @@ class Corpus:
     shards: list[tuple[Store, TokenShard]]
     format: str
     dtype: np.dtype[Any]
+    token_size: int
     tokenizer: TokenizerFacts | None
     manifests: list[TokenManifest | None]
     name: str
@@ -182,7 +184,8 @@ def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: 
     return Corpus(
         shards,
         formats[0] if len(formats) == 1 else "tokens",
-        _common_type(shards, token_size),
+        np.result_type(*(shard.dtype.newbyteorder("<") for _, shard in shards)),
+        _token_size(shards, token_size),
         known[0] if same else None,
         manifests,
         names.pop() if len(names) == 1 else "",
@@ -269,7 +272,7 @@ def _as_is(bounds: Int64s) -> Int64s:
     return bounds
 
 
-def _common_type(shards: Sequence[tuple[Store, TokenShard]], wanted: int | None) -> np.dtype[Any]:
+def _token_size(shards: Sequence[tuple[Store, TokenShard]], wanted: int | None) -> int:
     if wanted is not None and wanted not in (1, 2, 4):
         raise ConfigError(f"a token of {wanted} bytes", kind="bad-token-size", fix="Give 1, 2 or 4.")
     filled = [(store, shard) for store, shard in shards if shard.tokens] or list(shards)
@@ -283,7 +286,7 @@ def _common_type(shards: Sequence[tuple[Store, TokenShard]], wanted: int | None)
                 kind="mixed-token-sizes",
                 fix="If they are of the same tokenizer after all, say how many bytes to write: --token-size 4.",
             )
-    return np.dtype(f"<u{wanted or size}")
+    return wanted or min(size, 4)
 
 
 def _one_tokenizer(shards: Sequence[tuple[Store, TokenShard]], manifests: Sequence[TokenManifest | None]) -> None:

@@ -62,7 +62,7 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
             kind="no-loss-mask",
             fix="Write '.ds', or add --drop-loss.",
         )
-    size = corpus.dtype.itemsize
+    size = corpus.token_size
     name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
     return Form(format, max(size, 2) if format in ("ds", "megatron", "dolma") else size, name or None, loss)
 
