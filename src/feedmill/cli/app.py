@@ -46,6 +46,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "split": Verb("feedmill.cli.split", "Divide token files, or JSONL files, into parts."),
     "filter": Verb("feedmill.cli.filter", "Keep some documents of token files, or some lines."),
     "numbers": Verb("feedmill.cli.numbers", "Tokens, samples and steps, each from the others."),
+    "modalities": Verb("feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
     "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
 }

@@ -215,4 +215,4 @@ def between(tokens: Tokens, lengths: Int64s, begin: int, end: int) -> npt.NDArra
             kind="bad-markers",
             fix="Look at the chat template: markers come in pairs.",
         )
-    return (level == 1) & (tokens != begin)
+    return np.asarray((level == 1) & (tokens != begin), np.bool_)
