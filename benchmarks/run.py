@@ -18,11 +18,11 @@ from pathlib import Path
 
 import corpus
 import energon
+import tokenizing
+import verbs
 from measure import Failed, Row
 
-import tokenizing
-
-SUITES = (energon, tokenizing)
+SUITES = (energon, tokenizing, verbs)
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,19 @@ def test_chunk_seeds_commute_as_in_the_original() -> None:
 @given(st.integers(0, 3000), st.integers(0, 2**31), st.sampled_from(ORDERS))
 def test_orders_are_permutations(n: int, seed: int, order: str) -> None:
     assert sorted(shuffled(n, seed, order).tolist()) == list(range(n))
+
+
+@given(st.integers(0, 3000), st.integers(-5, 2**40))
+def test_modalities_order_is_that_of_python(n: int, seed: int) -> None:
+    row = list(range(n))
+    random.Random(seed).shuffle(row)
+    assert shuffled(n, seed, "modalities").tolist() == row
+
+
+def test_modalities_order_of_many() -> None:
+    row = list(range(70_000))
+    random.Random(3).shuffle(row)
+    assert shuffled(70_000, 3, "modalities").tolist() == row
 
 
 def test_feedmill_order_stays_what_it_is() -> None:

@@ -14,6 +14,7 @@ from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest, write_manifest
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore
+from feedmill.tokens import corpus as mapping
 from feedmill.tokens import rewrite as engine
 from feedmill.tokens.corpus import open_corpus
 from feedmill.tokens.filter import filter
@@ -50,13 +51,16 @@ def read(path: str) -> Documents:
 
 
 @anything
-@given(data=files, seed=st.integers(0, 99), batch=st.sampled_from([2, 16, 1 << 20]))
-def test_verbs_do_what_a_list_would(data: list[Documents], seed: int, batch: int, tmp_path: Path) -> None:
+@given(data=files, seed=st.integers(0, 99), batch=st.sampled_from([2, 16, 1 << 20]), large=st.booleans())
+def test_verbs_do_what_a_list_would(data: list[Documents], seed: int, batch: int, large: bool, tmp_path: Path) -> None:
     inputs = [write(tmp_path, f"{number}.pbin", documents) for number, documents in enumerate(data)]
     row = [document for documents in data for document in documents]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "BATCH", batch)
         patch.setattr(engine, "_BLOCK", 5)
+        if large:
+            patch.setattr(mapping, "LARGE", -1)
+            patch.setattr(mapping, "FORGET", 4)
         merge(inputs, f"{tmp_path}/m.pbin", overwrite=True)
         assert read(f"{tmp_path}/m.pbin") == row
         shuffle(inputs, f"{tmp_path}/s.ds", seed=seed, overwrite=True)

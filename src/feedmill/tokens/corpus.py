@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,11 @@ SUFFIXES = {".pbin": "pbin", ".ds": "ds", ".bin": "megatron", ".idx": "megatron"
 """The format of a file, by the end of its name."""
 _FOLDERS = (".pbin", ".ds", ".bin", ".npy", ".jsonl")
 
-FORGET = 256 << 20
-"""Bytes read from mapped files after which their pages are handed back, so that memory stays bounded."""
+FORGET = 64 << 20
+"""Bytes read one after another after which a file's pages are handed back, so that memory stays bounded."""
+LARGE = 256 << 20
+"""Bytes of files from which scattered documents are read by calls: mapping them would hold all of it in memory, and
+read more than is asked for where the files are not in the system's cache. Below, mapped files are twice as fast."""
 
 
 def format_of(path: str) -> str:
@@ -102,14 +105,27 @@ class Corpus:
             yield Mapped([_map(stack, store, shard) for store, shard in self.shards], self)
 
 
-class Mapped:
-    """The tokens, and where needed the loss masks, of a corpus's files as arrays."""
+class _File(NamedTuple):
+    """A file's tokens, and how they are mapped and open (None where there are none)."""
 
-    def __init__(self, files: list[tuple[npt.NDArray[Any], mmap.mmap | None]], corpus: Corpus) -> None:
-        self.tokens = [array for array, _ in files]
-        self._maps = [mapping for _, mapping in files if mapping is not None]
+    tokens: npt.NDArray[Any]
+    mapping: mmap.mmap | None = None
+    descriptor: int = -1
+    offset: int = 0
+
+
+class Mapped:
+    """The tokens, and where needed the loss masks, of a corpus's files.
+
+    Attributes:
+        tokens: those of each file, mapped.
+    """
+
+    def __init__(self, files: list[_File], corpus: Corpus) -> None:
+        self.tokens = [file.tokens for file in files]
+        self._files, self._corpus = files, corpus
         self._loss: list[npt.NDArray[np.bool_]] | None = None
-        self._corpus = corpus
+        self._large = sum(file.tokens.nbytes for file in files) > LARGE
         self._read = 0
 
     @property
@@ -124,29 +140,52 @@ class Mapped:
             ]
         return self._loss
 
+    def copy(self, pieces: Iterable[tuple[int, int, int, int, int]], out: npt.NDArray[Any]) -> None:
+        """Copy tokens: pieces are (file, begin, end) and where they go in `out` (begin, end)."""
+        if not self._large or any(file.tokens.dtype != out.dtype for file in self._files):
+            for file, low, high, at, end in pieces:
+                out[at:end] = self.tokens[file][low:high]
+            return
+        size = out.itemsize
+        view = memoryview(out).cast("B")  # type: ignore[arg-type]
+        for file, low, _, at, end in pieces:
+            _, _, descriptor, offset = self._files[file]
+            at, end, place = at * size, end * size, offset + low * size
+            while at < end:
+                count = os.preadv(descriptor, (view[at:end],), place)
+                if not count:
+                    store, shard = self._corpus.shards[file]
+                    raise _shrunk(store.locate(shard.path), os.fstat(descriptor).st_size)
+                at, place = at + count, place + count
+
     def was_read(self, size: int) -> None:
-        """So many bytes were read: now and then the pages go back to the system (they stay in its cache)."""
+        """So many bytes were read: now and then the mapped pages go back to the system (they stay in its cache)."""
         self._read += size
-        if self._read >= FORGET:
+        if self._large and self._read >= FORGET:
             self._read = 0
-            for mapping in self._maps:
-                mapping.madvise(mmap.MADV_DONTNEED)
+            for file in self._files:
+                if file.mapping is not None:
+                    file.mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def _map(stack: ExitStack, store: Store, shard: TokenShard) -> tuple[npt.NDArray[Any], mmap.mmap | None]:
+def _map(stack: ExitStack, store: Store, shard: TokenShard) -> _File:
     if not shard.tokens:
-        return np.zeros(0, shard.dtype), None
+        return _File(np.zeros(0, shard.dtype))
     path = stack.enter_context(store.local_copy(shard.path))
-    with open(path, "rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 - the stack closes it
+    mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(mapping) < shard.offset + shard.tokens * shard.dtype.itemsize:
-        raise DataError(
-            f"the file has {len(mapping)} bytes, fewer than when it was opened",
-            file=store.locate(shard.path),
-            kind="truncated",
-            fix="It changed meanwhile: run the command again.",
-        )
-    return np.frombuffer(mapping, shard.dtype, shard.tokens, shard.offset), mapping
+        raise _shrunk(store.locate(shard.path), len(mapping))
+    return _File(np.frombuffer(mapping, shard.dtype, shard.tokens, shard.offset), mapping, file.fileno(), shard.offset)
+
+
+def _shrunk(where: str, size: int) -> DataError:
+    return DataError(
+        f"the file has {size} bytes, fewer than when it was opened",
+        file=where,
+        kind="truncated",
+        fix="It changed meanwhile: run the command again.",
+    )
 
 
 def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: bool = False) -> Corpus:

@@ -1,7 +1,8 @@
 """What a verb that writes several files has done so far, so that a killed run can be finished by the same command.
 
 A small JSON file beside the first target, ``.<name>.feedmill-job``: what the job is (a hash of its inputs and options),
-its seed, and the files that are whole. It is there from before the first file appears until after the last one has.
+its seed, and the files that are whole. It is there from before the first file appears until after the last one has. A
+job of one file whose seed is given needs none.
 """
 
 from __future__ import annotations
@@ -40,11 +41,15 @@ class Job:
 
     Attributes:
         seed: the one given, or one drawn at the first start.
+        drawn: whether it was drawn.
         done: the files that are whole, by path.
+        resumed: whether an earlier run left this journal.
     """
 
-    def __init__(self, store: Store, name: str, state: _State, resumed: bool) -> None:
-        self._store, self._name, self._state, self.resumed = store, name, state, resumed
+    def __init__(self, store: Store, name: str, state: _State, *, drawn: bool, resumed: bool) -> None:
+        self._store, self._name, self._state = store, name, state
+        self.drawn, self.resumed = drawn, resumed
+        self._kept = resumed
 
     @property
     def seed(self) -> int:
@@ -57,15 +62,18 @@ class Job:
     def save(self) -> None:
         """Write the journal: from now on files of this job may be there."""
         self._store.write_bytes(self._name, msgspec.json.encode(self._state))
+        self._kept = True
 
     def add(self, done: Done) -> None:
         """One more file is whole."""
         self._state.done.append(done)
-        self.save()
+        if self._kept:
+            self.save()
 
     def finish(self) -> None:
         """All files are whole: remove the journal."""
-        self._store.delete(self._name)
+        if self._kept:
+            self._store.delete(self._name)
 
 
 def begin(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bool) -> Job:
@@ -86,7 +94,7 @@ def begin(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bo
     job = hash_words([orjson.dumps({**words, "seed": seed}, default=str, option=orjson.OPT_SORT_KEYS).decode()])
     state = _read(store, journal)
     if state is not None and state.job == job:
-        return Job(store, journal, state, resumed=True)
+        return Job(store, journal, state, drawn=seed is None, resumed=True)
     if state is not None and not overwrite:
         raise ConfigError(
             "another job that writes here was not finished (or its inputs changed since)",
@@ -94,7 +102,8 @@ def begin(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bo
             kind="unfinished-job",
             fix="Run that command again to finish it, or add --overwrite to begin this one.",
         )
-    return Job(store, journal, _State(job, secrets.randbits(31) if seed is None else seed), resumed=False)
+    new = _State(job, secrets.randbits(31) if seed is None else seed)
+    return Job(store, journal, new, drawn=seed is None, resumed=False)
 
 
 def refuse_existing(targets: Sequence[tuple[Store, str]], overwrite: bool) -> None:

@@ -28,6 +28,7 @@ Numbers = Int64s | range
 ORDERS = ("feedmill", "modalities", "datatrove")
 
 _BLOCK = 1 << 20
+_LISTED = 4 << 20
 
 
 def shuffled(n: int, seed: int, order: str = "feedmill") -> Int64s:
@@ -47,9 +48,10 @@ def shuffled(n: int, seed: int, order: str = "feedmill") -> Int64s:
             out[low:high] = permute(np.arange(low, high), n, key)
         return out
     if order == "modalities":
-        row = array("q", range(n))
+        # A list is three times as fast to shuffle, and five times as large.
+        row: list[int] | array[int] = list(range(n)) if n < _LISTED else array("q", range(n))
         random.Random(seed).shuffle(row)
-        return np.frombuffer(row, np.int64) if n else np.zeros(0, np.int64)
+        return np.asarray(row, np.int64)
     if order == "datatrove":
         return generator(seed).permutation(n)
     raise ConfigError(f"there is no order {order!r}", kind="unknown-order", fix=f"Known are: {', '.join(ORDERS)}.")
