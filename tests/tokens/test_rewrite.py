@@ -168,6 +168,13 @@ def test_chunks_without_an_index(tmp_path: Path) -> None:
     assert sorted(read(f"{tmp_path}/s.ds")) == [[1, 2, 3], [4, 5, 6], [7]]
 
 
+def test_what_chunks_lose_is_counted(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[1, 2], [], [3, 4, 5], []])
+    report = shuffle([source], f"{tmp_path}/s.pbin", seed=1, chunk=2, order="datatrove")
+    assert report.left_out == {"tokens in tails shorter than a chunk": 1, "documents without tokens": 2}
+    assert report.tokens == 4
+
+
 def test_plans(tmp_path: Path) -> None:
     source = write(tmp_path, "a.pbin", [[i] for i in range(10)])
     report = split([source], f"{tmp_path}/{{part}}.pbin", plan={"x": [3, [0, 2], 3], "y": []})

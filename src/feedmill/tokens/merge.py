@@ -86,7 +86,7 @@ def merge(
     if form.format == "ds" and has_parts(output):
         _write_total(output, form, sum(d.tokens for d in done))
     report = finished("merge", corpus, job, done, before, seeded=order == "datatrove")
-    _count_left_out(report, units, sum(len(piece) for piece in pieces))
+    count_left_out(report, units, sum(len(piece) for piece in pieces))
     _note_unknown(report, corpus)
     return report
 
@@ -142,11 +142,14 @@ def _write_total(output: str, form: Form, tokens: int) -> None:
     open_store(folder).write_bytes(name.lstrip("_-.") + METADATA, text.encode())
 
 
-def _count_left_out(report: Report, units: Units, written: int) -> None:
-    if isinstance(units, Chunks) and units.left_out:
-        report.left_out["tokens in tails shorter than a chunk"] = units.left_out
+def count_left_out(report: Report, units: Units, written: int) -> None:
+    """Enter into a report what chunks do not have, and units that were not written."""
+    chunked = isinstance(units, Chunks)
+    if isinstance(units, Chunks):
+        lost = {"tokens in tails shorter than a chunk": units.left_out, "documents without tokens": units.empty}
+        report.left_out.update({reason: count for reason, count in lost.items() if count})
     if len(units) > written:
-        what = "chunks" if isinstance(units, Chunks) else "documents"
+        what = "chunks" if chunked else "documents"
         report.left_out[f"{what} beyond the limit of tokens"] = len(units) - written
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.merge import divided
+from feedmill.tokens.merge import count_left_out, divided
 from feedmill.tokens.orders import Int64s, chunk_range, chunk_shuffled, generator, shuffled
 from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
 from feedmill.tokens.targets import form_for, has_parts, need_parts, part_path
@@ -82,8 +82,7 @@ def shuffle(
     before = len(job.done)
     done = rewrite(corpus, units, parts, form, job, options=options, overwrite=overwrite, progress=progress)
     report = finished("shuffle", corpus, job, done, before, seeded=True)
-    if isinstance(units, Chunks) and units.left_out:
-        report.left_out["tokens in tails shorter than a chunk"] = units.left_out
+    count_left_out(report, units, len(numbers))
     return report
 
 

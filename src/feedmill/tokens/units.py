@@ -84,6 +84,7 @@ class Chunks:
 
     Attributes:
         left_out: tokens at the ends that no chunk has.
+        empty: documents without a token, which no chunk has.
         counts: chunks of each row.
     """
 
@@ -97,6 +98,7 @@ class Chunks:
         else:
             row_tokens = [corpus.tokens]
             self._ends = np.cumsum(Documents(corpus).lengths(order))
+        self.empty = int((np.diff(self._ends, prepend=0) == 0).sum())
         tokens = np.asarray(row_tokens, np.int64)
         self._begins = np.cumsum(tokens) - tokens
         whole, tails = np.divmod(tokens, size)
