@@ -30,6 +30,14 @@ def test_split_and_merge_give_the_same_documents(tmp_path: Path) -> None:
     assert (tmp_path / "m.pbin").read_bytes() == source.read_bytes()
 
 
+def test_markers(tmp_path: Path) -> None:
+    run("merge", MODALITIES / "nested_2b.pbin", tmp_path / "m.ds", "--learn-between", "1081,1082")
+    assert (tmp_path / "m.ds.loss").exists()
+    assert "two token ids" in run(
+        "merge", MODALITIES / "main_2b.pbin", tmp_path / "n.ds", "--learn-between", "5", status=1
+    )
+
+
 def test_reports_for_programs(tmp_path: Path) -> None:
     found = json.loads(run("shuffle", MODALITIES / "main_2b.pbin", tmp_path / "s.ds", "--json"))
     assert found["documents"] == 69 and isinstance(found["seed"], int)

@@ -108,6 +108,19 @@ def test_masks_go_along(tmp_path: Path) -> None:
     merge([one], f"{tmp_path}/m.pbin", drop_loss=True)
 
 
+def test_masks_from_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BATCH", 8)
+    source = write(tmp_path, "a.pbin", [[1, 5, 2, 9], [9, 9], [1, 7, 7]])
+    merge([source], f"{tmp_path}/m.ds", learn_between=(1, 2))
+    assert np.fromfile(tmp_path / "m.ds.loss", np.uint8).tolist() == [0, 1, 0, 0, 0, 0, 0, 1, 1]
+    bad = write(tmp_path, "b.pbin", [[1, 5, 2, 9], [9, 9], [2, 1]])
+    with pytest.raises(DataError, match="document 2"):
+        merge([bad], f"{tmp_path}/n.ds", learn_between=(1, 2))
+    assert not (tmp_path / "n.ds").exists()
+    with pytest.raises(ConfigError, match="only"):
+        merge([source], f"{tmp_path}/n.pbin", learn_between=(1, 2))
+
+
 def test_limits_per_file(tmp_path: Path) -> None:
     source = write(tmp_path, "a.pbin", [[1] * 4, [2] * 4, [3] * 9, [4], [5] * 4])
     report = merge([source], f"{tmp_path}/m_{{part:2}}.pbin", max_tokens_per_file=8)

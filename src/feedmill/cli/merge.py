@@ -38,6 +38,10 @@ def merge(
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
+    learn_between: Annotated[
+        str | None,
+        typer.Option("--learn-between", metavar="B,E", help="Loss mask (.ds): learn what is between these token ids."),
+    ] = None,
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
@@ -58,10 +62,20 @@ def merge(
         token_size=token_size,
         mixed_tokenizers=mixed_tokenizers,
         drop_loss=drop_loss,
+        learn_between=None if learn_between is None else _markers(learn_between),
         overwrite=overwrite,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
+
+
+def _markers(text: str) -> tuple[int, int]:
+    from feedmill.errors import ConfigError
+
+    begin, _, end = text.partition(",")
+    if not (begin.strip().isdecimal() and end.strip().isdecimal()):
+        raise ConfigError(f"{text!r} are no two markers", kind="bad-markers", fix="Write two token ids: 5,6.")
+    return int(begin), int(end)
 
 
 def show(report: Report) -> None:

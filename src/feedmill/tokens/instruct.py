@@ -179,7 +179,7 @@ def _rendered(line: bytes, where: str, number: int, chat: Chat, template: Templa
         raise wrong("there is half of a surrogate pair in it, which no text file can hold") from None
 
 
-def between(tokens: Tokens, lengths: Int64s, begin: int, end: int) -> npt.NDArray[np.bool_]:
+def between(tokens: Tokens, lengths: Int64s, begin: int, end: int, *, number: int = 0) -> npt.NDArray[np.bool_]:
     """Which tokens lie strictly between a begin and an end marker of their document: those to be learnt.
 
     A document without a begin marker has none. The last marker may be missing: then the rest of the document counts.
@@ -188,6 +188,7 @@ def between(tokens: Tokens, lengths: Int64s, begin: int, end: int) -> npt.NDArra
         tokens: the ids of all documents one after another.
         lengths: int64[n], tokens per document.
         begin, end: ids of the markers.
+        number: of the first document, for errors.
 
     Returns:
         bool[len(tokens)].
@@ -211,7 +212,7 @@ def between(tokens: Tokens, lengths: Int64s, begin: int, end: int) -> npt.NDArra
         what = "is an end marker before its begin marker" if level[wrong[0]] < 0 else "are two begin markers in a row"
         raise DataError(
             f"there {what}",
-            record=f"document {document}",
+            record=f"document {number + document}",
             kind="bad-markers",
             fix="Look at the chat template: markers come in pairs.",
         )

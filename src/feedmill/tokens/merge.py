@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.base import Int64s
+from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.orders import Numbers, interleaved
@@ -31,6 +34,7 @@ def merge(
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
+    learn_between: tuple[int, int] | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Report:
@@ -51,6 +55,8 @@ def merge(
         token_size: bytes per token, where the inputs have different ones.
         mixed_tokenizers: allow inputs of different tokenizers.
         drop_loss: write formats that keep no loss mask.
+        learn_between: ids of a begin and an end marker: write a loss mask of what stands between them in each document,
+            see `feedmill.tokens.instruct.between`. Only ``.ds`` keeps it.
         overwrite: replace files that are there.
 
     Raises:
@@ -62,12 +68,16 @@ def merge(
         need_parts(output, "a limit of tokens per file")
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
+    mask = None
+    if learn_between is not None:
+        form, mask = _marked(form, output, chunk), partial(_learnt, learn_between)
     options = {
         "verb": "merge",
         "order": order,
         "chunk": chunk,
         "max_tokens_per_file": max_tokens_per_file,
         "max_tokens": max_tokens,
+        "learn_between": learn_between,
     }
     job = start(output, corpus, form, options, seed=seed if order == "datatrove" else 0, overwrite=overwrite)
     units: Units = Documents(corpus) if chunk is None else Chunks(corpus, chunk, keep_tails=False)
@@ -82,13 +92,31 @@ def merge(
     if order == "datatrove":
         options["seed"] = job.seed
     before = len(job.done)
-    done = rewrite(corpus, units, parts, form, job, options=options, overwrite=overwrite, progress=progress)
+    done = rewrite(corpus, units, parts, form, job, options=options, mask=mask, overwrite=overwrite, progress=progress)
     if form.format == "ds" and has_parts(output):
         _write_total(output, form, sum(d.tokens for d in done))
     report = finished("merge", corpus, job, done, before, seeded=order == "datatrove")
     count_left_out(report, units, sum(len(piece) for piece in pieces))
     _note_unknown(report, corpus)
     return report
+
+
+def _marked(form: Form, output: str, chunk: int | None) -> Form:
+    """The form with a loss mask. Raises `ConfigError` where it can't have one."""
+    if form.format != "ds" or chunk is not None:
+        raise ConfigError(
+            "a loss mask is written beside whole documents in '.ds' files only",
+            file=output,
+            kind="no-loss-mask",
+            fix="Give the output the ending .ds, and leave --chunk out.",
+        )
+    return replace(form, loss=True)
+
+
+def _learnt(markers: tuple[int, int], tokens: Tokens, lengths: Int64s, number: int) -> npt.NDArray[np.bool_]:
+    from feedmill.tokens.instruct import between
+
+    return between(tokens, lengths, *markers, number=number)
 
 
 def divided(

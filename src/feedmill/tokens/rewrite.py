@@ -28,6 +28,9 @@ BATCH = 2 << 20
 """Bytes of tokens gathered at once: what stays in the processor's cache is written fastest."""
 _BLOCK = 1 << 16
 
+Mask = Callable[[Tokens, Int64s, int], npt.NDArray[np.bool_]]
+"""Which tokens are to be learnt: of the ids of documents, their lengths, and the number of the first in its file."""
+
 Copy = Callable[[Iterable[tuple[int, int, int, int, int]], npt.NDArray[Any]], None]
 
 
@@ -111,6 +114,7 @@ def rewrite(
     job: Job,
     *,
     options: dict[str, Any],
+    mask: Mask | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> list[Done]:
@@ -120,6 +124,7 @@ def rewrite(
 
     Args:
         options: what else the manifests should tell.
+        mask: makes the loss mask, in place of those of the corpus.
         overwrite: replace files that are there.
         progress: whether to draw a bar, see `Progress`.
 
@@ -144,8 +149,9 @@ def rewrite(
             if done is None or not store.exists(main_file(name)):
                 documents = tokens = 0
                 with write_documents(store, name, form) as writer:
-                    for ids, lengths, loss in gathered(corpus, mapped, units, part.numbers, form.loss):
-                        writer.add(ids, lengths, loss)
+                    carried = form.loss and mask is None
+                    for ids, lengths, loss in gathered(corpus, mapped, units, part.numbers, carried):
+                        writer.add(ids, lengths, loss if mask is None else mask(ids, lengths, documents))
                         documents, tokens = documents + len(lengths), tokens + len(ids)
                         bar.advance(len(ids))
                     if form.format != LINES:
