@@ -31,11 +31,11 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "demo": Verb("feedmill.cli.demo", "Prepare, blend, load, kill, resume: the main job, shown."),
-    "info": Verb("feedmill.cli.info", "What a data set is: format, samples, shards, splits, sample type."),
+    "info": Verb("feedmill.cli.info", "What a data set is: format, samples, shards, splits, type."),
     "preview": Verb("feedmill.cli.preview", "Look at samples, as text and as a contact sheet of their images."),
     "check": Verb("feedmill.cli.check", "Find what could spoil a run: cut shards, changed data."),
     "repair": Verb("feedmill.cli.repair", "Drop incomplete tails into a report and index what is whole."),
-    "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it into splits, say how samples are read."),
+    "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it, say how samples are read."),
     "tokenize": Verb("feedmill.cli.tokenize", "Documents into token files: .pbin, .ds, Megatron-LM, Dolma."),
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
     "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats, bytes."),
