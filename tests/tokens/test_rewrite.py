@@ -259,3 +259,15 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
     assert len(report.outputs) == 3
     assert sorted(d for done in report.outputs for d in read(done.path)) == [[i] for i in range(6)]
     assert not [path for path in tmp_path.iterdir() if "job" in path.name]
+
+
+def test_object_stores(s3_bucket: str, tmp_path: Path) -> None:
+    one = write(tmp_path, "a.pbin", [[1, 2], [3]])
+    merge([one], f"{s3_bucket}/in/a.pbin")
+    merge([one], f"{s3_bucket}/in/b.pbin")
+    report = shuffle([f"{s3_bucket}/in"], f"{s3_bucket}/out/s_{{part}}.ds", seed=1, max_tokens_per_file=2)
+    assert report.documents == 4
+    merge([f"{s3_bucket}/out"], f"{tmp_path}/back.pbin")
+    assert sorted(read(f"{tmp_path}/back.pbin")) == [[1, 2], [1, 2], [3], [3]]
+    with pytest.raises(ConfigError, match="exists already"):
+        merge([one], f"{s3_bucket}/in/a.pbin")
