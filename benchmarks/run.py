@@ -18,9 +18,10 @@ from pathlib import Path
 
 import corpus
 import energon
-import tokenizing
 import verbs
 from measure import Failed, Row
+
+import tokenizing
 
 SUITES = (energon, tokenizing, verbs)
 
