@@ -6,13 +6,12 @@ file that is damaged) is an error whatever the policy: a file is no document tha
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any
 
-from feedmill.errors import DataError, FeedmillError, MissingExtra
+from feedmill.errors import DataError
+from feedmill.formats.documents import read_rows
 from feedmill.storage import open_store
 from feedmill.tokens.sources import SourceFile, Unit
 from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked
@@ -90,11 +89,10 @@ def _parsed(blocks: Iterator[list[bytes]], reader: TextReader) -> Iterator[Batch
 def _blocks(unit: Unit) -> Iterator[list[bytes]]:
     """The lines of a unit, some at a time, without their newlines."""
     file = unit.file
-    if file.packed:
-        with _unpacked(file) as stream:
-            yield from _split(lambda size: _read(stream, size, file))
-        return
     store = open_store(file.folder)
+    if file.packed:
+        yield from read_rows(store, file.path)
+        return
     yield from ranged_lines(lambda at, size: store.read(file.path, at, size), unit.begin, unit.end, file.size)
 
 
@@ -141,65 +139,6 @@ def _joined(rest: list[bytes], chunk: bytes) -> tuple[list[bytes], list[bytes]]:
         lines[0] = b"".join(rest) + lines[0]
     last = lines.pop()
     return [last] if last else [], lines
-
-
-def _split(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
-    rest: list[bytes] = []
-    while chunk := read(BLOCK):
-        rest, lines = _joined(rest, chunk)
-        if lines:
-            yield lines
-    if rest:
-        yield [b"".join(rest)]
-
-
-@contextmanager
-def _unpacked(file: SourceFile) -> Iterator[BinaryIO]:
-    unpack = _gzip if file.path.endswith(".gz") else _zstd
-    with open_store(file.folder).local_copy(file.path) as local, open(local, "rb") as raw, unpack(raw) as stream:
-        yield stream
-
-
-def _gzip(raw: BinaryIO) -> Any:
-    try:
-        from isal import igzip
-
-        return igzip.open(raw, "rb")
-    except ImportError:
-        import gzip
-
-        return gzip.open(raw, "rb")
-
-
-def _zstd(raw: BinaryIO) -> Any:
-    try:
-        from compression import zstd  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        try:
-            from backports import zstd
-        except ImportError:
-            raise MissingExtra("reading .zst needs the package backports.zstd", "tokenize") from None
-    return zstd.open(raw, "rb")
-
-
-def _read(stream: BinaryIO, size: int, file: SourceFile) -> bytes:
-    try:
-        return stream.read(size)
-    except (EOFError, OSError, zlib.error, ValueError) as error:
-        raise _damaged(file, error) from None
-    except Exception as error:  # each package has an error of its own
-        if type(error).__name__ in ("ZstdError", "IsalError"):
-            raise _damaged(file, error) from None
-        raise
-
-
-def _damaged(file: SourceFile, error: Exception) -> FeedmillError:
-    return DataError(
-        f"the compressed file is damaged or cut short ({error})",
-        file=file.url,
-        kind="bad-compression",
-        fix="Copy it again, or compress it anew.",
-    )
 
 
 def _whole(file: SourceFile) -> Batch:

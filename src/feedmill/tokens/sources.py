@@ -17,10 +17,11 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.storage import Store, join_url, open_store, split_url
+from feedmill.storage.codec import PLAIN, compression
 
 UNIT_BYTES = 8 << 20
 _LINES = (".jsonl", ".json", ".ndjson")
-_PACKED = ("", ".gz", ".zst", ".zstd")
+_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd")
 SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {
     ".txt": "text",
     ".parquet": "parquet",
@@ -51,7 +52,7 @@ class SourceFile:
     @property
     def packed(self) -> bool:
         """Whether it is compressed as a whole."""
-        return self.path.endswith((".gz", ".zst", ".zstd"))
+        return compression(self.path) != PLAIN
 
 
 @dataclass(frozen=True, slots=True)
