@@ -43,9 +43,11 @@ _HOME = {
     "RepairReport": "indexing.repair",
     "Sample": "formats.base",
     "SimilarityInterleavedSample": "samples.types",
+    "SkipSample": "loading.failures",
     "Source": "formats.base",
     "StorageError": "errors",
     "Store": "storage.base",
+    "Substitute": "loading.failures",
     "TextSample": "samples.types",
     "TrustError": "errors",
     "TypedSample": "samples.types",
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import PrepareReport, prepare
     from feedmill.indexing.repair import RepairReport, repair
+    from feedmill.loading.failures import SkipSample, Substitute
     from feedmill.loading.loader import Loader
     from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
@@ -117,9 +120,11 @@ __all__ = [
     "RepairReport",
     "Sample",
     "SimilarityInterleavedSample",
+    "SkipSample",
     "Source",
     "StorageError",
     "Store",
+    "Substitute",
     "TextSample",
     "TrustError",
     "TypedSample",

@@ -19,9 +19,10 @@ from typing import Any, Self
 from feedmill.errors import ConfigError
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker
+from feedmill.loading.failures import Substitute, Tally
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.state import make_state, read_state
-from feedmill.planning.grid import Grid
+from feedmill.planning.grid import REMAINDERS, Grid, Remainder
 
 
 class Loader:
@@ -41,17 +42,23 @@ class Loader:
             several threads at once.
         collate: list of samples -> batch, instead of `feedmill.loading.collate.collate`.
         output: ``"numpy"``; ``"torch"``, arrays as tensors that share their memory; or ``"samples"``, plain lists.
-        drop_last: leave out the end of a finite plan that does not fill a global batch. Otherwise it is spread over
-            the ranks in contiguous shares of (nearly) equal size. Where it has fewer samples than there are ranks,
-            the ranks without one end a step earlier than the others.
+        remainder: what becomes of the end of a finite plan that does not fill a global batch: ``"uneven"`` spreads it
+            over the ranks in contiguous shares of (nearly) equal size, and is refused where it has fewer samples than
+            there are ranks, as some ranks would end a step before the others; ``"pad"`` fills every rank's batch up
+            with the plan's first samples, and the field ``__mask__``, bool[n], of every batch says which are real;
+            ``"drop"`` leaves it out.
+        on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
+            batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
         seed: seed of the transform's generators; the plan's own where it is None.
 
     A loader continues where it stopped: leaving the loop and iterating again goes on after the last batch that was
     given out, and after the end of a finite plan it is exhausted until `load_state_dict` moves it. Batches that were
     only prefetched do not count. The threads live as long as the iteration does.
 
-    A sample that can't be read, transformed or collated raises at its batch, after all batches before it; the error
-    names the sample, and iterating again tries the same batch again.
+    A sample that can't be used raises at its batch, after all batches before it; the error names the sample, and
+    iterating again tries the same batch again. With ``on_error="substitute"`` a deterministic substitute takes its
+    place, so that all ranks keep as many batches and nothing behind it moves. A transform that raises `SkipSample`
+    gets a substitute in any case.
 
     Raises:
         ConfigError: an argument that makes no sense.
@@ -70,7 +77,8 @@ class Loader:
         transform: Callable[..., Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         output: str = "numpy",
-        drop_last: bool = False,
+        remainder: Remainder = "uneven",
+        on_error: str | Substitute = "raise",
         seed: int | None = None,
     ) -> None:
         for name, value, least in (
@@ -83,12 +91,16 @@ class Loader:
                 raise ConfigError(f"{name}={value} makes no sense", fix=f"Give a whole number of at least {least}.")
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank={rank} is not one of {world_size} ranks", fix="Ranks count from 0.")
+        if remainder not in REMAINDERS:
+            raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
         self.plan = plan
         self.workers = workers
         self.prefetch = prefetch
         self.seed = plan.seed if seed is None else seed
-        self._grid = Grid(0, plan.length, batch_size, rank, world_size, drop_last)
-        self._make_batch = BatchMaker(plan, transform, collate, output, self.seed)
+        self._grid = Grid(0, plan.length, batch_size, rank, world_size, remainder)
+        self._tally = Tally(_policy(on_error), rank)
+        mask = remainder == "pad" and plan.length is not None
+        self._make_batch = BatchMaker(plan, transform, collate, output, self.seed, self._tally, mask)
         self._position = 0
         self._running: weakref.ref[_Iteration] | None = None
 
@@ -98,6 +110,7 @@ class Loader:
         return self._position
 
     def __iter__(self) -> Iterator[Any]:
+        self._check_end()
         self.close()
         iteration = _Iteration(self)
         self._running = weakref.ref(iteration)
@@ -136,10 +149,29 @@ class Loader:
             ConfigError: not a loader's state, or that of another plan; the message says what changed.
         """
         position = read_state(state, self.plan, self.seed, allow_append=allow_append, allow_skip=allow_skip)
+        grid = self._grid.started_at(position)
         self.close()
+        self._grid, self._position = grid, position
+
+    @property
+    def failures(self) -> int:
+        """Samples of this rank that could not be used, since the loader was made; see `on_error`."""
+        return self._tally.failed
+
+    @property
+    def skipped(self) -> int:
+        """Samples of this rank that the transform did not want (`SkipSample`), since the loader was made."""
+        return self._tally.skipped
+
+    def _check_end(self) -> None:
         grid = self._grid
-        self._grid = Grid(position, grid.length, grid.batch_size, grid.rank, grid.world_size, grid.drop_last)
-        self._position = position
+        if grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
+            raise ConfigError(
+                f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, and ranks without one"
+                " would end before the others",
+                kind="uneven-end",
+                fix="Use remainder='pad' (with a mask) or 'drop'.",
+            )
 
     def close(self) -> None:
         """End the running iteration and its threads. The position stays; iterating again goes on from there."""
@@ -147,6 +179,16 @@ class Loader:
         self._running = None
         if iteration is not None:
             iteration.close()
+
+
+def _policy(on_error: str | Substitute) -> Substitute | None:
+    if isinstance(on_error, Substitute):
+        return on_error
+    if on_error not in ("raise", "substitute"):
+        raise ConfigError(
+            f"on_error={on_error!r} is unknown", fix="Use 'raise', 'substitute' or a feedmill.Substitute."
+        )
+    return Substitute() if on_error == "substitute" else None
 
 
 class _Iteration(Iterator[Any]):
