@@ -138,7 +138,7 @@ def test_ranks_that_could_not_end_together_are_refused() -> None:
 
 
 def test_state_is_small_json_and_tells_of_yielded_batches_only() -> None:
-    loader = Loader(FakePlan(), 4, world_size=8, workers=2, prefetch=3)
+    loader = Loader(FakePlan(), 4, rank=0, world_size=8, workers=2, prefetch=3)
     loader.load_state_dict({**loader.state_dict(), "position": 2**62})
     batches = iter(loader)
     next(batches)

@@ -21,6 +21,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.failures import Substitute, Tally
 from feedmill.loading.plan import PlanLike
+from feedmill.loading.ranks import given_or_found
 from feedmill.loading.state import make_state, read_state
 from feedmill.planning.grid import REMAINDERS, Grid, Remainder
 
@@ -31,8 +32,9 @@ class Loader:
     Args:
         plan: says which sample comes at which position, and reads samples.
         batch_size: samples per rank and step.
-        rank: this process among `world_size`.
-        world_size: processes that share the plan, each taking a fixed slice of every global batch.
+        rank, world_size: this process among those that share the plan, each taking a fixed slice of every global batch.
+            Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
+            several processes get the same share.
         workers: threads that make whole batches ahead (reading, transforming and collating them); with 0 each batch
             is made when it is asked for.
         prefetch: batches per worker that are begun or wait to be taken; bounds the memory.
@@ -70,8 +72,8 @@ class Loader:
         plan: PlanLike,
         batch_size: int,
         *,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         workers: int = 0,
         prefetch: int = 2,
         transform: Callable[..., Any] | None = None,
@@ -83,22 +85,20 @@ class Loader:
     ) -> None:
         for name, value, least in (
             ("batch_size", batch_size, 1),
-            ("world_size", world_size, 1),
             ("workers", workers, 0),
             ("prefetch", prefetch, 1),
         ):
             if value < least:
                 raise ConfigError(f"{name}={value} makes no sense", fix=f"Give a whole number of at least {least}.")
-        if not 0 <= rank < world_size:
-            raise ConfigError(f"rank={rank} is not one of {world_size} ranks", fix="Ranks count from 0.")
+        ranks = given_or_found(rank, world_size)
         if remainder not in REMAINDERS:
             raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
         self.plan = plan
         self.workers = workers
         self.prefetch = prefetch
         self.seed = plan.seed if seed is None else seed
-        self._grid = Grid(0, plan.length, batch_size, rank, world_size, remainder)
-        self._tally = Tally(_policy(on_error), rank)
+        self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
+        self._tally = Tally(_policy(on_error), ranks.rank)
         mask = remainder == "pad" and plan.length is not None
         self._make_batch = BatchMaker(plan, transform, collate, output, self.seed, self._tally, mask)
         self._position = 0
