@@ -55,6 +55,7 @@ _HOME = {
     "VQASample": "samples.types",
     "VidQASample": "samples.types",
     "WindowDataset": "formats.tokens.windows",
+    "Workers": "loading.workers",
     "check": "indexing.check",
     "open": "samples.open",
     "open_store": "storage",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.loading.failures import SkipSample, Substitute
     from feedmill.loading.loader import Loader
+    from feedmill.loading.workers import Workers
     from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
@@ -132,6 +134,7 @@ __all__ = [
     "VQASample",
     "VidQASample",
     "WindowDataset",
+    "Workers",
     "check",
     "open",
     "open_store",

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -14,26 +15,42 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Source
 from feedmill.loading.collate import collate as default_collate
-from feedmill.loading.collate import to_torch
-from feedmill.loading.failures import TRIES, Failure, SkipSample, Tally, candidates
+from feedmill.loading.failures import TRIES, Failure, SkipSample, candidates
 from feedmill.loading.plan import PlanLike
 from feedmill.planning.grid import Step
 from feedmill.planning.plan import Plan
 
-OUTPUTS = ("numpy", "torch", "samples")
 MASK = "__mask__"
 _UNWANTED = object()
 
 
+@dataclass(slots=True)
+class Made:
+    """A batch, and what became of its samples on the way.
+
+    Attributes:
+        batch: as the loader gives it, but with numpy arrays.
+        step: which batch it is.
+        troubles: samples that failed and were replaced, each with the error that a strict loader would raise.
+        skipped: samples that the transform did not want.
+    """
+
+    batch: Any
+    step: Step
+    troubles: list[tuple[Failure, FeedmillError]] = field(default_factory=list)
+    skipped: int = 0
+
+
 class BatchMaker:
-    """Makes batches of one plan. Keeps nothing between calls but the tally, so that any thread may make any batch.
+    """Makes batches of one plan. Keeps nothing between calls, so that any thread or process may make any batch.
 
     Args:
         transform: ``transform(sample)`` or ``transform(sample, rng)``, or None.
         collate: list of samples -> batch, or None for the default.
-        output: ``"numpy"``, ``"torch"``, or ``"samples"`` for the plain list.
+        lists: give the plain lists of samples.
         seed: seed of the generators that the transform gets.
-        tally: counts what could not be used, and decides.
+        rank: for the record of failures.
+        substitute: put a substitute where a sample fails; else the failure is raised.
         mask: add the field ``__mask__``, bool[n]: which samples are the plan's, and not there to fill up.
     """
 
@@ -42,60 +59,62 @@ class BatchMaker:
         plan: PlanLike,
         transform: Callable[..., Any] | None,
         collate: Callable[[list[Any]], Any] | None,
-        output: str,
+        *,
+        lists: bool,
         seed: int,
-        tally: Tally,
+        rank: int,
+        substitute: bool,
         mask: bool = False,
     ) -> None:
-        if output not in OUTPUTS:
-            raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
-        if output == "torch":
-            to_torch([])  # where torch is missing, say so now and not in the first batch
-        if output == "samples" and collate is not None:
-            raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
         self._plan = plan
         self._transform = transform
         self._random = transform is not None and takes_rng(transform)
         self._collate = collate or default_collate
-        self._output = output
-        self._seed = seed
-        self._tally = tally
+        self._lists = lists
+        self._seed, self._rank = seed, rank
+        self._substitutes = substitute
         self._mask = mask
 
-    def __call__(self, step: Step) -> Any:
-        """The batch of a step's positions."""
+    @property
+    def has_user_code(self) -> bool:
+        """Whether a transform or a collate function was given."""
+        return self._transform is not None or self._collate is not default_collate
+
+    def __call__(self, step: Step) -> Made:
+        """The batch of a step's positions.
+
+        Raises:
+            FeedmillError: a sample failed and has no substitute; the error says which.
+        """
         positions = step.positions.tolist()
+        made = Made(None, step)
         try:
             samples = self._read(positions)
             if self._transform is not None:
                 samples = [self._wanted(sample, place) for sample, place in zip(samples, positions, strict=True)]
         except Exception as error:
-            batch = self._one_by_one(positions, step, error)
+            made.batch = self._one_by_one(positions, made, error)
         else:
             for row in [row for row, sample in enumerate(samples) if sample is _UNWANTED]:
-                samples[row] = self._usable(positions[row], step)
+                samples[row] = self._usable(positions[row], made)
             try:
-                batch = self._together(samples)
+                made.batch = self._together(samples)
             except Exception as error:
-                batch = self._one_by_one(positions, step, error)
-        self._tally.seen(step.real)
-        return self._masked(batch, step) if self._mask else batch
+                made.batch = self._one_by_one(positions, made, error)
+        if self._mask:
+            self._add_mask(made)
+        return made
 
-    def _masked(self, batch: Any, step: Step) -> Any:
-        if not isinstance(batch, dict):
+    def _add_mask(self, made: Made) -> None:
+        if not isinstance(made.batch, dict):
             raise ConfigError(
                 f"a batch that is filled up says so in its field {MASK!r}, and this batch is no dict",
                 fix="Collate to a dict, or use remainder='drop' or 'uneven'.",
             )
-        mask = np.arange(step.stop - step.first) < step.real
-        batch[MASK] = to_torch(mask) if self._output == "torch" else mask
-        return batch
+        made.batch[MASK] = np.arange(made.step.stop - made.step.first) < made.step.real
 
     def _together(self, samples: list[Any]) -> Any:
-        if self._output == "samples":
-            return samples
-        batch = self._collate(samples)
-        return to_torch(batch) if self._output == "torch" else batch
+        return samples if self._lists else self._collate(samples)
 
     def _read(self, positions: Sequence[int]) -> list[Any]:
         samples = self._plan.read(np.asarray(positions, np.int64))
@@ -116,28 +135,29 @@ class BatchMaker:
         except SkipSample:
             return _UNWANTED
 
-    def _one_by_one(self, positions: list[int], step: Step, error: Exception) -> Any:
+    def _one_by_one(self, positions: list[int], made: Made, error: Exception) -> Any:
         """A batch that failed, sample by sample: the bad ones are found, told, and replaced where that is allowed."""
-        samples = [self._usable(position, step) for position in positions]
+        samples = [self._usable(position, made) for position in positions]
         try:
             return self._together(samples)
         except Exception as again:
-            where = f"the positions {step.first} to {step.stop - 1}"
+            where = f"the positions {made.step.first} to {made.step.stop - 1}"
             raise told(again, "collate", where, f"{where} (each of them works alone)") from error
 
-    def _usable(self, position: int, step: Step) -> Any:
+    def _usable(self, position: int, made: Made) -> Any:
         """The sample of a position, or its substitute."""
         try:
             return self._alone(position, position)
         except SkipSample:
-            self._tally.skip()
+            made.skipped += 1
             found = self._substitute(position)
         except _Unusable as unusable:
             error = unusable.told(self._where(position))
-            if self._tally.policy is None:
+            if not self._substitutes:
                 raise error from unusable.error
             found = self._substitute(position)
-            self._tally.note(self._failure(unusable, position, step, found and found[1]), error)
+            failure = self._failure(unusable, position, made.step.number, found and found[1])
+            made.troubles.append((failure, error))
         if found is None:
             raise FeedmillError(
                 f"nothing of the same source can stand in for the sample at {self._where(position)}",
@@ -168,7 +188,7 @@ class BatchMaker:
         except Exception as error:
             raise _Unusable(stage, sample, error) from error
 
-    def _failure(self, unusable: _Unusable, position: int, step: Step, substitute: int | None) -> Failure:
+    def _failure(self, unusable: _Unusable, position: int, step: int, substitute: int | None) -> Failure:
         located = self._plan.locate(np.array([position], np.int64))
         number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
         names = getattr(self._plan, "names", None)
@@ -179,8 +199,8 @@ class BatchMaker:
         found = error if isinstance(error, FeedmillError) else FeedmillError(str(error), kind=type(error).__name__)
         return Failure(
             position=position,
-            step=step.number,
-            rank=self._tally.rank,
+            step=step,
+            rank=self._rank,
             stage=unusable.stage,
             source=number if names is None else names[number],
             index=index,

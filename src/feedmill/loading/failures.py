@@ -8,7 +8,6 @@ layout and every resume sees the same substitute, all ranks have as many batches
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,33 +99,19 @@ class Substitute:
 
 
 class Tally:
-    """Failures and skips of one loader, whichever of its threads meets them."""
+    """Failures and skips of one loader, counted in the order of its batches."""
 
     def __init__(self, policy: Substitute | None, rank: int) -> None:
         self.policy, self.rank = policy, rank
         self.failed = self.skipped = self.samples = 0
-        self._lock = threading.Lock()
-
-    def seen(self, samples: int) -> None:
-        """Count samples that were made."""
-        with self._lock:
-            self.samples += samples
-
-    def skip(self) -> None:
-        """Count a sample that a transform did not want."""
-        with self._lock:
-            self.skipped += 1
 
     def note(self, failure: Failure, error: FeedmillError) -> None:
-        """Write a failure down and decide: returns where the run goes on, raises `error` (told why) where not."""
-        policy = self.policy
-        if policy is None:
-            raise error
-        with self._lock:
-            self.failed += 1
-            if policy.quarantine is not None:
-                self._write(os.fspath(policy.quarantine), failure)
-            over = self._over(policy.budget)
+        """Write a failure down. Raises `error`, saying why, where this is one too many or the handler says so."""
+        policy = self.policy or Substitute()
+        self.failed += 1
+        if policy.quarantine is not None:
+            self._write(os.fspath(policy.quarantine), failure)
+        over = self._over(policy.budget)
         if over:
             error.what = f"{error.what}; with this one {over}"
             error.fix = "Mend the data or raise the failure budget."

@@ -17,13 +17,16 @@ from itertools import count
 from typing import Any, Self
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.threads import ordered_map
-from feedmill.loading.batches import BatchMaker
+from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.collate import to_torch
 from feedmill.loading.failures import Substitute, Tally
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.ranks import given_or_found
 from feedmill.loading.state import make_state, read_state
+from feedmill.loading.workers import Workers, chosen, make_ahead
 from feedmill.planning.grid import REMAINDERS, Grid, Remainder
+
+OUTPUTS = ("numpy", "torch", "samples")
 
 
 class Loader:
@@ -36,7 +39,7 @@ class Loader:
             Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
             several processes get the same share.
         workers: threads that make whole batches ahead (reading, transforming and collating them); with 0 each batch
-            is made when it is asked for.
+            is made when it is asked for. A `Workers` says more, processes among it; ``"auto"`` chooses.
         prefetch: batches per worker that are begun or wait to be taken; bounds the memory.
         transform: ``transform(sample)``, or ``transform(sample, rng)`` where it has a second parameter that is called
             `rng` or has no default. `rng` is a `numpy.random.Generator` that depends on the seed and the sample's
@@ -74,7 +77,7 @@ class Loader:
         *,
         rank: int | None = None,
         world_size: int | None = None,
-        workers: int = 0,
+        workers: int | str | Workers = 0,
         prefetch: int = 2,
         transform: Callable[..., Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
@@ -85,7 +88,6 @@ class Loader:
     ) -> None:
         for name, value, least in (
             ("batch_size", batch_size, 1),
-            ("workers", workers, 0),
             ("prefetch", prefetch, 1),
         ):
             if value < least:
@@ -93,14 +95,29 @@ class Loader:
         ranks = given_or_found(rank, world_size)
         if remainder not in REMAINDERS:
             raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
+        if output not in OUTPUTS:
+            raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
+        if output == "samples" and collate is not None:
+            raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
+        if output == "torch":
+            to_torch([])  # where torch is missing, say so now and not in the first batch
         self.plan = plan
-        self.workers = workers
         self.prefetch = prefetch
         self.seed = plan.seed if seed is None else seed
+        self._output = output
         self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
         self._tally = Tally(_policy(on_error), ranks.rank)
-        mask = remainder == "pad" and plan.length is not None
-        self._make_batch = BatchMaker(plan, transform, collate, output, self.seed, self._tally, mask)
+        self._make_batch = BatchMaker(
+            plan,
+            transform,
+            collate,
+            lists=output == "samples",
+            seed=self.seed,
+            rank=ranks.rank,
+            substitute=self._tally.policy is not None,
+            mask=remainder == "pad" and plan.length is not None,
+        )
+        self.workers = chosen(workers, self._make_batch)
         self._position = 0
         self._running: weakref.ref[_Iteration] | None = None
 
@@ -126,9 +143,10 @@ class Loader:
     def __repr__(self) -> str:
         grid = self._grid
         length = "endless" if grid.length is None else f"{grid.length:,} samples"
+        workers = f"{self.workers.count} {'processes' if self.workers.processes else 'workers'}"
         return (
             f"Loader({length}, position {self._position:,}, rank {grid.rank} of {grid.world_size},"
-            f" batch size {grid.batch_size}, {self.workers} workers)"
+            f" batch size {grid.batch_size}, {workers})"
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -162,6 +180,14 @@ class Loader:
     def skipped(self) -> int:
         """Samples of this rank that the transform did not want (`SkipSample`), since the loader was made."""
         return self._tally.skipped
+
+    def _take(self, made: Made) -> Any:
+        """Count a batch that is given out; the failures in it may be too many."""
+        self._tally.skipped += made.skipped
+        for failure, error in made.troubles:
+            self._tally.note(failure, error)
+        self._tally.samples += made.step.real
+        return to_torch(made.batch) if self._output == "torch" else made.batch
 
     def _check_end(self) -> None:
         grid = self._grid
@@ -199,12 +225,7 @@ class _Iteration(Iterator[Any]):
         self._loader = loader
         self._number = grid.number_at(loader._position)
         numbers = count(self._number) if grid.steps is None else range(self._number, grid.steps)
-        self._batches = ordered_map(
-            loader._make_batch,
-            map(grid.step, numbers),
-            workers=loader.workers,
-            in_flight=loader.workers * loader.prefetch,
-        )
+        self._batches = make_ahead(loader._make_batch, map(grid.step, numbers), loader.workers, loader.prefetch)
         self._closed = False
 
     def __iter__(self) -> Self:
@@ -218,14 +239,14 @@ class _Iteration(Iterator[Any]):
             )
         grid = self._loader._grid
         try:
-            batch = next(self._batches)
+            batch = self._loader._take(next(self._batches))
         except StopIteration:
             # Also on a rank that had no sample in the last step: all ranks end with the same state.
             assert grid.end is not None
             self._loader._position = grid.end
             raise
         except BaseException:
-            self._closed = True
+            self.close()
             raise
         self._loader._position = grid.step(self._number).end
         self._number += 1
