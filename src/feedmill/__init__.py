@@ -22,6 +22,7 @@ _HOME = {
     "CaptioningSample": "samples.types",
     "CheckReport": "indexing.check",
     "ConfigError": "errors",
+    "Cooker": "loading.encoder",
     "DataError": "errors",
     "Dataset": "formats.base",
     "Decoder": "samples.decode",
@@ -48,6 +49,7 @@ _HOME = {
     "StorageError": "errors",
     "Store": "storage.base",
     "Substitute": "loading.failures",
+    "TaskEncoder": "loading.encoder",
     "TextSample": "samples.types",
     "TrustError": "errors",
     "TypedSample": "samples.types",
@@ -61,6 +63,7 @@ _HOME = {
     "open_store": "storage",
     "prepare": "indexing.prepare",
     "repair": "indexing.repair",
+    "stateless": "loading.encoder",
     "with_targets": "samples.targets",
 }
 
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import PrepareReport, prepare
     from feedmill.indexing.repair import RepairReport, repair
+    from feedmill.loading.encoder import Cooker, TaskEncoder, stateless
     from feedmill.loading.failures import SkipSample, Substitute
     from feedmill.loading.loader import Loader
     from feedmill.loading.workers import Workers
@@ -101,6 +105,7 @@ __all__ = [
     "CaptioningSample",
     "CheckReport",
     "ConfigError",
+    "Cooker",
     "DataError",
     "Dataset",
     "Decoder",
@@ -127,6 +132,7 @@ __all__ = [
     "StorageError",
     "Store",
     "Substitute",
+    "TaskEncoder",
     "TextSample",
     "TrustError",
     "TypedSample",
@@ -140,6 +146,7 @@ __all__ = [
     "open_store",
     "prepare",
     "repair",
+    "stateless",
     "with_targets",
 ]
 

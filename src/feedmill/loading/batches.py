@@ -80,6 +80,10 @@ class BatchMaker:
         """Whether a transform or a collate function was given."""
         return self._transform is not None or self._collate is not default_collate
 
+    def generator(self, position: int, stage: int) -> np.random.Generator:
+        """The random generator of a later stage at a position; the transform's is stage 0."""
+        return generator(self._seed, position, stage)
+
     def __call__(self, step: Step) -> Made:
         """The batch of a step's positions.
 
@@ -233,13 +237,15 @@ class _Unusable(Exception):
         return found
 
 
-def generator(seed: int, position: int) -> np.random.Generator:
+def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
     """The random generator of one position: Philox with the key (seed, position), which takes some 6 us to make.
+
+    Stages of one position draw from parts of its stream that lie 2^192 apart.
 
     Counter-based generators with different keys are independent streams (Salmon et al., "Parallel random numbers: as
     easy as 1, 2, 3", 2011), so what a transform draws depends on the sample's position alone.
     """
-    return np.random.Generator(np.random.Philox(key=(seed % (1 << 64) << 64) | position))
+    return np.random.Generator(np.random.Philox(key=(seed % (1 << 64) << 64) | position, counter=stage << 192))
 
 
 def takes_rng(transform: Callable[..., Any]) -> bool:

@@ -143,7 +143,7 @@ def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
     """
     here = plan.locate(np.array([position], np.int64))
     source, index = int(here.source[0]), int(here.index[0])
-    rng = np.random.Generator(np.random.Philox(key=((seed % (1 << 64)) << 64) | position, counter=1 << 200))
+    rng = np.random.Generator(np.random.Philox(key=((seed % (1 << 64)) << 64) | position, counter=1 << 255))
     span = _WINDOW if plan.length is None else plan.length
     for number in range(_ROUNDS):
         drawn = rng.integers(0, span, _DRAWS << number, dtype=np.int64)

@@ -15,10 +15,13 @@ from feedmill.jobs.parcels import Parcel, Shelf, address, pack
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.groups import GroupMaker
 from feedmill.planning.grid import Step
 
 _MOST = 16
 _PRELOAD = ("feedmill.loading.workers", "feedmill.samples.open", "feedmill.planning.recipes.compile")
+
+Make = BatchMaker | GroupMaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Workers:
             raise ConfigError("a thread that hangs cannot be ended", fix="Use processes, or leave the timeout out.")
 
 
-def chosen(workers: int | str | Workers, make: BatchMaker) -> Workers:
+def chosen(workers: int | str | Workers, make: Make) -> Workers:
     """What a loader's argument `workers` means.
 
     ``"auto"``: as many as there are cores for this process (the machine's, divided among the ranks on it), less one for
@@ -85,7 +88,7 @@ def chosen(workers: int | str | Workers, make: BatchMaker) -> Workers:
     return Workers(count, processes=True)
 
 
-def make_ahead(make: BatchMaker, steps: Iterable[Step], workers: Workers, prefetch: int) -> Generator[Made, None, None]:
+def make_ahead(make: Make, steps: Iterable[Step], workers: Workers, prefetch: int) -> Generator[Made, None, None]:
     """The batches of steps, in order. However the iteration ends, its threads or processes have ended then.
 
     Args:
@@ -100,9 +103,7 @@ def make_ahead(make: BatchMaker, steps: Iterable[Step], workers: Workers, prefet
     return _in_processes(make, steps, workers, in_flight)
 
 
-def _in_processes(
-    make: BatchMaker, steps: Iterable[Step], workers: Workers, in_flight: int
-) -> Generator[Made, None, None]:
+def _in_processes(make: Make, steps: Iterable[Step], workers: Workers, in_flight: int) -> Generator[Made, None, None]:
     shelf, files = Shelf(), deque[int | None]()
 
     def tasks() -> Iterator[tuple[Step, str | None]]:
@@ -122,7 +123,7 @@ def _in_processes(
         shelf.close()
 
 
-def _make_parcel(make: BatchMaker, task: tuple[Step, str | None]) -> Parcel:
+def _make_parcel(make: Make, task: tuple[Step, str | None]) -> Parcel:
     made = make(task[0])
     try:
         return pack(made, task[1])
