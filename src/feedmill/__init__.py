@@ -50,6 +50,7 @@ _HOME = {
     "Store": "storage.base",
     "Substitute": "loading.failures",
     "TaskEncoder": "loading.encoder",
+    "Telemetry": "loading.metrics",
     "TextSample": "samples.types",
     "TrustError": "errors",
     "TypedSample": "samples.types",
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from feedmill.loading.encoder import Cooker, TaskEncoder, stateless
     from feedmill.loading.failures import SkipSample, Substitute
     from feedmill.loading.loader import Loader
+    from feedmill.loading.metrics import Telemetry
     from feedmill.loading.workers import Workers
     from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
@@ -133,6 +135,7 @@ __all__ = [
     "Store",
     "Substitute",
     "TaskEncoder",
+    "Telemetry",
     "TextSample",
     "TrustError",
     "TypedSample",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,7 +18,9 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Source
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.failures import TRIES, Failure, SkipSample, candidates
+from feedmill.loading.metrics import STAGES
 from feedmill.loading.plan import PlanLike
+from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.grid import Step
 from feedmill.planning.plan import Plan
 
@@ -33,12 +37,14 @@ class Made:
         step: which batch it is.
         troubles: samples that failed and were replaced, each with the error that a strict loader would raise.
         skipped: samples that the transform did not want.
+        seconds: what reading, transforming and collating took.
     """
 
     batch: Any
     step: Step
     troubles: list[tuple[Failure, FeedmillError]] = field(default_factory=list)
     skipped: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 class BatchMaker:
@@ -51,6 +57,7 @@ class BatchMaker:
         seed: seed of the generators that the transform gets.
         rank: for the record of failures.
         substitute: put a substitute where a sample fails; else the failure is raised.
+        stall: seconds after which a batch in the making is remarked on; None for never.
         mask: add the field ``__mask__``, bool[n]: which samples are the plan's, and not there to fill up.
     """
 
@@ -65,6 +72,7 @@ class BatchMaker:
         rank: int,
         substitute: bool,
         mask: bool = False,
+        stall: float | None = None,
     ) -> None:
         self._plan = plan
         self._transform = transform
@@ -74,6 +82,7 @@ class BatchMaker:
         self._seed, self._rank = seed, rank
         self._substitutes = substitute
         self._mask = mask
+        self._watchdog = None if stall is None else Watchdog(stall, rank, self._where)
 
     @property
     def has_user_code(self) -> bool:
@@ -90,24 +99,36 @@ class BatchMaker:
         Raises:
             FeedmillError: a sample failed and has no substitute; the error says which.
         """
-        positions = step.positions.tolist()
         made = Made(None, step)
+        activity = Activity(step.number, step.first, step.stop)
+        with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
+            self._fill(made, activity)
+        if self._mask:
+            self._add_mask(made)
+        return made
+
+    def _fill(self, made: Made, activity: Activity) -> None:
+        positions = made.step.positions.tolist()
+        clock = [time.perf_counter()]
         try:
             samples = self._read(positions)
+            clock.append(time.perf_counter())
             if self._transform is not None:
-                samples = [self._wanted(sample, place) for sample, place in zip(samples, positions, strict=True)]
+                activity.stage = "transform"
+                samples = [self._wanted(s, place, activity) for s, place in zip(samples, positions, strict=True)]
         except Exception as error:
             made.batch = self._one_by_one(positions, made, error)
         else:
             for row in [row for row, sample in enumerate(samples) if sample is _UNWANTED]:
                 samples[row] = self._usable(positions[row], made)
+            clock.append(time.perf_counter())
+            activity.stage, activity.position = "collate", None
             try:
                 made.batch = self._together(samples)
             except Exception as error:
                 made.batch = self._one_by_one(positions, made, error)
-        if self._mask:
-            self._add_mask(made)
-        return made
+        clock.append(time.perf_counter())
+        made.seconds = dict(zip(STAGES, np.diff(clock).tolist(), strict=False))
 
     def _add_mask(self, made: Made) -> None:
         if not isinstance(made.batch, dict):
@@ -132,8 +153,9 @@ class BatchMaker:
             return self._transform(sample, generator(self._seed, position))
         return self._transform(sample)
 
-    def _wanted(self, sample: Any, position: int) -> Any:
+    def _wanted(self, sample: Any, position: int, activity: Activity) -> Any:
         """The sample transformed; `_UNWANTED` where the transform does not want it."""
+        activity.position = position
         try:
             return self._transformed(sample, position)
         except SkipSample:
@@ -219,7 +241,9 @@ class BatchMaker:
 
     def _where(self, position: int) -> str:
         located = self._plan.locate(np.array([position], dtype=np.int64))
-        source, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
+        number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
+        names = getattr(self._plan, "names", None)
+        source = number if names is None else repr(names[number])
         return f"position {position} (source {source}, sample {index}, epoch {epoch})"
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, FeedmillError
+from feedmill.loading.metrics import Metrics
 
 if TYPE_CHECKING:
     from feedmill.loading.plan import PlanLike
@@ -99,16 +100,15 @@ class Substitute:
 
 
 class Tally:
-    """Failures and skips of one loader, counted in the order of its batches."""
+    """Failures of one loader against its policy, in the order of its batches."""
 
-    def __init__(self, policy: Substitute | None, rank: int) -> None:
-        self.policy, self.rank = policy, rank
-        self.failed = self.skipped = self.samples = 0
+    def __init__(self, policy: Substitute | None, metrics: Metrics) -> None:
+        self.policy, self.metrics = policy, metrics
 
     def note(self, failure: Failure, error: FeedmillError) -> None:
         """Write a failure down. Raises `error`, saying why, where this is one too many or the handler says so."""
         policy = self.policy or Substitute()
-        self.failed += 1
+        self.metrics.failures += 1
         if policy.quarantine is not None:
             self._write(os.fspath(policy.quarantine), failure)
         over = self._over(policy.budget)
@@ -122,14 +122,15 @@ class Tally:
     def _over(self, budget: float | None) -> str | None:
         if budget is None:
             return None
+        failed = self.metrics.failures
         if 0 < budget < 1:
-            base = max(self.samples, _RATE_OVER)
-            return f"{self.failed:,} of {base:,} samples have failed" if self.failed > budget * base else None
-        return f"{self.failed:,} samples have failed, {int(budget):,} are allowed" if self.failed > budget else None
+            base = max(self.metrics.samples, _RATE_OVER)
+            return f"{failed:,} of {base:,} samples have failed" if failed > budget * base else None
+        return f"{failed:,} samples have failed, {int(budget):,} are allowed" if failed > budget else None
 
     def _write(self, name: str, failure: Failure) -> None:
         """One line in one write, so that ranks may share a file."""
-        path = Path(name.replace("{rank}", str(self.rank)))
+        path = Path(name.replace("{rank}", str(self.metrics.rank)))
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab", buffering=0) as file:
             file.write(orjson.dumps(failure.as_dict()) + b"\n")

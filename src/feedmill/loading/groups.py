@@ -8,6 +8,7 @@ number of ranks first takes what the states of all ranks leave open, then whole 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -153,7 +154,9 @@ class GroupMaker:
         """The items of a window, as the `batch` of what was made."""
         made = self._make(step)
         samples: list[Any] = made.batch
+        begun = time.perf_counter()
         made.batch = self._packs(samples, made) if self._encoder.packs else self._groups(samples, made)
+        made.seconds["collate"] = made.seconds.get("collate", 0.0) + time.perf_counter() - begun
         return made
 
     def _packs(self, samples: list[Any], made: Made) -> list[Any]:

@@ -11,6 +11,7 @@ any number of ranks and workers and any batch size, also where these change at a
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -23,6 +24,7 @@ from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
 from feedmill.loading.failures import Substitute, Tally
 from feedmill.loading.groups import Cursor, GroupMaker, batches_of, resumed
+from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.ranks import given_or_found
 from feedmill.loading.state import make_state, read_state
@@ -61,6 +63,12 @@ class Loader:
         on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
             batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
         seed: seed of the transform's generators; the plan's own where it is None.
+        stall: seconds after which a batch that is still being made is remarked on in the log: worker, sample, stage,
+            and where in the code; None for never.
+        telemetry: where the loader's `metrics` go, and how often.
+
+    Attributes:
+        metrics: what loading has cost so far, see `feedmill.loading.metrics`.
 
     A loader continues where it stopped: leaving the loop and iterating again goes on after the last batch that was
     given out, and after the end of a finite plan it is exhausted until `load_state_dict` moves it. Batches that were
@@ -93,13 +101,16 @@ class Loader:
         remainder: Remainder = "uneven",
         on_error: str | Substitute = "raise",
         seed: int | None = None,
+        stall: float | None = 60.0,
+        telemetry: Telemetry | None = None,
     ) -> None:
         for name, value, least in (
             ("batch_size", batch_size, 1),
             ("prefetch", prefetch, 1),
+            ("stall", 1 if stall is None else stall, 1e-3),
         ):
             if value < least:
-                raise ConfigError(f"{name}={value} makes no sense", fix=f"Give a whole number of at least {least}.")
+                raise ConfigError(f"{name}={value} makes no sense", fix=f"Give at least {least}.")
         ranks = given_or_found(rank, world_size)
         if remainder not in REMAINDERS:
             raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
@@ -114,7 +125,9 @@ class Loader:
         self.seed = plan.seed if seed is None else seed
         self._output = output
         self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
-        self._tally = Tally(_policy(on_error), ranks.rank)
+        self.metrics = Metrics(ranks.rank)
+        self._telemetry = telemetry
+        self._tally = Tally(_policy(on_error), self.metrics)
         self._encoder = task_encoder
         self._cursor = self._windows(buffer)
         if task_encoder is not None:
@@ -130,6 +143,7 @@ class Loader:
             rank=ranks.rank,
             substitute=self._tally.policy is not None,
             mask=remainder == "pad" and plan.length is not None,
+            stall=stall,
         )
         self._make: BatchMaker | GroupMaker = make
         if task_encoder is not None and self._cursor is not None:
@@ -241,19 +255,27 @@ class Loader:
     @property
     def failures(self) -> int:
         """Samples of this rank that could not be used, since the loader was made; see `on_error`."""
-        return self._tally.failed
+        return self.metrics.failures
 
     @property
     def skipped(self) -> int:
         """Samples of this rank that the transform did not want (`SkipSample`), since the loader was made."""
-        return self._tally.skipped
+        return self.metrics.skipped
 
     def _count(self, made: Made) -> None:
         """Note what became of samples whose batch is given out; the failures among them may be too many."""
-        self._tally.skipped += made.skipped
+        self.metrics.skipped += made.skipped
         for failure, error in made.troubles:
             self._tally.note(failure, error)
-        self._tally.samples += made.step.real
+        self.metrics.made(made.seconds, made.step.real)
+
+    def _measured(self, asked: float) -> None:
+        """A batch was given out that had been asked for at `asked`."""
+        now = time.perf_counter()
+        self.metrics.given(now - asked, now)
+        self.metrics.position = self.position
+        if self._telemetry is not None:
+            self.metrics.report(self._telemetry, time.monotonic())
 
     def _check_end(self) -> None:
         grid = self._grid
@@ -327,12 +349,13 @@ class _Iteration(Iterator[Any]):
                 "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
                 fix="Iterate the loader again: it goes on from its position.",
             )
-        loader = self._loader
+        loader, asked = self._loader, time.perf_counter()
         try:
             batch, made, after = next(self._batches)
             for each in made:
                 loader._count(each)
         except StopIteration:
+            loader.metrics.pause()
             raise
         except BaseException:
             self.close()
@@ -341,8 +364,11 @@ class _Iteration(Iterator[Any]):
             loader._cursor = after
         else:
             loader._position = after
-        return to_torch(batch) if loader._output == "torch" else batch
+        given = to_torch(batch) if loader._output == "torch" else batch
+        loader._measured(asked)
+        return given
 
     def close(self) -> None:
         self._closed = True
+        self._loader.metrics.pause()
         self._batches.close()
