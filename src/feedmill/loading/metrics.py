@@ -78,7 +78,7 @@ class Metrics:
         self.wait_seconds = self.step_seconds = self.last_wait = 0.0
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self._last: float | None = None
-        self._telemetryed = time.monotonic()
+        self._last_report = time.monotonic()
 
     def given(self, waited: float, now: float) -> None:
         """A batch was given out after so many seconds of waiting."""
@@ -141,10 +141,10 @@ class Metrics:
         )
 
     def report(self, where: Telemetry, now: float) -> None:
-        """Telemetry where a report is due."""
-        if now - self._telemetryed < where.every:
+        """Say it where that is due."""
+        if now - self._last_report < where.every:
             return
-        self._telemetryed = now
+        self._last_report = now
         if where.log:
             logger.info("%s", self)
         if where.jsonl is not None:
