@@ -36,9 +36,11 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "check": Verb("feedmill.cli.check", "Find what could spoil a run: cut shards, changed data."),
     "repair": Verb("feedmill.cli.repair", "Drop incomplete tails into a report and index what is whole."),
     "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it into splits, say how samples are read."),
+    "tag": Verb("feedmill.cli.tag", "Write attributes of documents: lengths, quality signals, personal data."),
     "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats and bytes for a budget."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
+    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands and configuration files: tag, list."),
 }
 
 
