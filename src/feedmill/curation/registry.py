@@ -37,7 +37,7 @@ class FunctionTagger:
         return self.function(batch)
 
 
-MODULES = ("lengths", "c4", "gopher", "pii", "repetitions", "code", "licenses", "language", "models")
+MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "licenses", "language", "models")
 _FACTORIES: dict[str, Callable[[], Any]] = {}
 _WHERE: dict[str, str] = {}
 
