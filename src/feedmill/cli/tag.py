@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Modules = Annotated[
     list[str] | None,
-    typer.Option("--tagger-modules", "-m", metavar="MODULE", help="Taggers of your own: a file or module, which is run."),
+    typer.Option(
+        "--tagger-modules", "-m", metavar="MODULE", help="Taggers of your own: a file or module, which is run."
+    ),
 ]
 
 
@@ -29,11 +31,15 @@ def tag(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", "-n", metavar="NAME", help="Name of the attribute set; without it, one for each tagger."),
+        typer.Option(
+            "--name", "-n", metavar="NAME", help="Name of the attribute set; without it, one for each tagger."
+        ),
     ] = None,
     destination: Annotated[
         list[str] | None,
-        typer.Option("--to", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."),
+        typer.Option(
+            "--to", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
+        ),
     ] = None,
     tagger_modules: Modules = None,
     processes: Annotated[

@@ -92,9 +92,7 @@ class Batch:
         from feedmill.kernels.gopher_compiled import word_signals
 
         (starts, ends), first = self.words
-        found: npt.NDArray[np.float64] = word_signals(
-            self.codes, self.offsets, starts, ends, first, characters.table()
-        )
+        found: npt.NDArray[np.float64] = word_signals(self.codes, self.offsets, starts, ends, first, characters.table())
         return found
 
 

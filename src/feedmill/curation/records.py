@@ -4,7 +4,8 @@ A record lies at ``<set>/.feedmill/<path>.json`` for the output ``<set>/<path>``
 output was made of, so that a later run can tell whether it is still right:
 
     {"fingerprint": ..., "options": {...}, "feedmill": "0.1.0", "rows": 1000,
-     "input": {"path": ..., "size": ..., "version": ..., "xxh3": ...}, "output": {"size": ..., "version": ..., "xxh3": ...}}
+     "input": {"path": ..., "size": ..., "version": ..., "xxh3": ...},
+     "output": {"size": ..., "version": ..., "xxh3": ...}}
 
 `version` is the store's word for the state of the file; only where it differs is the file read to compare its hash.
 """

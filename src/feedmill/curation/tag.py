@@ -181,7 +181,7 @@ def _places(
                 elif common is not None:
                     root, rest = attribute_root(f"{file.base}/x", name)
                     path = "/".join(part for part in (rest.rpartition("/")[0],) if part)
-                    path = f"{path}/{file.path[len(common) + 1:]}".lstrip("/")
+                    path = f"{path}/{file.path[len(common) + 1 :]}".lstrip("/")
                 else:
                     root, path = attribute_root(file.path, name)
                 outputs.append(Output(root, path, name, members))
@@ -213,8 +213,7 @@ def _tag_file(task: Task) -> Done:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
     before = records.state(source, name, task.input.path)
-    taggers = {name: _tagger(name, tuple(task.options["modules"]))
-               for output in todo for name in output.taggers}
+    taggers = {name: _tagger(name, tuple(task.options["modules"])) for output in todo for name in output.taggers}
     decoder = Decoder(source.locate(name), metadata=any(tagger.metadata for tagger in taggers.values()))
     with ExitStack() as stack:
         sinks = [stack.enter_context(write_rows(open_store(output.root), output.path)) for output in todo]
@@ -270,5 +269,3 @@ def _fragments(tagger: registry.Tagger, batch: Batch, experiment: str, name: str
         found: list[bytes] = own(batch, experiment, name)
         return found
     return tagger.tag(batch).fragments(len(batch), experiment, name)
-
-

@@ -72,7 +72,7 @@ def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
     m = 0
     for k in range(n):
         low, high = offsets[k], offsets[k + 1]
-        start, words, last = low, 0, 0
+        start, words, last = low, 0, np.uint32(0)
         inside = False
         for i in range(low, high + 1):
             end = i == high
@@ -82,7 +82,7 @@ def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
                 found[3, m] = not (last == 46 or last == 63 or last == 33 or last == 34)
                 found[4, m] = words < 3
                 m += 1
-                start, words, last, inside = i + 1, 0, 0, False
+                start, words, last, inside = i + 1, 0, np.uint32(0), False
             elif table[code] & _SPACE:
                 inside = False
             else:

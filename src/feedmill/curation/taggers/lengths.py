@@ -46,8 +46,8 @@ def paragraph_spans(batch: Batch, chosen: npt.NDArray[np.int64], **scores: npt.A
     many = len(scores)
     score = np.stack([np.asarray(column, np.float64) for column in scores.values()], axis=1).reshape(-1)
     kind = np.tile(np.arange(many), len(document))
-    columns = (np.repeat(column, many) for column in (start - base, end - base))
-    return Spans(tuple(scores), np.repeat(document, many), kind, *columns, score)
+    low, high = np.repeat(start - base, many), np.repeat(end - base, many)
+    return Spans(tuple(scores), np.repeat(document, many), kind, low, high, score)
 
 
 def filled(batch: Batch) -> npt.NDArray[np.int64]:
