@@ -41,10 +41,12 @@ class Batch:
 
     Attributes:
         rows: what was decoded.
+        exact: whether taggers are to keep Dolma's known defects.
         codes, offsets: uint32[characters], int64[n + 1]: all texts as code points, and where each begins.
     """
 
     rows: Sequence[Row]
+    exact: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -102,10 +104,12 @@ class Decoder:
     Args:
         file: named in errors.
         metadata: whether the field ``metadata`` is wanted.
+        exact: see `Batch`.
     """
 
-    def __init__(self, file: str, *, metadata: bool = False) -> None:
+    def __init__(self, file: str, *, metadata: bool = False, exact: bool = False) -> None:
         self.file = file
+        self.exact = exact
         self.line = 0
         self._decode = msgspec.json.Decoder(RowWithMetadata if metadata else Row).decode
 
@@ -118,7 +122,7 @@ class Decoder:
             self._complain(rows)
             raise
         self.line += len(rows)
-        return Batch(found)
+        return Batch(found, self.exact)
 
     def _complain(self, rows: Sequence[bytes]) -> None:
         for number, row in enumerate(rows, self.line + 1):

@@ -44,13 +44,19 @@ class Record(msgspec.Struct):
     output: FileState
 
 
-def digest(store: Store, path: str) -> str:
-    """The 128-bit xxh3 of a file's stored bytes."""
+def hash_file(path: str) -> str:
+    """The 128-bit xxh3 of a file on this machine."""
     state = xxhash.xxh3_128()
-    with store.local_copy(path) as local, open(local, "rb", buffering=0) as f:
+    with open(path, "rb", buffering=0) as f:
         while block := f.read(_STEP):
             state.update(block)
     return state.hexdigest()
+
+
+def digest(store: Store, path: str) -> str:
+    """The 128-bit xxh3 of a file's stored bytes."""
+    with store.local_copy(path) as local:
+        return hash_file(str(local))
 
 
 def state(store: Store, path: str, shown: str = "") -> FileState:

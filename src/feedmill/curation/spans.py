@@ -54,6 +54,11 @@ class Spans:
         return cls(tuple(scores), document, kind, np.zeros_like(end), end, score)
 
     @classmethod
+    def none(cls, kinds: Sequence[str]) -> Spans:
+        """No spans at all."""
+        return cls.of_lists(kinds, [])
+
+    @classmethod
     def of_lists(cls, kinds: Sequence[str], found: Sequence[Sequence[tuple[int, int, int, float]]]) -> Spans:
         """From (kind, start, end, score) for each document."""
         flat = [span for spans in found for span in spans]

@@ -37,7 +37,7 @@ class Output(NamedTuple):
     root: str
     path: str
     experiment: str
-    taggers: tuple[str, ...]
+    taggers: tuple[registry.Choice, ...]
 
 
 class Task(NamedTuple):
@@ -102,7 +102,7 @@ def tag(
 
     Args:
         documents: patterns of files, see `feedmill.curation.inputs.find_inputs`.
-        taggers: names, see `feedmill.curation.registry`.
+        taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that need a model or list.
         experiment: the name of the attribute set; None for a set for each tagger, called as it.
         destination: a folder for each pattern; None for ``attributes/<name>`` in the place of ``documents``.
         modules: files or modules with taggers of the user's own; they are run.
@@ -119,10 +119,11 @@ def tag(
     if on_error not in (FAIL, CONTINUE):
         raise ConfigError(f"there is no policy {on_error!r} for errors", fix=f"Use {FAIL!r} or {CONTINUE!r}.")
     load_modules(modules)
-    options = _options(taggers, modules, exact)
+    choices = [registry.Choice.parse(text) for text in taggers]
+    options = _options(choices, modules, exact)
     tasks = [
         Task(input_, outputs, options, redo, on_error)
-        for input_, outputs in _places(documents, taggers, experiment, destination, exact)
+        for input_, outputs in _places(documents, choices, experiment, destination, exact)
     ]
     report = TagReport(files=len(tasks), outputs=sorted({output.root for task in tasks for output in task.outputs}))
     # The largest first, so that no process is left alone with a large file at the end.
@@ -138,20 +139,21 @@ def tag(
     return report
 
 
-def _options(taggers: Sequence[str], modules: Sequence[str], exact: bool) -> dict[str, Any]:
-    """What the output depends on but for the documents."""
-    if not taggers:
+def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:
+    """What the output depends on but for the documents and the taggers of each set."""
+    if not choices:
         raise ConfigError("no tagger is named", fix="Name some; 'feedmill tag --list' shows all.")
-    if len(set(taggers)) < len(taggers):
+    if len({choice.name for choice in choices}) < len(choices):
         raise ConfigError("a tagger is named twice", fix="Name each once.")
-    for name in taggers:
-        registry.create(name)  # what is missing is said before the work begins
-    return {"taggers": list(taggers), "modules": module_hashes(modules), "exact": exact}
+    for choice in choices:
+        choice.create()  # what is missing is said before the work begins
+    files = {choice.name: records.hash_file(choice.file) for choice in choices if choice.file}
+    return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
 def _places(
     documents: Sequence[str],
-    taggers: Sequence[str],
+    choices: Sequence[registry.Choice],
     experiment: str | None,
     destination: Sequence[str] | None,
     exact: bool,
@@ -164,10 +166,10 @@ def _places(
             f"there are {len(documents)} patterns of documents and {len(destination)} destinations",
             fix="Give one destination for each pattern, or none.",
         )
-    groups = [(experiment, tuple(taggers))] if experiment else [(name, (name,)) for name in taggers]
+    groups = [(experiment, tuple(choices))] if experiment else [(choice.name, (choice,)) for choice in choices]
     for name, members in groups:
         for member in members:
-            attribute_name(name, member, "")
+            attribute_name(name, member.name, "")
     seen: dict[tuple[str, str], str] = {}
     for number, pattern in enumerate(documents):
         files = find_inputs([pattern])
@@ -200,6 +202,7 @@ def tag_file(task: Task) -> Done:
     try:
         return _tag_file(task)
     except FeedmillError as error:
+        error.file = error.file or task.input.path
         if task.on_error == FAIL:
             raise
         return Done(task.input.path, 0, task.input.size, False, error)
@@ -213,27 +216,34 @@ def _tag_file(task: Task) -> Done:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
     before = records.state(source, name, task.input.path)
-    taggers = {name: _tagger(name, tuple(task.options["modules"])) for output in todo for name in output.taggers}
-    decoder = Decoder(source.locate(name), metadata=any(tagger.metadata for tagger in taggers.values()))
+    modules = tuple(task.options["modules"])
+    taggers = {choice: _tagger(choice, modules) for output in todo for choice in output.taggers}
+    wants_metadata = any(tagger.metadata for tagger in taggers.values())
+    decoder = Decoder(source.locate(name), metadata=wants_metadata, exact=task.options["exact"])
     with ExitStack() as stack:
         sinks = [stack.enter_context(write_rows(open_store(output.root), output.path)) for output in todo]
         for rows in read_rows(source, name):
             batch = decoder.batch(rows)
             for output, sink in zip(todo, sinks, strict=True):
-                sink(attribute_rows(batch, output.experiment, {name: taggers[name] for name in output.taggers}))
+                named = {choice.name: taggers[choice] for choice in output.taggers}
+                sink(attribute_rows(batch, output.experiment, named))
     for output in todo:
         store = open_store(output.root)
         made = records.state(store, output.path)
-        options = {**task.options, "taggers": list(output.taggers), "experiment": output.experiment}
+        options = _record_options(task, output)
         record = records.Record(_fingerprint(task, output), options, __version__, decoder.line, before, made)
         records.write_record(store, output.path, record)
     return Done(task.input.path, decoder.line, task.input.size, True)
 
 
+def _record_options(task: Task, output: Output) -> dict[str, Any]:
+    names = [choice.name for choice in output.taggers]
+    files = {name: hash_ for name, hash_ in task.options["files"].items() if name in names}
+    return {**task.options, "taggers": names, "files": files, "experiment": output.experiment}
+
+
 def _fingerprint(task: Task, output: Output) -> str:
-    return records.fingerprint(
-        {**task.options, "taggers": output.taggers, "experiment": output.experiment, "feedmill": __version__}
-    )
+    return records.fingerprint({**_record_options(task, output), "feedmill": __version__})
 
 
 def _current(task: Task, output: Output) -> bool:
@@ -249,9 +259,10 @@ def _current(task: Task, output: Output) -> bool:
 
 
 @lru_cache(1024)
-def _tagger(name: str, modules: tuple[str, ...]) -> registry.Tagger:
+def _tagger(choice: registry.Choice, modules: tuple[str, ...]) -> registry.Tagger:
     load_modules(modules)
-    return registry.create(name)
+    registry.check_names([choice.name])
+    return choice.create()
 
 
 def attribute_rows(batch: Batch, experiment: str, taggers: dict[str, registry.Tagger]) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
+from feedmill.errors import DataError
 from feedmill.kernels import characters
 from feedmill.kernels.hints import ADDRESS, EMAIL, PHONE
 
@@ -67,15 +68,36 @@ def _documents(batch: Batch, *, counts: bool) -> Spans:
     return Spans.joined([Spans.of_lists(KINDS, found), Spans.of_documents(batch.lengths, **documents)])
 
 
-@register("pii_regex_v1", "pii_regex_v2")
+@register("pii_regex_v1")
+def pii_regex_v1(batch: Batch) -> Spans:
+    """As the second version; Dolma stops where a document has no words, and so does `exact`."""
+    _stop_without_words(batch, "pii_regex_v1")
+    return _documents(batch, counts=False)
+
+
+@register("pii_regex_v2")
 def pii_regex(batch: Batch) -> Spans:
-    """-1 where a document has no words; Dolma's first version stops with an error there."""
+    """The document's score is spans by words, -1 where there are no words."""
     return _documents(batch, counts=False)
 
 
 @register("pii_regex_with_counts_v2")
 def pii_regex_with_counts(batch: Batch) -> Spans:
+    """And how many spans there are."""
+    _stop_without_words(batch, "pii_regex_with_counts_v2")
     return _documents(batch, counts=True)
+
+
+def _stop_without_words(batch: Batch, name: str) -> None:
+    if batch.exact:
+        empty = np.flatnonzero(np.diff(batch.words[1]) == 0)
+        if len(empty):
+            raise DataError(
+                f"{name!r} divides by the number of words, and this document has none",
+                record=batch.rows[empty[0]].id,
+                kind="no-words",
+                fix="Leave out --exact, or use 'pii_regex_v2'.",
+            )
 
 
 @register("pii_regex_with_counts_fast_v2")
@@ -98,8 +120,9 @@ def pii_regex_with_counts_fast(batch: Batch) -> Spans:
             continue
         found[k] += [(kind, low + start, low + end, 1.0) for kind, start, end in _matches(text, hint)]
     many = np.array([len(spans) for spans in found])
-    # The span that holds the count is counted among the characters, as Dolma does: never below 1.
-    inside = np.array([sum(end - start for _, start, end, _ in spans) for spans in found]) + batch.lengths
+    inside = np.array([sum(end - start for _, start, end, _ in spans) for spans in found])
+    if batch.exact:  # Dolma counts the characters of the span that holds the count, too: never below 1
+        inside = inside + batch.lengths
     share = np.where(batch.lengths > 0, inside / np.maximum(batch.lengths, 1), -1.0)
     documents = Spans.of_documents(batch.lengths, doc_count=many, doc_frac=share)
     return Spans.joined([Spans.of_lists(KINDS, found), documents])
