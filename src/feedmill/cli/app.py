@@ -31,16 +31,26 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "demo": Verb("feedmill.cli.demo", "Prepare, blend, load, kill, resume: the main job, shown."),
-    "info": Verb("feedmill.cli.info", "What a data set is: format, samples, shards, splits, sample type."),
+    "info": Verb("feedmill.cli.info", "What a data set is: format, samples, shards, splits, type."),
     "preview": Verb("feedmill.cli.preview", "Look at samples, as text and as a contact sheet of their images."),
     "check": Verb("feedmill.cli.check", "Find what could spoil a run: cut shards, changed data."),
     "repair": Verb("feedmill.cli.repair", "Drop incomplete tails into a report and index what is whole."),
-    "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it into splits, say how samples are read."),
-    "tag": Verb("feedmill.cli.tag", "Write attributes of documents: lengths, quality signals, personal data."),
-    "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats and bytes for a budget."),
+    "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it, say how samples are read."),
+    "tag": Verb("feedmill.cli.tag", "Write attributes of documents: lengths, quality, personal data."),
+    "tokenize": Verb("feedmill.cli.tokenize", "Documents into token files: .pbin, .ds, Megatron-LM, Dolma."),
+    "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
+    "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
+    "index": Verb("feedmill.cli.index", "Write the index of a JSONL file or of packed tokens."),
+    "merge": Verb("feedmill.cli.merge", "Several token files, or JSONL files, as one."),
+    "shuffle": Verb("feedmill.cli.shuffle", "Documents, lines or chunks of tokens in a shuffled order."),
+    "split": Verb("feedmill.cli.split", "Divide token files, or JSONL files, into parts."),
+    "filter": Verb("feedmill.cli.filter", "Keep some documents of token files, or some lines."),
+    "numbers": Verb("feedmill.cli.numbers", "Tokens, samples and steps, each from the others."),
+    "modalities": Verb("feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
-    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands and configuration files: tag, list."),
+    "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
+    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands and configurations: tag, list."),
 }
 
 
