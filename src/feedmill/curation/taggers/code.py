@@ -32,10 +32,9 @@ def _comments(text: str, exact: bool) -> list[tuple[int, int, int, float]]:
         for line in text.split("\n"):
             if line and not line.startswith(("//", "#", "--")):
                 break
-            end += (
-                (len(line) or 1) if exact else len(line) + 1
-            )  # Dolma leaves out newlines of lines that hold something
-        end = min(end, len(text))
+            # Dolma leaves out the newlines of lines that hold something, and counts one behind the text.
+            end += (len(line) or 1) if exact else len(line) + 1
+        end = end if exact else min(end, len(text))
         if end:
             found.append((1, 0, end, 1.0))
     share = 0.0

@@ -112,13 +112,13 @@ class _Starcoder:
             language = languages().get(ending) if isinstance(ending, str) else None
             ratios[k] = self.ratios(row.text, language)
             stars[k] = _number(metadata.get("max_stars_count"))
-        columns = {
-            "has_xml_template_doc": ["<?xml version=" in text[:100] for text in batch.texts],
-            "num_github_stars_doc": stars,
-            self.comments: ratios[:, 0],
-            "code_to_text_ratio_html_doc": ratios[:, 1],
-        }
-        return Spans.of_documents(batch.lengths, **columns)
+        return Spans.of_documents(
+            batch.lengths,
+            has_xml_template_doc=["<?xml version=" in text[:100] for text in batch.texts],
+            num_github_stars_doc=stars,
+            **{self.comments: ratios[:, 0]},
+            code_to_text_ratio_html_doc=ratios[:, 1],
+        )
 
 
 def _number(value: Any) -> float:
