@@ -260,10 +260,14 @@ def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  #
 
 def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
     """Words by the rules of UAX 29."""
-    from feedmill.curation.taggers.words import segments
+    from feedmill.kernels.wordbreak import segments
 
+    if remove_empty:
+        from feedmill.curation.taggers.words import segment_places
+
+        return [TextSlice(text, low, high) for low, high in segment_places(text)]
     found, at = [], 0
     for piece in segments(text):
         found.append(TextSlice(text, at, at + len(piece)))
         at += len(piece)
-    return [part for part in found if part.text.strip()] if remove_empty else found
+    return found
