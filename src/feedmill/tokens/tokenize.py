@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -18,24 +18,25 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.processes import warm_up
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.tokens.counting import in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
 from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, WorkFolder, identity_of, offer, work
+from feedmill.tokens.work import Recipe, Task, WorkFolder, identity_of, offer, work
 
 Rule = Literal["missing", "always"]
 OnError = Literal["fail", "skip"]
 LossRule = Literal["mask", "datatrove"]
 AUTO = "auto"
-_PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # what workers import
+PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # what workers import
 
 
 @dataclass
@@ -134,7 +135,7 @@ def tokenize(
     """
     begin = time.perf_counter()
     if (available_cores() if workers is None else workers) > 1:
-        warm_up(_PRELOAD)
+        warm_up(PRELOAD)
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend)
     eos = _eos(loaded, eos)
     bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
@@ -237,8 +238,7 @@ class _Job:
 
     def run(self, workers: int | None, overwrite: bool, progress: bool | None) -> None:
         first = self.outputs[0]
-        name = f".{first.stem}.feedmill-work"
-        folder = WorkFolder(first.store.locate(name) if first.store.is_local else _elsewhere(first))
+        folder = WorkFolder.beside(first.store, first.stem, first.url)
         if not overwrite and not folder.holds(self.job):
             if self._complete():
                 folder.close(remove=True)  # a worker of a killed run may have left something late
@@ -292,8 +292,8 @@ class _Job:
         with ExitStack() as stack:
             writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
             bar = stack.enter_context(Progress("tokenizing", total, "B", progress))
-            results = run(work, tasks, workers=workers, preload=_PRELOAD)
-            for done, line in self._in_order(tasks, results):
+            results = run(work, tasks, workers=workers, preload=PRELOAD)
+            for done, line in in_order(tasks, results, self.report):
                 for documents in read_piece(done.task.path):
                     for writer, out in zip(writers, self.outputs, strict=True):
                         self._add(writer, out, documents, done.task.unit.file, line)
@@ -303,27 +303,6 @@ class _Job:
                 write_manifest(out.store, out.path, self._manifest(out, {}))
         for out in self.outputs:
             write_manifest(out.store, out.path, self._manifest(out, out.sizes()))
-
-    def _in_order(self, tasks: list[Task], results: Iterator[Done]) -> Iterator[tuple[Done, int]]:
-        """Finished units with the line at which each begins, counted; raises for the first bad document."""
-        line, report = 0, self.report
-        for task, done in zip(tasks, results, strict=True):
-            unit, facts = task.unit, done.facts
-            if unit.begin == 0:  # the first of its file
-                line = 0
-            if done.bad is not None:
-                raise _bad_document(unit.file, line + done.bad[0] + 1, done.bad[1])
-            report.documents += facts.documents
-            report.tokens += facts.tokens
-            report.bytes += facts.bytes
-            report.blank += facts.blank
-            report.reused += done.reused
-            report.skipped += facts.bad
-            room = EXAMPLES - len(report.skipped_examples)
-            examples = [Skipped(unit.file.url, line + row + 1, reason) for row, reason in facts.examples[:room]]
-            report.skipped_examples += examples
-            yield done, line
-            line += facts.lines
 
     def _add(self, writer: Any, out: Output, documents: Any, file: SourceFile, line: int) -> None:
         if out.format == "dolma":
@@ -363,20 +342,3 @@ class _Job:
             options=options,
             sizes=sizes,
         )
-
-
-def _bad_document(file: SourceFile, line: int, reason: str) -> DataError:
-    return DataError(
-        reason,
-        file=file.url,
-        record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line}",
-        kind="bad-document",
-        fix="Mend it, or run again with --on-error skip, which leaves such documents out, counts and lists them.",
-    )
-
-
-def _elsewhere(out: Output) -> str:
-    """A folder of this machine for the pieces of an output in an object store."""
-    import tempfile
-
-    return os.path.join(tempfile.gettempdir(), f"feedmill-work-{xxhash.xxh3_64_hexdigest(out.url.encode())}")
