@@ -129,7 +129,7 @@ def _edges(low: float, least: float, high: float, bins: int, *, whole: bool) -> 
         edges = edges if low == least else np.concatenate(([low], edges))
     elif whole:
         width = max(1.0, float(np.ceil((high - low + 1) / bins)))
-        return np.arange(low, high + width + 0.5, width)
+        return np.asarray(low + width * np.arange(int(np.floor((high - low) / width)) + 2), np.float64)
     else:
         edges = np.linspace(low, high, bins + 1)
     edges[-1] = high

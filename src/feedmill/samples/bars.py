@@ -26,7 +26,7 @@ class Histogram(NamedTuple):
 
 
 def draw_histograms(histograms: Sequence[Histogram], path: str | Path) -> None:
-    """Write the picture: counts upwards, the first, middle and last edge below each panel.
+    """Write the picture: counts upwards, the most of them above at the right, and three edges below each panel.
 
     Args:
         path: PNG or JPEG, by the name.
@@ -63,9 +63,9 @@ def draw_histograms(histograms: Sequence[Histogram], path: str | Path) -> None:
 def _panel(pen: Any, font: Any, left: int, top: int, histogram: Histogram) -> None:
     counts = histogram.counts
     most = max(1, int(counts.max(initial=0)))
-    name = histogram.name if len(histogram.name) <= 48 else f"..{histogram.name[-46:]}"
+    name = histogram.name if len(histogram.name) <= 44 else f"..{histogram.name[-42:]}"
     pen.text((left, top - 20), name, fill="#222222", font=font)
-    pen.text((left + 4, top + 2), f"{most:,}", fill="#888888", font=font)
+    pen.text((left + _WIDE - font.getlength(f"{most:,}"), top - 20), f"{most:,}", fill="#888888", font=font)
     x = np.round(left + np.arange(len(counts) + 1) / max(1, len(counts)) * _WIDE).astype(int)
     heights = np.round(counts / most * _HIGH).astype(int)
     for begin, end, height in zip(x[:-1].tolist(), x[1:].tolist(), heights.tolist(), strict=True):
