@@ -17,13 +17,14 @@ import time
 from pathlib import Path
 
 import corpus
+import dolma_stat
 import energon
 import verbs
 from measure import Failed, Row
 
 import tokenizing
 
-SUITES = (energon, tokenizing, verbs)
+SUITES = (energon, tokenizing, verbs, dolma_stat)
 
 
 def main() -> int:

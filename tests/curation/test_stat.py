@@ -64,7 +64,8 @@ def test_attributes_by_hand() -> None:
         assert found.score.high == max((score for _, _, score in spans), default=0)
 
 
-def test_processes_change_nothing(tmp_path: Path) -> None:
+def test_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
     found = []
     for processes in (1, 3):
         report = stat([str(DOLMA / "data/documents"), str(DOLMA / "data/attributes")], processes=processes)
@@ -101,13 +102,14 @@ def test_documents_with_attributes_numbers_and_a_choice(tmp_path: Path) -> None:
         (b'{"id": 1, "text": "\xff"}', "no row"),
     ],
 )
-def test_bad_rows(line: bytes, message: str, tmp_path: Path) -> None:
+def test_bad_rows(line: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = {"id": 1, "text": "x", "attributes": {"x": [[0, 1, 0.5]]}}
     bad = write(tmp_path / "bad.jsonl", [good, {"id": 0, "text": "y"}, good, line, good])
     write(tmp_path / "good.jsonl", [good])
     with pytest.raises(DataError, match=message) as caught:
         stat([str(tmp_path / "*.jsonl")], processes=1)
     assert caught.value.file == str(bad) and caught.value.record == "line 4"
+    monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
     report = stat([str(tmp_path / "*.jsonl")], on_error="continue")
     assert (report.files, report.stats.rows, len(report.failed)) == (1, 1, 1)
 

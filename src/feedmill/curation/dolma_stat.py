@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.inputs import find_inputs
-from feedmill.curation.measure import AttributesRow, flattened, gathered
-from feedmill.curation.stat import compiled
+from feedmill.curation.measure import AttributesRow, compiled, flattened, gathered, uncollected, workers_for
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import read_rows, write_rows
 from feedmill.jobs.progress import Progress
@@ -143,10 +142,12 @@ def summarise(
         raise ConfigError(f"there are no summaries of {most} bins", fix="Take 1 or more.")
     if exact and len(patterns) > 1:
         raise ConfigError("Dolma takes one pattern of attributes only", fix="Leave --exact out, or give one pattern.")
-    tasks = [_Task(file.path, pattern, most, exact) for file in find_inputs(patterns)]
+    files = find_inputs(patterns)
+    tasks = [_Task(file.path, pattern, most, exact) for file in files]
+    workers = workers_for(sum(file.size for file in files), processes)
     found: dict[str, Bins] = {}
     with Progress("reading", len(tasks), "files", progress) as bar:
-        for part in run(bins_of, tasks, workers=processes, progress=bar, preload=("feedmill.curation.dolma_stat",)):
+        for part in run(bins_of, tasks, workers=workers, progress=bar, preload=("feedmill.curation.dolma_stat",)):
             for name, bins in part.items():
                 own = found.setdefault(name, Bins())
                 own.add_summary(bins.summary(name, most)) if exact else own.merge(bins)
@@ -159,15 +160,20 @@ def bins_of(task: _Task) -> dict[str, Bins]:
     wanted = compiled(task.pattern)
     found: dict[str, Bins] = {}
     line = 0
-    for lines in read_rows(open_store(folder), name):
-        rows = _decoded(lines, task.path, line)
-        line += len(rows)
-        for key, values in gathered(rows, lambda name: wanted is None or wanted.search(name) is not None).items():
-            _, spans = flattened([spans or [(0, 0, 0.0)] for spans in values])
-            scores = np.minimum(spans[:, 2], 1.0) if "__label__" in key else spans[:, 2]
-            found.setdefault(f"{key}/score", Bins()).add(scores, whole=False)
-            found.setdefault(f"{key}/length", Bins()).add(spans[:, 1] - spans[:, 0], whole=True)
+    with uncollected():
+        for lines in read_rows(open_store(folder), name):
+            rows = _decoded(lines, task.path, line)
+            line += len(rows)
+            _count(found, gathered(rows, lambda name: wanted is None or wanted.search(name) is not None))
     return found
+
+
+def _count(found: dict[str, Bins], columns: dict[str, list[Any]]) -> None:
+    for name, values in columns.items():
+        _, spans = flattened([spans or [(0, 0, 0.0)] for spans in values])
+        scores = np.minimum(spans[:, 2], 1.0) if "__label__" in name else spans[:, 2]
+        found.setdefault(f"{name}/score", Bins()).add(scores, whole=False)
+        found.setdefault(f"{name}/length", Bins()).add(spans[:, 1] - spans[:, 0], whole=True)
 
 
 _decode = msgspec.json.Decoder(AttributesRow).decode

@@ -6,6 +6,9 @@ A row is a document (it has ``text``), a row of attributes (``attributes``), or 
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,10 +18,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import DataError
+from feedmill.errors import ConfigError, DataError
 
 Floats = npt.NDArray[np.float64]
 Spans = list[tuple[int, int, float]]
+
+_SMALL = 8 << 20
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -163,6 +168,31 @@ def gathered(rows: Sequence[Any], wanted: Callable[[str], bool]) -> dict[str, li
                 values = found[name] = []
             values.append(value)
     return found
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the collector of cycles: rows have none, and looking for some takes half of the time to decode them."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    """A regular expression. Raises ConfigError."""
+    try:
+        return None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is no regular expression ({error})", fix="Mend it.") from None
+
+
+def workers_for(size: int, processes: int | None) -> int | None:
+    """As many processes as asked for, but one where starting others takes longer than reading so many bytes."""
+    return 1 if size < _SMALL else processes
 
 
 def _column(values: list[Any]) -> Column:

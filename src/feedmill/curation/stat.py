@@ -6,7 +6,6 @@ the same for any number of processes. Memory holds a batch of rows, and one `Ser
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import numpy as np
 
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.inputs import find_inputs
-from feedmill.curation.measure import Column, Measured, Measurer
+from feedmill.curation.measure import Column, Measured, Measurer, compiled, uncollected, workers_for
 from feedmill.curation.series import Series
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.documents import read_rows
@@ -199,10 +198,12 @@ def stat(
     # The largest first, so that no process is left alone with a large file at the end.
     files = sorted(find_inputs(patterns), key=lambda file: (-file.size, file.path))
     report = StatReport()
-    with Progress("reading", sum(file.size for file in files), "B", progress) as bar:
+    size = sum(file.size for file in files)
+    workers = workers_for(size, processes)
+    with Progress("reading", size, "B", progress) as bar:
         tasks = [Task(file.path, file.size, attributes, on_error) for file in files]
         preload = ("feedmill.curation.stat", "feedmill.kernels.text_compiled")
-        for task, found in zip(tasks, run(stat_file, tasks, workers=processes, preload=preload), strict=True):
+        for task, found in zip(tasks, run(stat_file, tasks, workers=workers, preload=preload), strict=True):
             bar.advance(task.size)
             if isinstance(found, FeedmillError):
                 report.failed.append(found)
@@ -214,14 +215,6 @@ def stat(
     return report
 
 
-def compiled(pattern: str | None) -> re.Pattern[str] | None:
-    """A regular expression. Raises ConfigError."""
-    try:
-        return None if pattern is None else re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression ({error})", fix="Mend it.") from None
-
-
 def stat_file(task: Task) -> Stats | FeedmillError:
     """One file's statistics. Runs in a process of its own."""
     folder, name = split_url(task.path)
@@ -230,8 +223,9 @@ def stat_file(task: Task) -> Stats | FeedmillError:
     stats = Stats()
     try:
         measurer = Measurer(task.path, lambda name: wanted is None or wanted.search(name) is not None)
-        for rows in read_rows(store, name):
-            stats.add(measurer.measure(rows))
+        with uncollected():
+            for rows in read_rows(store, name):
+                stats.add(measurer.measure(rows))
     except FeedmillError as error:
         if task.on_error == FAIL:
             raise
