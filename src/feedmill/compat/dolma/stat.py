@@ -44,7 +44,8 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         rows = [(value, f"{share:.4f}", f"{count:,}") for value, share, count in classes(summary)]
         if values["total"]:
             rows.append((f"{summary.sum:,.10g}", "sum, total", f"{summary.total:,}"))
-        table(("value", "dist", "count"), rows, title=summary.name)
+        typer.echo(f"\n{typer.style(summary.name, bold=True)}")  # as a table's title it would be folded
+        table(("value", "dist", "count"), rows)
     if not summaries:
         typer.echo("warning: no attribute was found", err=True)
     if values["report"] is not None:
