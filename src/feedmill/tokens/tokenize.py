@@ -50,7 +50,8 @@ class TokenizeReport:
         skipped: documents left out; `skipped_examples`: the first hundred, as file, line and reason.
         blank: lines with nothing on them, which are no documents.
         bos, eos: the tokens put around each document, or None; `rule` says when.
-        token_bytes: format -> bytes of a token.
+        token_bytes: format -> bytes of a token, but for ``vla-text``, which is JSON.
+        left_over: tokens at the end that fill no sequence of ``vla-text``, and are in none.
         backend, fallback: which engine encoded; why not the fast one.
         complete: the output was there already, made by the same job: nothing was done.
     """
@@ -73,6 +74,7 @@ class TokenizeReport:
     rule: str = "missing"
     template: bool = True
     token_bytes: dict[str, int] = field(default_factory=dict)
+    left_over: int = 0
     complete: bool = False
     seconds: float = 0.0
 
@@ -96,6 +98,8 @@ def tokenize(
     template: bool = True,
     specials_as_text: bool = False,
     token_size: int | None = None,
+    seq_len: int | None = None,
+    shard_sequences: int | None = None,
     loss: bool = False,
     loss_rule: LossRule = "mask",
     on_error: OnError = "fail",
@@ -111,7 +115,7 @@ def tokenize(
         inputs: files, folders, URLs or patterns, see `feedmill.tokens.sources.find_files`.
         output: a path without suffix (each format adds its own), or a mapping from format to path.
         tokenizer: see `load_tokenizer`.
-        formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``.
+        formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
         text: the field of the text, a path like ``.a.b[0]``, or a jq program.
         eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS that the
             tokenizer's own files name.
@@ -119,6 +123,8 @@ def tokenize(
         template: apply the tokenizer's own template. datatrove with an EOS is ``template=False, rule="always"``.
         specials_as_text: encode special tokens that stand in a text as plain text.
         token_size: bytes of a token, in place of each format's rule.
+        seq_len: of the training program that ``vla-text`` is for: sequences have one token more.
+        shard_sequences: sequences of a shard of ``vla-text``; None for 8,192.
         loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
             documents that end in such a range, as datatrove does.
         on_error: what a document that cannot be tokenized does: end the job, or be left out, counted and listed.
@@ -147,6 +153,8 @@ def tokenize(
         base_vocab_size=loaded.base_vocab_size,
         largest=max(bos_id or 0, eos_id or 0),
         token_size=token_size,
+        seq_len=seq_len,
+        shard=shard_sequences,
     )
     how = Encoding(
         bos=bos_id,
@@ -180,7 +188,7 @@ def tokenize(
         eos=eos,
         rule=rule,
         template=template,
-        token_bytes={out.format: out.dtype.itemsize for out in outputs},
+        token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
     )
     job = _Job(outputs, recipe, find_files(inputs), loaded, tokenizer_name or loaded.name, report, unit_bytes)
     job.run(workers, overwrite, progress)
@@ -233,6 +241,7 @@ class _Job:
         self.tokenizer, self.tokenizer_name, self.report = tokenizer, tokenizer_name, report
         self.unit_bytes = unit_bytes
         words = [recipe.key(), tokenizer_name, *(f"{o.format} {o.dtype.str} {o.url}" for o in outputs)]
+        words += [f"{o.sequence} {o.shard}" for o in outputs if o.sequence]
         words += [f"{file.url} {file.version} {file.rows}" for file in files]
         self.job = xxhash.xxh3_64_hexdigest("\n".join(words).encode())
 
@@ -275,6 +284,7 @@ class _Job:
             report.complete, report.documents, report.tokens = True, manifest.documents, manifest.tokens
             report.skipped, report.skipped_examples = manifest.skipped, manifest.skipped_examples
             report.files, report.bytes = len(self.files), sum(file.size for file in self.files)
+            report.left_over = max(int(m.options.get("left_over", 0)) for m in found if m is not None)
         return True
 
     def _refuse(self) -> None:
@@ -299,6 +309,7 @@ class _Job:
                         self._add(writer, out, documents, done.task.unit.file, line)
                 bar.advance(done.task.unit.bytes)
                 bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
+            self.report.left_over = sum(getattr(writer, "left_over", 0) for writer in writers)
             for out in self.outputs:
                 write_manifest(out.store, out.path, self._manifest(out, {}))
         for out in self.outputs:
@@ -327,6 +338,8 @@ class _Job:
             "on_error": "skip" if self.recipe.skip else "fail",
             "blank_lines": report.blank,
         }
+        if out.sequence:
+            options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if how.loss:
             options["loss"] = "datatrove" if how.cut else "mask"
         return TokenManifest(
