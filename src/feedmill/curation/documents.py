@@ -24,8 +24,6 @@ class Row(msgspec.Struct, gc=False):
     id: str
     text: str
     source: str = ""
-    added: str = ""
-    created: str = ""
     version: str | None = ""
 
 
@@ -33,6 +31,28 @@ class RowWithMetadata(Row, gc=False):
     """The same with the object that some taggers need."""
 
     metadata: dict[str, Any] | None = None
+
+
+class StrictRow(Row, gc=False):
+    """Dolma reads two times that it makes no use of, and refuses those that are not texts."""
+
+    added: str = ""
+    created: str = ""
+
+
+class StrictRowWithMetadata(RowWithMetadata, gc=False):
+    """Both."""
+
+    added: str = ""
+    created: str = ""
+
+
+_KINDS = {
+    (False, False): Row,
+    (False, True): RowWithMetadata,
+    (True, False): StrictRow,
+    (True, True): StrictRowWithMetadata,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +131,7 @@ class Decoder:
         self.file = file
         self.exact = exact
         self.line = 0
-        self._decode = msgspec.json.Decoder(RowWithMetadata if metadata else Row).decode
+        self._decode = msgspec.json.Decoder(_KINDS[exact, metadata]).decode
 
     def batch(self, rows: Sequence[bytes]) -> Batch:
         """The next rows of the file. Raises `DataError` of kind ``bad-document``."""
