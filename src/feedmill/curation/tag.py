@@ -167,7 +167,7 @@ def _tag_file(task: Task) -> Done:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
     before = records.state(source, name, task.input.path)
-    modules = tuple(task.options["modules"])
+    modules = tuple(task.options["modules"].items())
     taggers = {choice: _tagger(choice, modules) for output in todo for choice in output.taggers}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
     decoder = Decoder(source.locate(name), metadata=wants_metadata, exact=task.options["exact"])
@@ -210,8 +210,8 @@ def _current(task: Task, output: Output) -> bool:
 
 
 @lru_cache(1024)
-def _tagger(choice: registry.Choice, modules: tuple[str, ...]) -> registry.Tagger:
-    load_modules(modules)
+def _tagger(choice: registry.Choice, modules: tuple[tuple[str, str], ...]) -> registry.Tagger:
+    load_modules(name for name, _ in modules)
     registry.check_names([choice.name])
     return choice.create()
 
