@@ -77,7 +77,7 @@ def test_modules_written_for_dolma_run_unchanged(tmp_path: Path, processes: int)
     assert b'"e__my_words__words":[[0,46,10.0]]' in contents(tmp_path / "attributes/e")["part-0.jsonl.gz"]
     result = dolma(*common, "--taggers", "my_mistake")
     assert result.exit_code == 1
-    assert "ZeroDivisionError" in result.output and "part-" in result.output and "'d1000'" in result.output
+    assert "ZeroDivisionError" in result.output and "part-" in result.output and "line 1, id d1000" in result.output
     assert "Traceback" not in result.output
     assert contents(tmp_path / "attributes/my_mistake") == {} or not (tmp_path / "attributes/my_mistake").exists()
 
