@@ -27,7 +27,8 @@ def tag(
         typer.Argument(metavar="DOCUMENTS...", help="Patterns of files or folders; quote them: 'd/documents/**/*.gz'."),
     ] = None,
     taggers: Annotated[
-        list[str] | None, typer.Option("--tagger", "-t", metavar="NAME", help="A tagger; may be repeated.")
+        list[str] | None,
+        typer.Option("--tagger", "-t", metavar="NAME", help="A tagger, or NAME=PATH with its model; repeat it."),
     ] = None,
     name: Annotated[
         str | None,
@@ -97,10 +98,10 @@ def show(report: TagReport) -> None:
 def show_taggers(modules: Sequence[str]) -> None:
     """Print the names of all taggers and where they come from."""
     from feedmill.curation.modules import load_modules
-    from feedmill.curation.registry import known
+    from feedmill.curation.registry import known, needs_file
 
     load_modules(modules)
-    taggers = known()
+    taggers = {f"{name}=PATH" if needs_file(name) else name: where for name, where in known().items()}
     width = max(map(len, taggers))
     for name, where in taggers.items():
         typer.echo(f"{name:<{width}}  {where}")

@@ -24,8 +24,6 @@ class Row(msgspec.Struct, gc=False):
     id: str
     text: str
     source: str = ""
-    added: str = ""
-    created: str = ""
     version: str | None = ""
 
 
@@ -35,6 +33,28 @@ class RowWithMetadata(Row, gc=False):
     metadata: dict[str, Any] | None = None
 
 
+class StrictRow(Row, gc=False):
+    """Dolma reads two times that it makes no use of, and refuses those that are not texts."""
+
+    added: str = ""
+    created: str = ""
+
+
+class StrictRowWithMetadata(RowWithMetadata, gc=False):
+    """Both."""
+
+    added: str = ""
+    created: str = ""
+
+
+_KINDS = {
+    (False, False): Row,
+    (False, True): RowWithMetadata,
+    (True, False): StrictRow,
+    (True, True): StrictRowWithMetadata,
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Some documents of a file, in order.
@@ -42,14 +62,20 @@ class Batch:
     Attributes:
         rows: what was decoded.
         exact: whether taggers are to keep Dolma's known defects.
+        line: of the first one in its file, from 1.
         codes, offsets: uint32[characters], int64[n + 1]: all texts as code points, and where each begins.
     """
 
     rows: Sequence[Row]
     exact: bool = False
+    line: int = 1
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def place(self, k: int) -> str:
+        """How errors name a document."""
+        return f"line {self.line + k}, id {self.rows[k].id}"
 
     @cached_property
     def texts(self) -> list[str]:
@@ -111,7 +137,7 @@ class Decoder:
         self.file = file
         self.exact = exact
         self.line = 0
-        self._decode = msgspec.json.Decoder(RowWithMetadata if metadata else Row).decode
+        self._decode = msgspec.json.Decoder(_KINDS[exact, metadata]).decode
 
     def batch(self, rows: Sequence[bytes]) -> Batch:
         """The next rows of the file. Raises `DataError` of kind ``bad-document``."""
@@ -122,7 +148,7 @@ class Decoder:
             self._complain(rows)
             raise
         self.line += len(rows)
-        return Batch(found, self.exact)
+        return Batch(found, self.exact, self.line - len(rows) + 1)
 
     def _complain(self, rows: Sequence[bytes]) -> None:
         for number, row in enumerate(rows, self.line + 1):

@@ -19,25 +19,17 @@ import msgspec
 from feedmill import __version__
 from feedmill.curation import records, registry
 from feedmill.curation.documents import Batch, Decoder
-from feedmill.curation.inputs import Input, attribute_root, common_folder, find_inputs
+from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
-from feedmill.curation.spans import attribute_name
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.curation.places import Output, find_places
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import read_rows, write_rows
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.storage import open_store, split_url
+from feedmill.storage import LocalStore, open_store, split_url
+from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
-
-
-class Output(NamedTuple):
-    """One attribute file: below which folder, where there, which experiment's, by which taggers."""
-
-    root: str
-    path: str
-    experiment: str
-    taggers: tuple[registry.Choice, ...]
 
 
 class Task(NamedTuple):
@@ -70,6 +62,7 @@ class TagReport:
         bytes: their stored size.
         outputs: the attribute sets' folders.
         failed: what was wrong with files, where the run went on.
+        missing: patterns without files, where that is allowed.
     """
 
     files: int = 0
@@ -79,6 +72,7 @@ class TagReport:
     seconds: float = 0.0
     outputs: list[str] = field(default_factory=list)
     failed: list[FeedmillError] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -96,6 +90,7 @@ def tag(
     redo: bool = False,
     on_error: str = FAIL,
     exact: bool = False,
+    allow_missing: bool = False,
     progress: bool = True,
 ) -> TagReport:
     """Write the attributes of documents.
@@ -110,6 +105,7 @@ def tag(
         redo: whether to make again what is up to date.
         on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
+        allow_missing: whether a pattern without files is reported only, if another has some.
 
     Raises:
         ConfigError: for options, before anything is written.
@@ -121,11 +117,13 @@ def tag(
     load_modules(modules)
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, modules, exact)
-    tasks = [
-        Task(input_, outputs, options, redo, on_error)
-        for input_, outputs in _places(documents, choices, experiment, destination, exact)
-    ]
-    report = TagReport(files=len(tasks), outputs=sorted({output.root for task in tasks for output in task.outputs}))
+    missing: list[str] = []
+    places = find_places(documents, choices, experiment, destination, exact, missing if allow_missing else None)
+    tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
+    if not tasks:
+        raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
+    outputs = sorted({output.root for task in tasks for output in task.outputs})
+    report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
@@ -151,52 +149,6 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
-def _places(
-    documents: Sequence[str],
-    choices: Sequence[registry.Choice],
-    experiment: str | None,
-    destination: Sequence[str] | None,
-    exact: bool,
-) -> Iterator[tuple[Input, tuple[Output, ...]]]:
-    """Each file with its outputs. Raises `ConfigError` where two files would share an output."""
-    if not documents:
-        raise ConfigError("no documents are named", fix="Give patterns such as 'data/documents/**/*.jsonl.gz'.")
-    if destination is not None and len(destination) != len(documents):
-        raise ConfigError(
-            f"there are {len(documents)} patterns of documents and {len(destination)} destinations",
-            fix="Give one destination for each pattern, or none.",
-        )
-    groups = [(experiment, tuple(choices))] if experiment else [(choice.name, (choice,)) for choice in choices]
-    for name, members in groups:
-        for member in members:
-            attribute_name(name, member.name, "")
-    seen: dict[tuple[str, str], str] = {}
-    for number, pattern in enumerate(documents):
-        files = find_inputs([pattern])
-        common = common_folder(files) if exact else None
-        for file in files:
-            outputs = []
-            for name, members in groups:
-                if destination is not None:
-                    root = destination[number].rstrip("/") + ("" if experiment else f"/{name}")
-                    path = file.relative
-                elif common is not None:
-                    root, rest = attribute_root(f"{file.base}/x", name)
-                    path = "/".join(part for part in (rest.rpartition("/")[0],) if part)
-                    path = f"{path}/{file.path[len(common) + 1 :]}".lstrip("/")
-                else:
-                    root, path = attribute_root(file.path, name)
-                outputs.append(Output(root, path, name, members))
-                before = seen.setdefault((root, path), file.path)
-                if before != file.path:
-                    raise ConfigError(
-                        f"this file and {before} have the same place for their attributes, {root}/{path}",
-                        file=file.path,
-                        fix="Give them destinations of their own.",
-                    )
-            yield file, tuple(outputs)
-
-
 def tag_file(task: Task) -> Done:
     """Do one file's work, unless it is done. Runs in a process of its own."""
     try:
@@ -216,10 +168,12 @@ def _tag_file(task: Task) -> Done:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
     before = records.state(source, name, task.input.path)
-    modules = tuple(task.options["modules"])
+    modules = tuple(task.options["modules"].items())
     taggers = {choice: _tagger(choice, modules) for output in todo for choice in output.taggers}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
     decoder = Decoder(source.locate(name), metadata=wants_metadata, exact=task.options["exact"])
+    for output in todo:
+        _sweep(output)
     with ExitStack() as stack:
         sinks = [stack.enter_context(write_rows(open_store(output.root), output.path)) for output in todo]
         for rows in read_rows(source, name):
@@ -234,6 +188,14 @@ def _tag_file(task: Task) -> Done:
         record = records.Record(_fingerprint(task, output), options, __version__, decoder.line, before, made)
         records.write_record(store, output.path, record)
     return Done(task.input.path, decoder.line, task.input.size, True)
+
+
+def _sweep(output: Output) -> None:
+    """Remove what a killed run has left of an output: nobody else writes it, a file being one process's work."""
+    store = open_store(output.root)
+    if isinstance(store, LocalStore):
+        for path in (output.path, records.record_path(output.path)):
+            sweep(store.locate(path))
 
 
 def _record_options(task: Task, output: Output) -> dict[str, Any]:
@@ -259,8 +221,8 @@ def _current(task: Task, output: Output) -> bool:
 
 
 @lru_cache(1024)
-def _tagger(choice: registry.Choice, modules: tuple[str, ...]) -> registry.Tagger:
-    load_modules(modules)
+def _tagger(choice: registry.Choice, modules: tuple[tuple[str, str], ...]) -> registry.Tagger:
+    load_modules(name for name, _ in modules)
     registry.check_names([choice.name])
     return choice.create()
 

@@ -17,7 +17,7 @@ DOTTED = 32
 """Set by the compiled form: the text has U+0130, the one letter whose lower case is two, and needs the plain form."""
 
 ENDINGS = (".", "?", "!", '"')
-_PHRASE, _JAVASCRIPT, _LOREM = 1, 2, 4
+_PHRASE, _JAVASCRIPT, _LOREM, _BRACE = 1, 2, 4, 8
 _LONGEST = 63
 _KELVIN = "\u212a"  # in lower case an ASCII k
 
@@ -56,7 +56,8 @@ class Automaton(NamedTuple):
             case) and their columns.
         step: int16[states, columns], the next state.
         word_lengths: uint64[states], bit L where a word of L characters ends.
-        kinds: uint8[states], bits for phrases, "javascript" and "lorem ipsum" that end.
+        kinds: uint8[states], bits for phrases, "javascript", "lorem ipsum" and ``{`` that end.
+        first: the states from here on are those where something ends.
     """
 
     symbols: npt.NDArray[np.uint8]
@@ -65,6 +66,7 @@ class Automaton(NamedTuple):
     step: npt.NDArray[np.int16]
     word_lengths: npt.NDArray[np.uint64]
     kinds: npt.NDArray[np.uint8]
+    first: int
 
 
 def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
@@ -72,6 +74,7 @@ def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
     patterns = {**dict.fromkeys(words, 0), **dict.fromkeys(phrases, _PHRASE)}
     patterns["javascript"] = _JAVASCRIPT
     patterns["lorem ipsum"] = _LOREM
+    patterns["{"] = _BRACE
     alphabet = sorted({c for pattern in patterns for c in pattern})
     column = {c: i + 1 for i, c in enumerate(alphabet)}
     children: list[dict[int, int]] = [{}]
@@ -111,11 +114,15 @@ def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
     for c in column:
         if ord(c) < 128:
             symbols[ord(c)] = column[c]
+    ends = np.array([bool(length or kind) for length, kind in zip(lengths, kinds, strict=True)])
+    order = np.argsort(ends, kind="stable")  # the states where nothing ends come first, the root as the very first
+    number = np.argsort(order).astype(np.int16)
     return Automaton(
         symbols,
         np.array([ord(c) for c in rare], np.uint32),
         np.array([column[c] for c in rare], np.uint8),
-        step,
-        np.array(lengths, np.uint64),
-        np.array(kinds, np.uint8),
+        number[step[order]],
+        np.array(lengths, np.uint64)[order],
+        np.array(kinds, np.uint8)[order],
+        int(len(ends) - ends.sum()),
     )

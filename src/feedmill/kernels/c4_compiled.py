@@ -6,7 +6,7 @@ import numba
 import numpy as np
 
 _SPACE = 1
-_NEWLINE, _BRACE_CODE = 10, 123
+_NEWLINE = 10
 _NAUGHTY, _SCRIPT_WORD, _SCRIPT, _LOREM, _BRACE, _DOTTED = 1, 2, 4, 8, 16, 32
 _DOTTED_I = 0x130
 _SCRIPT_LENGTH = 10
@@ -19,8 +19,8 @@ def _bounded(codes, start, end, low, high, table):  # type: ignore[no-untyped-de
 
 
 @numba.njit(cache=True, nogil=True)
-def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds):  # type: ignore[no-untyped-def]
-    """uint8[texts]: what each text has, in any case; the last six are those of `feedmill.kernels.c4.Automaton`."""
+def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first):  # type: ignore[no-untyped-def]
+    """uint8[texts]: what each text has, in any case; the last seven are those of `feedmill.kernels.c4.Automaton`."""
     n = len(offsets) - 1
     found = np.zeros(n, np.uint8)
     for k in range(n):
@@ -39,11 +39,13 @@ def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths
                     if rare[j] == code:
                         symbol = rare_symbols[j]
             state = step[state, symbol]
-            if code == _BRACE_CODE:
-                has |= _BRACE
+            if state < first:
+                continue
             kind = kinds[state]
             lengths = word_lengths[state]
             if kind:
+                if kind & 8:
+                    has |= _BRACE
                 if kind & 1:
                     has |= _NAUGHTY
                 if kind & 2:

@@ -93,7 +93,7 @@ def help_text(schema: Schema) -> str:
         if key.kind == TREE:
             continue
         option = f"--{name}, --no-{name}" if key.kind == FLAG else f"--{name}"
-        lines.append(f"  {option:<34} {key.help or key.kind}")
+        lines.append(f"  {option:<42} {key.help or key.kind}")
     return "\n".join(lines)
 
 

@@ -35,12 +35,17 @@ def _hints(batch: Batch, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int
     return bits
 
 
-def _matches(text: str, hint: int) -> Iterator[tuple[int, int, int]]:
-    """(kind, start, end) of what the patterns find and the rule for addresses lets pass."""
+def _matches(text: str, hint: int, group: int) -> Iterator[tuple[int, int, int]]:
+    """(kind, start, end) of what the patterns find and the rule for addresses lets pass.
+
+    Args:
+        group: whether that rule looks at all that was found (0), or at the address alone (1): what was found may begin
+            with an ``@`` of its own.
+    """
     for kind, (bit, pattern) in enumerate(zip(_BITS, _PATTERNS, strict=True)):
         if hint & bit:
             for match in pattern.finditer(text):
-                if kind or _is_email(match[0]):
+                if kind or _is_email(match[group]):
                     yield kind, match.start(), match.end()
 
 
@@ -54,7 +59,7 @@ def _documents(batch: Batch, *, counts: bool) -> Spans:
     found: list[Found] = []
     for text, hint in zip(batch.texts, _hints(batch, batch.offsets[:-1], batch.offsets[1:]), strict=True):
         spans: Found = []
-        for kind, start, end in _matches(text, hint):
+        for kind, start, end in _matches(text, hint, 0):
             if kind:
                 near = text[max(0, start - _CONTEXT) : end + _CONTEXT].lower()
                 if "isbn" in near or "doi" in near or "#" in near:
@@ -64,7 +69,7 @@ def _documents(batch: Batch, *, counts: bool) -> Spans:
     words = np.diff(batch.words[1])
     many = np.array([len(spans) for spans in found])
     share = np.where(words > 0, many / np.maximum(words, 1), -1.0)
-    documents = {"doc_count": many, "doc": share} if counts else {"doc": share}
+    documents = {"doc": share, "doc_count": many} if counts else {"doc": share}
     return Spans.joined([Spans.of_lists(KINDS, found), Spans.of_documents(batch.lengths, **documents)])
 
 
@@ -94,7 +99,7 @@ def _stop_without_words(batch: Batch, name: str) -> None:
         if len(empty):
             raise DataError(
                 f"{name!r} divides by the number of words, and this document has none",
-                record=batch.rows[empty[0]].id,
+                record=batch.place(int(empty[0])),
                 kind="no-words",
                 fix="Leave out --exact, or use 'pii_regex_v2'.",
             )
@@ -115,10 +120,10 @@ def pii_regex_with_counts_fast(batch: Batch) -> Spans:
         bits[chosen].tolist(),
         strict=True,
     ):
-        text = batch.texts[k][low:high]
-        if text.count("?") > _TOO_MANY_QUESTIONS:
+        if batch.texts[k].count("?") > _TOO_MANY_QUESTIONS:
             continue
-        found[k] += [(kind, low + start, low + end, 1.0) for kind, start, end in _matches(text, hint)]
+        text = batch.texts[k][low:high]
+        found[k] += [(kind, low + start, low + end, 1.0) for kind, start, end in _matches(text, hint, 1)]
     many = np.array([len(spans) for spans in found])
     inside = np.array([sum(end - start for _, start, end, _ in spans) for spans in found])
     if batch.exact:  # Dolma counts the characters of the span that holds the count, too: never below 1
