@@ -162,11 +162,36 @@ def test_refused(more: tuple[object, ...], message: str, folder: Path, monkeypat
     assert done.exit_code == 1 and message in done.output
 
 
+def test_a_pattern_without_files_is_a_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, "one")
+    done = dolma(folder, *words(documents="*.gz"), "--documents", "*.gz", "*.jsonl", monkeypatch=monkeypatch)
+    assert done.exit_code == 0 and "no files match *.gz" in done.output
+    done = dolma(folder, *words(documents="*.gz"), monkeypatch=monkeypatch)
+    assert done.exit_code == 1 and "any pattern" in done.output
+
+
 def test_without_bos_and_eos(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, "one")
     (folder / "c.yaml").write_text("tokenizer: {name_or_path: tokenizer/tokenizer.json}\ndestination: out\n")
     done = dolma(folder, "-c", "c.yaml", "tokens", "--documents", "a.jsonl", monkeypatch=monkeypatch)
     assert done.exit_code == 1 and "run together" in done.output
+
+
+def test_object_stores(folder: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from feedmill.storage import open_store
+
+    rows = b"".join(b'{"id": "%d", "text": "some words"}\n' % n for n in range(30))
+    open_store(s3_bucket).write_bytes("documents/a/0.jsonl.gz", gzip.compress(rows))
+    more = ("--destination", f"{s3_bucket}/tokens", "--max_size", 30)
+    again = words(*more, documents=f"{s3_bucket}/documents/**/*.gz")
+    done = dolma(folder, *again, monkeypatch=monkeypatch)
+    assert done.exit_code == 0, done.output
+    store = open_store(f"{s3_bucket}/tokens")
+    names = [entry.path for entry in store.files()]
+    assert "part-0-00001.npy" in names and "part-0-00001.csv.gz" in names
+    rows = b"".join(gzip.decompress(store.read(name)) for name in names if name.endswith(".csv.gz"))
+    assert rows.count(f"{s3_bucket}/documents/a/0.jsonl.gz".encode()) == 30
+    assert "complete already" in dolma(folder, *again, monkeypatch=monkeypatch).output
 
 
 def test_dry_run_and_old_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
 SCHEMA = {
@@ -34,7 +35,7 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     if not values["attributes"]:
         raise ConfigError("no attributes are named", kind="missing-option", fix="Give patterns with --attributes.")
     summaries = summarise(
-        values["attributes"],
+        with_files(values["attributes"]),
         most=values["bins"],
         pattern=values["regex"],
         processes=1 if values["debug"] else values["processes"],

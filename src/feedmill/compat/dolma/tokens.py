@@ -9,6 +9,7 @@ import typer
 
 from feedmill.cli.output import counted, facts, human_size
 from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ SCHEMA = {
     "seed": Key(WHOLE, 3920, "of the order"),
     "on_error": Key(TEXT, "fail", "a bad document: fail, or skip and list it (new)"),
     "overwrite": Key(FLAG, False, "replace token files that are there (new)"),
-    "debug": Key(FLAG, False, "work in this process"),
+    "debug": Key(FLAG, False, "accepted"),
     "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
     "work_dir.output": Key(TEXT, None, "accepted; a killed run is continued without it"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
@@ -95,7 +96,7 @@ def _files(patterns: Sequence[str]) -> list[SourceFile]:
     if not patterns:
         raise ConfigError("no documents are named", kind="missing-option", fix="Give patterns with --documents.")
     found = []
-    for input_ in find_inputs(patterns):
+    for input_ in find_inputs(with_files(patterns)):
         folder, name = split_url(input_.path)
         entry = open_store(folder).stat(name)
         found.append(SourceFile(folder, name, "lines", entry.size, entry.version))
