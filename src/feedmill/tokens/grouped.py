@@ -40,6 +40,9 @@ from feedmill.tokens.work import Recipe, Task, WorkFolder, identity_of, offer, w
 MANIFEST = "tokens"
 """The manifest of the folder is called as that of a file of this name would be; each part has its own beside it."""
 
+_FEW = 1 << 25
+"""Fewer tokens are written sooner by this process than other processes are started."""
+
 
 @dataclass
 class GroupedReport:
@@ -270,6 +273,8 @@ class _Job:
             )
             for number, files in enumerate(made)
         ]
+        if self.report.tokens < _FEW:
+            workers = 1
         with Progress("writing", len(tasks), "groups", progress) as bar:
             written = list(run(write_group, tasks, workers=workers, progress=bar, preload=PRELOAD))
         parts = [part for group in written for part in group]
