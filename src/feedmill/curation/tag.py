@@ -30,6 +30,7 @@ from feedmill.storage import LocalStore, open_store, split_url
 from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
+_PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text_compiled")
 
 
 class Task(NamedTuple):
@@ -127,7 +128,7 @@ def tag(
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
-        for done in run(tag_file, tasks, workers=processes, progress=bar):
+        for done in run(tag_file, tasks, workers=processes, progress=bar, preload=_PRELOAD):
             report.reused += done.error is None and not done.made
             report.rows += done.rows
             report.bytes += done.bytes
