@@ -1,7 +1,7 @@
 """``dolma tokens`` and ``dolma stat`` beside Dolma's own: whole commands, the same options. README.md says more.
 
 FEEDMILL_DOLMA_PYTHON       a Python that has Dolma
-FEEDMILL_BENCH_DOLMA        a folder with ``documents/*.jsonl.gz``
+FEEDMILL_DOLMA_CORPUS       a folder with ``documents/*.jsonl.gz`` and ``corpus.json``; by default 32 MB are made
 FEEDMILL_BENCH_TOKENIZER    a folder with GPT-2's tokenizer.json
 """
 
@@ -12,9 +12,10 @@ import os
 import shutil
 from pathlib import Path
 
+import corpus
 from measure import Failed, Row, alternate, feedmill, run
 
-PYTHON, CORPUS, TOKENIZER = "FEEDMILL_DOLMA_PYTHON", "FEEDMILL_BENCH_DOLMA", "FEEDMILL_BENCH_TOKENIZER"
+PYTHON, CORPUS, TOKENIZER = "FEEDMILL_DOLMA_PYTHON", "FEEDMILL_DOLMA_CORPUS", "FEEDMILL_BENCH_TOKENIZER"
 TAGGERS = ("char_length_with_paragraphs_v1", "gopher_v2", "pii_regex_with_counts_fast_v2")
 SET = "stat_bench"
 EOS = 50256
@@ -22,20 +23,22 @@ EOS = 50256
 
 def missing() -> str | None:
     """What to do to have everything measured, or None where it is."""
-    names = [name for name in (PYTHON, CORPUS, TOKENIZER) if not os.environ.get(name)]
+    names = [name for name in (PYTHON, TOKENIZER) if not os.environ.get(name)]
     return f"'dolma tokens' and 'dolma stat' are not measured: set {', '.join(names)}." if names else None
 
 
-def corpus() -> Path:
-    """The folder of the corpus. Raises `Failed` where there is none."""
+def documents() -> Path:
+    """The folder of the corpus. Raises `Failed` where something is missing."""
     if missing():
         raise Failed(missing())
-    return Path(os.environ[CORPUS])
+    folder = Path(os.environ[CORPUS]) if os.environ.get(CORPUS) else corpus.documents(2, 16)
+    corpus.warm(folder)
+    return folder
 
 
 def attributes() -> str:
     """The pattern of an attribute set over the corpus, made once: paragraphs, and 22 numbers for each document."""
-    folder = corpus()
+    folder = documents()
     if not (folder / "attributes" / SET).exists():
         chosen = [word for name in TAGGERS for word in ("-t", name)]
         run(feedmill("tag", f"{folder}/documents", "--name", SET, *chosen))
@@ -61,8 +64,8 @@ def both(words: list[str], repeat: int, clean: Path) -> tuple[dict[str, list[flo
 
 def tokens(repeat: int) -> list[Row]:
     """The whole command with GPT-2's vocabulary, one process and two."""
-    folder, rows = corpus(), []
-    size = sum(json_bytes(path) for path in [folder / "corpus.json"])
+    folder, rows = documents(), []
+    size = json.loads((folder / "corpus.json").read_text())["text_bytes"]
     for processes in (1, 2):
         out = folder / "bench_tokens"
         words = ["tokens", "--documents", f"{folder}/documents/*", "--destination", str(out)]
@@ -74,14 +77,9 @@ def tokens(repeat: int) -> list[Row]:
     return rows
 
 
-def json_bytes(path: Path) -> int:
-    """The bytes of text that a corpus says it has."""
-    return int(json.loads(path.read_text())["text_bytes"])
-
-
 def stat(repeat: int) -> list[Row]:
     """The whole command over an attribute set, one process and two; and the native verb beside it."""
-    pattern, folder, rows = attributes(), corpus(), []
+    pattern, folder, rows = attributes(), documents(), []
     out = folder / "bench_stat"
     for processes in (1, 2):
         words = ["stat", "--attributes", pattern, "--report", str(out), "--processes", str(processes)]
@@ -89,8 +87,8 @@ def stat(repeat: int) -> list[Row]:
         rows.append(Row("dolma-stat", f"dolma stat, {processes} processes", "s", mine["s"], peers["s"]))
     native = [run(feedmill("stat", f"{folder}/attributes/{SET}", "--processes", 1))["s"] for _ in range(repeat)]
     rows.append(Row("dolma-stat", "feedmill stat of the attributes, 1 process", "s", native))
-    documents = [run(feedmill("stat", f"{folder}/documents", "--processes", 1))["s"] for _ in range(repeat)]
-    rows.append(Row("dolma-stat", "feedmill stat of the documents, 1 process", "s", documents))
+    texts = [run(feedmill("stat", f"{folder}/documents", "--processes", 1))["s"] for _ in range(repeat)]
+    rows.append(Row("dolma-stat", "feedmill stat of the documents, 1 process", "s", texts))
     return rows
 
 

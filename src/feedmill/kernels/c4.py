@@ -54,19 +54,22 @@ class Automaton(NamedTuple):
         symbols: uint8[128], the column of each ASCII character, 0 for those in no pattern.
         rare, rare_symbols: uint32, uint8: other characters (and those that have one of the patterns' as their lower
             case) and their columns.
-        step: int16[states, columns], the next state.
+        step: int32[states * columns], the next state, for each state and column; states are counted in columns, so that
+            no step needs a product.
         word_lengths: uint64[states], bit L where a word of L characters ends.
         kinds: uint8[states], bits for phrases, "javascript", "lorem ipsum" and ``{`` that end.
-        first: the states from here on are those where something ends.
+        first: the states from here on (counted in columns) are those where something ends.
+        columns: how many there are.
     """
 
     symbols: npt.NDArray[np.uint8]
     rare: npt.NDArray[np.uint32]
     rare_symbols: npt.NDArray[np.uint8]
-    step: npt.NDArray[np.int16]
+    step: npt.NDArray[np.int32]
     word_lengths: npt.NDArray[np.uint64]
     kinds: npt.NDArray[np.uint8]
     first: int
+    columns: int
 
 
 def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
@@ -116,13 +119,15 @@ def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
             symbols[ord(c)] = column[c]
     ends = np.array([bool(length or kind) for length, kind in zip(lengths, kinds, strict=True)])
     order = np.argsort(ends, kind="stable")  # the states where nothing ends come first, the root as the very first
-    number = np.argsort(order).astype(np.int16)
+    columns = step.shape[1]
+    number = (np.argsort(order) * columns).astype(np.int32)
     return Automaton(
         symbols,
         np.array([ord(c) for c in rare], np.uint32),
         np.array([column[c] for c in rare], np.uint8),
-        number[step[order]],
+        number[step[order]].reshape(-1),
         np.array(lengths, np.uint64)[order],
         np.array(kinds, np.uint8)[order],
-        int(len(ends) - ends.sum()),
+        int(len(ends) - ends.sum()) * columns,
+        columns,
     )
