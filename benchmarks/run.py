@@ -17,13 +17,15 @@ import time
 from pathlib import Path
 
 import corpus
+import dolma_stat
 import energon
+import tagging
 import verbs
 from measure import Failed, Row
 
 import tokenizing
 
-SUITES = (energon, tokenizing, verbs)
+SUITES = (energon, tokenizing, verbs, tagging, dolma_stat)
 
 
 def main() -> int:

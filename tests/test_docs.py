@@ -141,6 +141,8 @@ DESCRIBED_IN = {
     ("repair",): "check.md",
     ("info",): "prepare.md",
     ("preview",): "prepare.md",
+    ("tag",): "tagging.md",
+    ("stat",): "stat.md",
     ("tokenize",): "tokenize.md",
     ("decode",): "tokenize.md",
     ("plan",): "ledger.md",

@@ -1,0 +1,170 @@
+"""The taggers by name. A tagger looks at a batch of documents and gives spans; see `Tagger`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from feedmill.curation.documents import Batch
+from feedmill.curation.spans import Spans
+from feedmill.errors import ConfigError, NotFound
+
+
+class Tagger(Protocol):
+    """What the job asks of a tagger; made once for each process.
+
+    Attributes:
+        metadata: whether it reads the field ``metadata`` of documents.
+    """
+
+    metadata: bool
+
+    def tag(self, batch: Batch) -> Spans:
+        """The spans of all documents of the batch."""
+        ...
+
+
+class FunctionTagger:
+    """A tagger that is a function from batches to spans."""
+
+    def __init__(self, function: Callable[[Batch], Spans], metadata: bool) -> None:
+        self.function = function
+        self.metadata = metadata
+
+    def tag(self, batch: Batch) -> Spans:
+        return self.function(batch)
+
+
+MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "starcoder", "licenses", "urls",
+           "language", "models", "token_repetitions", "unavailable")  # fmt: skip
+FOLDER_VARIABLE = "FEEDMILL_MODELS"
+"""The environment variable with a folder in which files that taggers need are looked up by their original names."""
+
+_FACTORIES: dict[str, Callable[..., Any]] = {}
+_WHERE: dict[str, str] = {}
+_FILES: dict[str, str] = {}
+_REASONS: dict[str, str] = {}
+
+
+def register(*names: str, metadata: bool = False, file: str | None = None) -> Callable[[Any], Any]:
+    """Decorate a function from batches to spans, or a class of taggers, with the names that users give.
+
+    Args:
+        metadata: whether the function reads the metadata of documents.
+        file: for a class that is made with the path of a model or list, under which name that file is published
+            ("" where it has no name of its own).
+    """
+
+    def note(thing: Any) -> Any:
+        for name in names:
+            _FACTORIES[name] = thing if isinstance(thing, type) else lambda: FunctionTagger(thing, metadata)
+            _WHERE[name] = f"{thing.__module__}.{thing.__qualname__}"
+            if file is not None:
+                _FILES[name] = file
+        return thing
+
+    return note
+
+
+def register_unavailable(reason: str, *names: str) -> None:
+    """Names of Dolma's that have no tagger here, and why: for the error, not for the list."""
+    _REASONS.update(dict.fromkeys(names, reason))
+
+
+class Choice(NamedTuple):
+    """A tagger as a user asks for it: ``name`` or ``name=path of its model or list``."""
+
+    name: str
+    file: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Choice:
+        """Raises `ConfigError` where no such tagger is known, or its file is missing or too much."""
+        name, equals, path = text.partition("=")
+        check_names([name])
+        if name not in _FILES:
+            if equals:
+                raise ConfigError(f"the tagger {name!r} takes no file", fix=f"Write {name!r} alone.")
+            return cls(name, None)
+        published = _FILES[name]
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if not equals and published and folder:
+            path = os.path.join(folder, published)
+        if not path:
+            known_as = f", or the folder with its {published!r} in {FOLDER_VARIABLE}" if published else ""
+            raise ConfigError(
+                f"the tagger {name!r} needs a file, and nothing is downloaded",
+                kind="model-missing",
+                fix=f"Give it as {name}=PATH{known_as}.",
+            )
+        if not os.path.isfile(path):
+            raise NotFound(f"the file of the tagger {name!r} is not here", file=path, fix=f"Give {name}=PATH.")
+        return cls(name, path)
+
+    def create(self) -> Tagger:
+        """The tagger, ready to work. Raises `MissingExtra` where a package is missing, or what its file has wrong."""
+        made: Tagger = _FACTORIES[self.name](self.file) if self.file else _FACTORIES[self.name]()
+        return made
+
+
+def add(name: str, factory: Callable[[], Any], where: str) -> None:
+    """Register what a user's module offers. Raises `ConfigError` where the name is taken by something else."""
+    _load()
+    if _WHERE.get(name, where) != where:
+        raise ConfigError(
+            f"there is a tagger {name!r} already ({_WHERE[name]}), and {where} wants the same name",
+            kind="tagger-exists",
+            fix="Give the new one another name.",
+        )
+    _FACTORIES[name] = factory
+    _WHERE[name] = where
+
+
+def remove(name: str) -> None:
+    """Forget a tagger; nothing happens where there is none."""
+    _FACTORIES.pop(name, None)
+    _WHERE.pop(name, None)
+
+
+def known() -> dict[str, str]:
+    """Name and origin of each tagger, sorted by name."""
+    _load()
+    return dict(sorted(_WHERE.items()))
+
+
+def needs_file(name: str) -> bool:
+    """Whether a tagger is asked for as ``name=path``."""
+    return name in _FILES
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises `ConfigError` of kind ``no-such-tagger`` for the first name that nobody has registered."""
+    _load()
+    for name in names:
+        if name in _REASONS and name not in _FACTORIES:
+            raise ConfigError(
+                f"Dolma has a tagger {name!r}, Feedmill does not: {_REASONS[name]}",
+                kind="no-such-tagger",
+                fix="Leave it out, or bring in one of your own with --tagger-modules.",
+            )
+        if name not in _FACTORIES:
+            near = difflib.get_close_matches(name, _FACTORIES, 3)
+            hint = f"Did you mean {' or '.join(near)}? " if near else ""
+            raise ConfigError(
+                f"there is no tagger {name!r}",
+                kind="no-such-tagger",
+                fix=f"{hint}'feedmill tag --list' shows all; --tagger-modules brings in your own.",
+            )
+
+
+def create(text: str) -> Tagger:
+    """A tagger ready to work, from its name. Raises `ConfigError`, and `MissingExtra` where a package is missing."""
+    return Choice.parse(text).create()
+
+
+def _load() -> None:
+    for module in MODULES:
+        import_module(f"feedmill.curation.taggers.{module}")

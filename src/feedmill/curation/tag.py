@@ -1,0 +1,258 @@
+"""Tagging: documents in, attributes out, row by row.
+
+The unit of work is a file. Its attributes appear when they are whole, then the record that says what they were made
+of; a run that was killed is finished by the same command, and what is up to date is not made again. The output does
+not depend on the number of processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import msgspec
+
+from feedmill import __version__
+from feedmill.curation import records, registry
+from feedmill.curation.documents import Batch, Decoder
+from feedmill.curation.inputs import Input
+from feedmill.curation.modules import load_modules, module_hashes
+from feedmill.curation.places import Output, find_places
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats.documents import split_rows
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.storage import LocalStore, open_store, split_url
+from feedmill.storage.codec import compression, packed, unpacked
+from feedmill.storage.local import sweep
+
+FAIL, CONTINUE = "fail", "continue"
+_PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text_compiled")
+
+
+class Task(NamedTuple):
+    """One file's work, as processes are told it."""
+
+    input: Input
+    outputs: tuple[Output, ...]
+    options: dict[str, Any]
+    redo: bool
+    on_error: str
+
+
+class Done(NamedTuple):
+    """What became of a file: rows and stored bytes, 0 rows made where it was up to date; or the error."""
+
+    path: str
+    rows: int
+    bytes: int
+    made: bool
+    error: FeedmillError | None = None
+
+
+@dataclass
+class TagReport:
+    """What a run did.
+
+    Attributes:
+        files, reused: how many files there are, and how many of them were up to date.
+        rows: documents in all of them.
+        bytes: their stored size.
+        outputs: the attribute sets' folders.
+        failed: what was wrong with files, where the run went on.
+        missing: patterns without files, where that is allowed.
+    """
+
+    files: int = 0
+    reused: int = 0
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    outputs: list[str] = field(default_factory=list)
+    failed: list[FeedmillError] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return {**vars(self), "failed": [error.as_dict() for error in self.failed]}
+
+
+def tag(
+    documents: Sequence[str],
+    taggers: Sequence[str],
+    *,
+    experiment: str | None = None,
+    destination: Sequence[str] | None = None,
+    modules: Sequence[str] = (),
+    processes: int | None = 1,
+    redo: bool = False,
+    on_error: str = FAIL,
+    exact: bool = False,
+    allow_missing: bool = False,
+    progress: bool = True,
+) -> TagReport:
+    """Write the attributes of documents.
+
+    Args:
+        documents: patterns of files, see `feedmill.curation.inputs.find_inputs`.
+        taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that need a model or list.
+        experiment: the name of the attribute set; None for a set for each tagger, called as it.
+        destination: a folder for each pattern; None for ``attributes/<name>`` in the place of ``documents``.
+        modules: files or modules with taggers of the user's own; they are run.
+        processes: None for one per core.
+        redo: whether to make again what is up to date.
+        on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to finish the others first.
+        exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
+        allow_missing: whether a pattern without files is reported only, if another has some.
+
+    Raises:
+        ConfigError: for options, before anything is written.
+        DataError: of kind ``bad-document``, naming file and line; nothing of that file's attributes is there then.
+    """
+    begin = time.perf_counter()
+    if on_error not in (FAIL, CONTINUE):
+        raise ConfigError(f"there is no policy {on_error!r} for errors", fix=f"Use {FAIL!r} or {CONTINUE!r}.")
+    load_modules(modules)
+    choices = [registry.Choice.parse(text) for text in taggers]
+    options = _options(choices, modules, exact)
+    missing: list[str] = []
+    places = find_places(documents, choices, experiment, destination, exact, missing if allow_missing else None)
+    tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
+    if not tasks:
+        raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
+    outputs = sorted({output.root for task in tasks for output in task.outputs})
+    report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
+    # The largest first, so that no process is left alone with a large file at the end.
+    tasks.sort(key=lambda task: (-task.input.size, task.input.path))
+    with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
+        for done in run(tag_file, tasks, workers=processes, progress=bar, preload=_PRELOAD):
+            report.reused += done.error is None and not done.made
+            report.rows += done.rows
+            report.bytes += done.bytes
+            if done.error is not None:
+                report.failed.append(done.error)
+    report.seconds = time.perf_counter() - begin
+    return report
+
+
+def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:
+    """What the output depends on but for the documents and the taggers of each set."""
+    if not choices:
+        raise ConfigError("no tagger is named", fix="Name some; 'feedmill tag --list' shows all.")
+    if len({choice.name for choice in choices}) < len(choices):
+        raise ConfigError("a tagger is named twice", fix="Name each once.")
+    for choice in choices:
+        choice.create()  # what is missing is said before the work begins
+    files = {choice.name: records.hash_file(choice.file) for choice in choices if choice.file}
+    return {"modules": module_hashes(modules), "files": files, "exact": exact}
+
+
+def tag_file(task: Task) -> Done:
+    """Do one file's work, unless it is done. Runs in a process of its own."""
+    try:
+        return _tag_file(task)
+    except FeedmillError as error:
+        error.file = error.file or task.input.path
+        if task.on_error == FAIL:
+            raise
+        return Done(task.input.path, 0, task.input.size, False, error)
+
+
+def _tag_file(task: Task) -> Done:
+    folder, name = split_url(task.input.path)
+    source = open_store(folder)
+    todo = [output for output in task.outputs if task.redo or not _current(task, output)]
+    if not todo:
+        record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
+        return Done(task.input.path, record.rows if record else 0, task.input.size, False)
+    modules = tuple(task.options["modules"].items())
+    taggers = {choice: _tagger(choice, modules) for output in todo for choice in output.taggers}
+    wants_metadata = any(tagger.metadata for tagger in taggers.values())
+    decoder = Decoder(source.locate(name), metadata=wants_metadata, exact=task.options["exact"])
+    for output in todo:
+        _sweep(output)
+    with ExitStack() as stack:
+        local = stack.enter_context(source.local_copy(name))
+        before = records.state(source, name, records.hash_file(str(local)), task.input.path)
+        raw = stack.enter_context(open(local, "rb", buffering=0))
+        stream = stack.enter_context(unpacked(raw, compression(name), file=decoder.file))
+        sinks = [stack.enter_context(_sink(output)) for output in todo]
+        for rows in split_rows(stream):
+            batch = decoder.batch(rows)
+            for output, (_, sink) in zip(todo, sinks, strict=True):
+                named = {choice.name: taggers[choice] for choice in output.taggers}
+                sink.write(b"".join([row + b"\n" for row in attribute_rows(batch, output.experiment, named)]))
+    for output, (file, _) in zip(todo, sinks, strict=True):
+        store = open_store(output.root)
+        made = records.state(store, output.path, file.hexdigest())
+        options = _record_options(task, output)
+        record = records.Record(_fingerprint(task, output), options, __version__, decoder.line, before, made)
+        records.write_record(store, output.path, record)
+    return Done(task.input.path, decoder.line, task.input.size, True)
+
+
+@contextmanager
+def _sink(output: Output) -> Iterator[tuple[records.HashedFile, BinaryIO]]:
+    """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
+    with open_store(output.root).write(output.path) as raw:
+        file = records.HashedFile(raw)
+        with packed(cast(BinaryIO, file), compression(output.path)) as stream:
+            yield file, stream
+
+
+def _sweep(output: Output) -> None:
+    """Remove what a killed run has left of an output: nobody else writes it, a file being one process's work."""
+    store = open_store(output.root)
+    if isinstance(store, LocalStore):
+        for path in (output.path, records.record_path(output.path)):
+            sweep(store.locate(path))
+
+
+def _record_options(task: Task, output: Output) -> dict[str, Any]:
+    names = [choice.name for choice in output.taggers]
+    files = {name: hash_ for name, hash_ in task.options["files"].items() if name in names}
+    return {**task.options, "taggers": names, "files": files, "experiment": output.experiment}
+
+
+def _fingerprint(task: Task, output: Output) -> str:
+    return records.fingerprint({**_record_options(task, output), "feedmill": __version__})
+
+
+def _current(task: Task, output: Output) -> bool:
+    """Whether an attribute file is there and is what this task would write."""
+    store = open_store(output.root)
+    record = records.read_record(store, output.path)
+    if record is None or record.fingerprint != _fingerprint(task, output):
+        return False
+    folder, name = split_url(task.input.path)
+    return records.unchanged(store, output.path, record.output) and records.unchanged(
+        open_store(folder), name, record.input
+    )
+
+
+@lru_cache(1024)
+def _tagger(choice: registry.Choice, modules: tuple[tuple[str, str], ...]) -> registry.Tagger:
+    load_modules(name for name, _ in modules)
+    registry.check_names([choice.name])
+    return choice.create()
+
+
+def attribute_rows(batch: Batch, experiment: str, taggers: dict[str, registry.Tagger]) -> Iterator[bytes]:
+    """The rows of an attribute file for a batch, without line ends."""
+    columns = [_fragments(tagger, batch, experiment, name) for name, tagger in taggers.items()]
+    encode = msgspec.json.encode
+    for row, *pieces in zip(batch.rows, *columns, strict=True):
+        attributes = b",".join([piece for piece in pieces if piece])
+        yield b'{"id":%b,"attributes":{%b},"source":%b}' % (encode(row.id), attributes, encode(row.source))
+
+
+def _fragments(tagger: registry.Tagger, batch: Batch, experiment: str, name: str) -> list[bytes]:
+    own = getattr(tagger, "fragments", None)  # a user's tagger may write its attributes in its own way
+    if own is not None:
+        found: list[bytes] = own(batch, experiment, name)
+        return found
+    return tagger.tag(batch).fragments(len(batch), experiment, name)
