@@ -147,6 +147,7 @@ DESCRIBED_IN = {
     ("decode",): "tokenize.md",
     ("plan",): "ledger.md",
     ("trace",): "ledger.md",
+    ("bench",): "loading.md",
     ("index",): "tokens.md",
     ("merge",): "tokens.md",
     ("shuffle",): "tokens.md",

@@ -42,6 +42,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
     "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
+    "bench": Verb("feedmill.cli.bench", "How fast a recipe loads here, and what would help."),
     "index": Verb("feedmill.cli.index", "Write the index of a JSONL file or of packed tokens."),
     "merge": Verb("feedmill.cli.merge", "Several token files, or JSONL files, as one."),
     "shuffle": Verb("feedmill.cli.shuffle", "Documents, lines or chunks of tokens in a shuffled order."),
