@@ -30,7 +30,7 @@ def test_seconds_go_to_their_stages() -> None:
     found = loader.metrics.snapshot()
     assert (found["batches"], found["samples"], found["position"], found["rank"]) == (6, 22, 22, 0)
     assert 0.6 < found["transform_seconds"] <= found["wait_seconds"]
-    assert 0 < found["read_seconds"] and 0 < found["collate_seconds"]
+    assert found["read_seconds"] > 0 and found["collate_seconds"] > 0
     assert 0 < found["samples_per_second"] < 22 / 0.6 and found["ready"] < 1
 
 
