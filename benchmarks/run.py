@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import corpus
+import dolma_stat
 import energon
 import tagging
 import verbs
@@ -24,7 +25,7 @@ from measure import Failed, Row
 
 import tokenizing
 
-SUITES = (energon, tokenizing, verbs, tagging)
+SUITES = (energon, tokenizing, verbs, tagging, dolma_stat)
 
 
 def main() -> int:
