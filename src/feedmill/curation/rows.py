@@ -1,0 +1,112 @@
+"""Reading the rows of documents: only the fields that are needed, and the line of those that are wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from feedmill.errors import DataError
+
+_NEGATIVE_ZERO = re.compile(rb"[:\[,\s]-0\s*[,\]}]")
+_BIG = re.compile(rb"[:\[,\s]-?\d{19,}")
+
+
+class TextRow(msgspec.Struct):
+    """A document: its id as JSON, and its text."""
+
+    text: str
+    id: msgspec.Raw = msgspec.Raw(b"")
+
+
+class IdRow(msgspec.Struct):
+    """A row of any kind: its id as JSON."""
+
+    id: msgspec.Raw = msgspec.Raw(b"")
+
+
+_texts, _text = msgspec.json.Decoder(list[TextRow]), msgspec.json.Decoder(TextRow)
+_ids, _id = msgspec.json.Decoder(list[IdRow]), msgspec.json.Decoder(IdRow)
+
+
+def parse_texts(rows: Sequence[bytes], file: str, first: int) -> list[TextRow]:
+    """The id and text of each row.
+
+    Args:
+        file: named in errors. first: the line of the first row, counted from 1.
+
+    Raises:
+        DataError: of kind ``bad-row``, for the first row that is no JSON object with a string ``text``.
+    """
+    return _parse(rows, _texts, _text, file, first)
+
+
+def parse_ids(rows: Sequence[bytes], file: str, first: int) -> list[bytes]:
+    """The id of each row as compact JSON; empty where there is none."""
+    return [id_bytes(row.id) for row in _parse(rows, _ids, _id, file, first)]
+
+
+def _parse(rows: Sequence[bytes], many: Any, one: Any, file: str, first: int) -> list[Any]:
+    try:
+        found: list[Any] = many.decode(b"[" + b",".join(rows) + b"]")
+        if len(found) == len(rows):
+            return found
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    found = []
+    for number, row in enumerate(rows, first):
+        try:
+            found.append(one.decode(row))
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise bad_row(row, str(error), file, number) from None
+    return found
+
+
+def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
+    """The error for a row that cannot be used."""
+    if not row.strip():
+        why = "the line is blank, a JSON object was expected"
+    return DataError(
+        why[:1].lower() + why[1:],
+        file=file,
+        record=f"line {line}",
+        kind="bad-row",
+        fix="Mend or remove the line; each line is one JSON object with at least 'id' and 'text'.",
+    )
+
+
+def id_bytes(raw: msgspec.Raw) -> bytes:
+    """An id as compact JSON in one spelling: equal ids have equal bytes."""
+    plain = bytes(raw)
+    if (plain[:1] == b'"' and b"\\" not in plain) or not plain:
+        return plain
+    return dump(load(plain))
+
+
+def load(row: bytes) -> Any:
+    """A JSON value with the numbers as Dolma reads them: integers beyond 64 bits and ``-0`` are floats.
+
+    Raises:
+        orjson.JSONDecodeError: it is no JSON.
+    """
+    value = orjson.loads(row)
+    if _NEGATIVE_ZERO.search(b" " + row + b" ") or row.strip() == b"-0" or _BIG.search(b" " + row):
+        import json
+
+        value = json.loads(row, parse_int=_integer)
+    return value
+
+
+def _integer(digits: str) -> int | float:
+    value = int(digits)
+    if (value == 0 and digits[0] == "-") or not -(1 << 63) <= value < 1 << 64:
+        return float(digits)
+    return value
+
+
+def dump(value: Any) -> bytes:
+    """A JSON value as Dolma writes it: keys sorted at every level, no spaces, nothing escaped that need not be."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
