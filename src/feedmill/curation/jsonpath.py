@@ -1,6 +1,7 @@
-"""JSONPath in the dialect that Dolma's configurations are written in (that of the library jsonpath-rust 0.3).
+"""JSONPath in the dialect of Dolma's configurations (that of the library jsonpath-rust 0.3).
 
-Paths: ``$``, ``@`` (also within a path), ``.key`` of letters, digits and ``_ - / # \\``, ``['any key']``, ``['a','b']``,
+Paths: ``$``, ``@`` (also within a path), ``.key`` of letters, digits and ``_ - / # \\``, ``['any key']``,
+``['a','b']``,
 ``[n]``, ``[a,b]``, ``[start:end:step]`` (negative bounds count from the end; an end of 0 is the end), ``[*]``, ``.*``,
 ``..key``, ``..*``, ``.length()`` and filters ``[?(...)]`` with ``&& || !``, parentheses and the comparisons
 ``== != < <= > >= ~= in nin size noneOf anyOf subsetOf`` of paths and literals.
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NoReturn
 
+from feedmill.curation.jsonpath_compare import COMPARISONS, below
 from feedmill.errors import ConfigError
 
 Path = Callable[[Any], list[Any]]
@@ -63,17 +65,6 @@ def compile_path(text: str) -> Path:
         return found
 
     return run
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equality of JSON values that tells integers, floats and booleans apart."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(value, b[key]) for key, value in a.items())
-    return bool(a == b)
 
 
 def _walk(value: Any, keys: Sequence[str | int]) -> Any:
@@ -286,7 +277,7 @@ class _Parser:
         if not found:
             return lambda element, document: bool(left(element, document))
         right = self.operand()
-        compare = _COMPARISONS[found[0]]
+        compare = COMPARISONS[found[0]]
         return lambda element, document: compare(left(element, document), right(element, document))
 
     def operand(self) -> Values:
@@ -356,20 +347,16 @@ def _slice(start: int, end: int, step: int) -> Step:
     return run
 
 
-def _below(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
-
-
 def _children(found: list[Any], _document: Any) -> list[Any]:
-    return [child for value in found for child in _below(value)]
+    return [child for value in found for child in below(value)]
 
 
 def _everything(found: list[Any], _document: Any) -> list[Any]:
     out = []
     for value in found:
-        below = _below(value)
-        out.extend(below)
-        out.extend(_everything(below, _document))
+        children = below(value)
+        out.extend(children)
+        out.extend(_everything(children, _document))
     return out
 
 
@@ -379,7 +366,7 @@ def _deep(key: str) -> Step:
         for value in found:
             if isinstance(value, dict) and key in value:
                 out.append(value[key])
-            out.extend(run(_below(value), document))
+            out.extend(run(below(value), document))
         return out
 
     return run
@@ -421,79 +408,3 @@ def _any(tests: list[Test]) -> Test:
 
 def _not(test: Test) -> Test:
     return lambda element, document: not _again(test, element, document)
-
-
-def _equal(left: list[Any], right: list[Any]) -> bool:
-    return len(left) == len(right) and all(map(same, left, right))
-
-
-def _number(value: Any) -> bool:
-    return type(value) is int or type(value) is float
-
-
-def _less(left: list[Any], right: list[Any]) -> bool:
-    if len(left) != 1 or len(right) != 1 or not _number(left[0]) or not _number(right[0]):
-        return False
-    return bool(left[0] < right[0])
-
-
-def _inside(left: list[Any], right: list[Any]) -> bool:
-    return bool(right) and any(same(a, b) for a in left for b in _below(right[0]))
-
-
-def _any_of(left: list[Any], right: list[Any]) -> bool:
-    if not left:
-        return True
-    if not right or not isinstance(right[0], list):
-        return False
-    elements = left[0] if isinstance(left[0], list) else left
-    return any(same(a, b) for a in elements for b in right[0])
-
-
-def _subset(left: list[Any], right: list[Any]) -> bool:
-    if not left:
-        return True
-    if not right:
-        return False
-    if not isinstance(left[0], list) or not isinstance(right[0], list):
-        return True
-    return all(any(same(a, b) for b in right[0]) for a in left[0])
-
-
-def _size(left: list[Any], right: list[Any]) -> bool:
-    if not right or not _number(right[0]):
-        return False
-    sizes = [len(v.encode()) if isinstance(v, str) else len(v) if isinstance(v, list | dict) else -1 for v in left]
-    return all(size == int(right[0]) for size in sizes)
-
-
-def _regex(left: list[Any], right: list[Any]) -> bool:
-    if not right or not isinstance(right[0], str):
-        return False
-    pattern = _pattern(right[0])
-    return any(isinstance(value, str) and pattern.search(value) for value in left)
-
-
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ConfigError(f"{text!r} is no regular expression ({error})", kind="bad-jsonpath") from None
-
-
-_COMPARISONS: dict[str, Callable[[list[Any], list[Any]], bool]] = {
-    "==": _equal,
-    "!=": lambda left, right: not _equal(left, right),
-    "<": _less,
-    "<=": lambda left, right: _less(left, right) or _equal(left, right),
-    ">": lambda left, right: _less(right, left),
-    ">=": lambda left, right: _less(right, left) or _equal(left, right),
-    "~=": _regex,
-    "in": _inside,
-    "nin": lambda left, right: not _inside(left, right),
-    "size": _size,
-    "anyOf": _any_of,
-    "noneOf": lambda left, right: not _any_of(left, right),
-    "subsetOf": _subset,
-}

@@ -11,8 +11,7 @@ import orjson
 
 from feedmill.errors import DataError
 
-_NEGATIVE_ZERO = re.compile(rb"[:\[,\s]-0\s*[,\]}]")
-_BIG = re.compile(rb"[:\[,\s]-?\d{19,}")
+_NEGATIVE_ZERO = re.compile(rb"(?:^|[:\[,\s])-0\s*(?:[,\]}]|$)")
 
 
 class TextRow(msgspec.Struct):
@@ -29,6 +28,7 @@ class IdRow(msgspec.Struct):
 
 
 _texts, _text = msgspec.json.Decoder(list[TextRow]), msgspec.json.Decoder(TextRow)
+_encode = msgspec.json.Encoder(order="sorted").encode
 _ids, _id = msgspec.json.Decoder(list[IdRow]), msgspec.json.Decoder(IdRow)
 
 
@@ -92,12 +92,13 @@ def load(row: bytes) -> Any:
     Raises:
         orjson.JSONDecodeError: it is no JSON.
     """
-    value = orjson.loads(row)
-    if _NEGATIVE_ZERO.search(b" " + row + b" ") or row.strip() == b"-0" or _BIG.search(b" " + row):
+    # orjson makes floats of integers beyond 64 bits itself.
+    if b"-0" in row and _NEGATIVE_ZERO.search(row):
         import json
 
-        value = json.loads(row, parse_int=_integer)
-    return value
+        orjson.loads(row)  # the standard library accepts more than JSON
+        return json.loads(row, parse_int=_integer)
+    return orjson.loads(row)
 
 
 def _integer(digits: str) -> int | float:
@@ -109,4 +110,4 @@ def _integer(digits: str) -> int | float:
 
 def dump(value: Any) -> bytes:
     """A JSON value as Dolma writes it: keys sorted at every level, no spaces, nothing escaped that need not be."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return _encode(value)

@@ -26,7 +26,7 @@ from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.render import render
 from feedmill.curation.dedupe.units import Units, read_units
-from feedmill.curation.inputs import DocumentFile
+from feedmill.curation.patterns import DocumentFile
 from feedmill.formats.documents import read_rows, write_rows
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run

@@ -15,7 +15,7 @@ from feedmill.curation.attribute_set import FOLDER, fingerprint, read_manifest, 
 from feedmill.curation.dedupe.bloomed import find_bloomed, mine
 from feedmill.curation.dedupe.exact import Finished, Task, find_exact
 from feedmill.curation.dedupe.options import DedupeOptions
-from feedmill.curation.inputs import DocumentFile, find_documents
+from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.errors import ConfigError
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.storage import LocalStore, Store, open_store, split_url

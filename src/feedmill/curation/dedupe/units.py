@@ -12,7 +12,7 @@ import orjson
 
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.jsonpath import compile_path
-from feedmill.curation.rows import bad_row, id_bytes, load, parse_texts
+from feedmill.curation.rows import bad_row, dump, id_bytes, load, parse_texts
 from feedmill.errors import DataError
 from feedmill.kernels import paragraphs_compiled as compiled
 from feedmill.kernels.paragraphs import CHARACTERS, DOLMA
@@ -92,7 +92,7 @@ def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: in
                 kind="bad-key",
                 fix="Give another key, or mend the document.",
             )
-        ids.append(orjson.dumps(document["id"], option=orjson.OPT_SORT_KEYS) if "id" in document else b"")
+        ids.append(dump(document["id"]) if "id" in document else b"")
         texts.append(value.encode())
     return ids, texts
 
