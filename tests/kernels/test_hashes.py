@@ -49,6 +49,7 @@ def test_murmur(keys):
     assert [tuple(row) for row in out.tolist()] == [murmur.hash_key(key) for key in keys]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=40))
 def test_first_seen(keys):
     array, table = np.array(keys, np.uint64).reshape(-1, 2), np.zeros((64, 2), np.uint64)
@@ -60,6 +61,7 @@ def test_first_seen(keys):
     assert not found[:1].any()
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=50))
 def test_partition(halves):
     keys = np.array([(half, i) for i, half in enumerate(halves)], np.uint64).reshape(-1, 2)

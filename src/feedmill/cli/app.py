@@ -36,11 +36,13 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "check": Verb("feedmill.cli.check", "Find what could spoil a run: cut shards, changed data."),
     "repair": Verb("feedmill.cli.repair", "Drop incomplete tails into a report and index what is whole."),
     "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it into splits, say how samples are read."),
-    "dedupe": Verb("feedmill.cli.dedupe", "Mark duplicates: documents, paragraphs, n-grams, near copies."),
+    "tag": Verb("feedmill.cli.tag", "Write attributes of documents: lengths, quality signals, personal data."),
+    "dedupe": Verb("feedmill.cli.dedupe", "Mark duplicates: documents, paragraphs, n-grams."),
     "mix": Verb("feedmill.cli.mix", "Filter documents by their attributes, replace spans, sample, merge."),
     "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats and bytes for a budget."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
+    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands and configuration files: tag, list, dedupe, mix."),
 }
 
 

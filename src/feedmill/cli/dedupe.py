@@ -20,18 +20,15 @@ Processes = Annotated[int | None, typer.Option("--processes", metavar="N", min=1
 
 def dedupe(
     documents: Documents,
-    by: Annotated[
-        str, typer.Option("--by", metavar="UNIT", help="documents, paragraphs, ngrams, or near (near copies).")
-    ] = "documents",
+    by: Annotated[str, typer.Option("--by", metavar="UNIT", help="documents, paragraphs or ngrams.")] = "documents",
     name: Annotated[str | None, typer.Option("--name", help="Name of the attribute set; default: dup_UNIT.")] = None,
     key: Annotated[str, typer.Option("--key", help="JSONPath of what documents are compared by.")] = "$.text",
     separator: Annotated[str, typer.Option("--separator", help="Between paragraphs.")] = "\n",
     ngram: Annotated[int, typer.Option("--ngram", min=1, help="Words of an n-gram.")] = 13,
     stride: Annotated[int, typer.Option("--stride", min=1, help="Words from one n-gram to the next.")] = 1,
     threshold: Annotated[
-        float | None,
-        typer.Option("--threshold", min=0, max=1, help="ngrams: share seen before (0.5); near: Jaccard (0.8)."),
-    ] = None,
+        float, typer.Option("--threshold", min=0, max=1, help="Share of n-grams seen before from which to mark.")
+    ] = 0.5,
     min_length: Annotated[int, typer.Option("--min-length", min=0, help="Leave shorter texts alone.")] = 0,
     min_words: Annotated[int, typer.Option("--min-words", min=0, help="Leave texts of fewer words alone.")] = 0,
     keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Compare blank texts too.")] = False,
@@ -54,11 +51,8 @@ def dedupe(
     from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
     from feedmill.errors import ConfigError
 
-    if by == "near":
-        _near(documents, name, threshold, processes, json)
-        return
     if by not in ("documents", "paragraphs", "ngrams"):
-        raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs, ngrams or near.")
+        raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs or ngrams.")
     options = DedupeOptions(
         name=name or f"dup_{by}",
         attribute=name or f"dup_{by}",
@@ -67,7 +61,7 @@ def dedupe(
         separator=separator.encode().decode("unicode_escape") if "\\" in separator else separator,
         ngram=ngram if by == "ngrams" else 0,
         stride=stride,
-        threshold=0.5 if threshold is None else threshold,
+        threshold=threshold,
         skip_empty=not keep_empty,
         min_length=min_length,
         min_words=min_words,
@@ -98,11 +92,3 @@ def show(report: DedupeReport) -> None:
     )
     if report.hashes is not None and report.fill is not None:
         typer.echo(f"the filter has {counted(report.hashes, 'hash')[:-1]}es and is filled to {100 * report.fill:.2g} %")
-
-
-def _near(documents: list[str], name: str | None, threshold: float | None, processes: int | None, json: bool) -> None:
-    from feedmill.curation.near.job import NearOptions, find_near
-
-    options = NearOptions(name=name or "dup_near", threshold=0.8 if threshold is None else threshold)
-    report = find_near(documents, options, processes=processes, progress=not json)
-    emit(report.as_dict(), json, lambda: typer.echo(str(report)))

@@ -1,0 +1,100 @@
+"""``feedmill tag``: write attributes of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import emit, facts, human_size
+
+if TYPE_CHECKING:
+    from feedmill.curation.tag import TagReport
+
+Modules = Annotated[
+    list[str] | None,
+    typer.Option("--tagger-modules", "-m", metavar="MODULE", help="Taggers of your own: a file or module, which is run."),
+]
+
+
+def tag(
+    documents: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DOCUMENTS...", help="Patterns of files or folders; quote them: 'd/documents/**/*.gz'."),
+    ] = None,
+    taggers: Annotated[
+        list[str] | None, typer.Option("--tagger", "-t", metavar="NAME", help="A tagger; may be repeated.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", "-n", metavar="NAME", help="Name of the attribute set; without it, one for each tagger."),
+    ] = None,
+    destination: Annotated[
+        list[str] | None,
+        typer.Option("--to", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."),
+    ] = None,
+    tagger_modules: Modules = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Processes; default: one per core.")
+    ] = None,
+    redo: Annotated[bool, typer.Option("--redo", help="Make again what is up to date.")] = False,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or finish the others first.")
+    ] = "fail",
+    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
+    list_: Annotated[bool, typer.Option("--list", help="Show the taggers and stop.")] = False,
+    json: Json = False,
+) -> None:
+    """Write attributes of documents: scored spans, beside them, row by row.
+
+    Run it again after a kill or after adding files: what is up to date is not made again.
+    """
+    from feedmill.curation.tag import tag as run
+
+    if list_:
+        show_taggers(tagger_modules or ())
+        return
+    report = run(
+        documents or (),
+        taggers or (),
+        experiment=name,
+        destination=destination,
+        modules=tagger_modules or (),
+        processes=processes,
+        redo=redo,
+        on_error=on_error,
+        progress=progress and not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def show(report: TagReport) -> None:
+    """Print what was done."""
+    reused = f" ({report.reused} up to date)" if report.reused else ""
+    facts(
+        [
+            ("files", f"{report.files:,}{reused}"),
+            ("documents", f"{report.rows:,}"),
+            ("size", human_size(report.bytes)),
+            ("attributes", ", ".join(report.outputs)),
+            ("time", f"{report.seconds:.2f} s"),
+        ]
+    )
+    for error in report.failed:
+        typer.echo(f"error: {error}", err=True)
+
+
+def show_taggers(modules: Sequence[str]) -> None:
+    """Print the names of all taggers and where they come from."""
+    from feedmill.curation.modules import load_modules
+    from feedmill.curation.registry import known
+
+    load_modules(modules)
+    taggers = known()
+    width = max(map(len, taggers))
+    for name, where in taggers.items():
+        typer.echo(f"{name:<{width}}  {where}")

@@ -1,0 +1,1 @@
+"""Dolma's command line over Feedmill's rooms."""

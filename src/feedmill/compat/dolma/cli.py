@@ -1,0 +1,85 @@
+"""``feedmill dolma ...``: the commands, configuration files and options of Dolma 1.2, over Feedmill.
+
+What is written is Dolma's byte for byte, after decompression; its known defects are mended unless ``--exact`` asks
+for them. docs/migration/dolma.md lists the differences.
+
+A command is one row in `COMMANDS`: a module of this folder with a `Schema` and a function that is given the options'
+words, the configuration file, and whether ``--exact`` was asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+
+from feedmill.cli.app import new_app
+from feedmill.compat.dolma.config import Schema, help_text
+from feedmill.errors import ConfigError
+
+
+class Command(NamedTuple):
+    """Where a command lives: module, function, schema; and its line in the help."""
+
+    module: str
+    function: str
+    schema: str
+    help: str
+
+
+COMMANDS = {
+    "tag": Command("feedmill.compat.dolma.tag", "tag", "SCHEMA", "Write attributes of documents."),
+    "list": Command("feedmill.compat.dolma.tag", "list_", "LIST_SCHEMA", "Show the taggers."),
+    "dedupe": Command("feedmill.compat.dolma.dedupe", "dedupe", "SCHEMA", "Mark what occurred before."),
+    "mix": Command("feedmill.compat.dolma.mix", "mix", "SCHEMA", "Filter documents by their attributes and merge them."),
+}
+
+app = new_app()
+
+
+@app.command(
+    "dolma",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def dolma(context: typer.Context) -> None:
+    """Dolma's command line: the same configuration, the same files."""
+    words = list(context.args)
+    file, exact = None, False
+    while words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--exact":
+            exact = True
+        elif name in ("-c", "--config") and (equals or words):
+            file = value if equals else words.pop(0)
+        else:
+            raise ConfigError(
+                f"{word!r} is no option before the command", kind="unknown-option", fix="Known: --config FILE, --exact."
+            )
+    if not words or words[0] in ("-h", "--help"):
+        _help()
+        return
+    name = words.pop(0)
+    if name not in COMMANDS:
+        raise ConfigError(f"there is no command {name!r}", kind="unknown-command", fix=f"Use {', '.join(COMMANDS)}.")
+    command = COMMANDS[name]
+    # Dolma takes the configuration before the command only; behind it does no harm.
+    while words and words[0] in ("-c", "--config", "--exact"):
+        word = words.pop(0)
+        exact, file = (True, file) if word == "--exact" else (exact, words.pop(0) if words else file)
+    module: Any = import_module(command.module)
+    if "-h" in words or "--help" in words:
+        schema: Schema = getattr(module, command.schema)
+        typer.echo(f"feedmill dolma {name}: {command.help}\n\nOptions, also keys of the configuration file:")
+        typer.echo(help_text(schema))
+        return
+    getattr(module, command.function)(words, file, exact)
+
+
+def _help() -> None:
+    typer.echo("Usage: feedmill dolma [--config FILE] [--exact] COMMAND [--OPTION VALUE ...]\n\nCommands:")
+    for name, command in COMMANDS.items():
+        typer.echo(f"  {name:<8} {command.help}")
+    typer.echo("\n--exact keeps Dolma's known defects. 'feedmill dolma COMMAND --help' shows a command's options.")

@@ -1,0 +1,250 @@
+"""Dolma's configuration: one YAML or JSON file, options with dotted names over it, and interpolation.
+
+A command says what it understands as a `Schema`: from dotted names to the kind of value. What a file or an option
+holds beyond that is an error with a hint, as is a value of the wrong kind. Interpolation: ``${other.key}``,
+``${oc.env:NAME}`` (with ``,default``), ``${d.glob:PATTERN}``, ``${d.processes:N}``, ``${d.cache:PATH}``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from feedmill.errors import ConfigError
+from feedmill.jobs.cores import available_cores
+from feedmill.storage import open_store, split_url
+
+TEXT, WHOLE, NUMBER, FLAG, TEXTS, TREE = "a text", "a whole number", "a number", "true or false", "a list", "a tree"
+REQUIRED: Any = object()
+"""As a default: the value must be given."""
+
+_DEEPEST = 16
+_PLACE = re.compile(r"\$\{([^${}]*)\}")
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One entry of a schema: its kind (one of the above), its default, and its line in the help.
+
+    A `TREE` is taken from the file as it is and has no option.
+    """
+
+    kind: str
+    default: Any = None
+    help: str = ""
+
+
+Schema = Mapping[str, Key]
+
+
+def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dict[str, Any]:
+    """The value of every key of the schema: its default, what the file says, what the options say, the last wins.
+
+    Raises:
+        ConfigError: the file cannot be read, a key is unknown, a value is of another kind, a required one is missing.
+    """
+    given: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    if file is not None:
+        for name, value in _flattened(_read(file), schema, file):
+            given[name], origins[name] = value, f"{file}: {name}"
+    for name, value in _options(arguments, schema):
+        given[name], origins[name] = value, f"--{name}"
+    values = {}
+    for name, key in schema.items():
+        if name in given:
+            values[name] = _converted(_resolved(given[name], given, schema), key.kind, origins[name])
+        elif key.default is REQUIRED:
+            raise ConfigError(
+                f"{name!r} is missing",
+                file=file,
+                kind="missing-option",
+                fix=f"Give it with --{name} or in a configuration file.",
+            )
+        else:
+            values[name] = list(key.default) if isinstance(key.default, list | tuple) else key.default
+    return values
+
+
+def shown(values: Mapping[str, Any]) -> str:
+    """The configuration as YAML with sorted keys."""
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        *parents, last = name.split(".")
+        at = tree
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[last] = value
+    return yaml.safe_dump(tree, sort_keys=True, allow_unicode=True)
+
+
+def help_text(schema: Schema) -> str:
+    """One line for each option."""
+    lines = []
+    for name, key in schema.items():
+        if key.kind == TREE:
+            continue
+        option = f"--{name}, --no-{name}" if key.kind == FLAG else f"--{name}"
+        lines.append(f"  {option:<34} {key.help or key.kind}")
+    return "\n".join(lines)
+
+
+def _read(file: str) -> Any:
+    folder, name = split_url(file)
+    data = open_store(folder).read(name)
+    try:
+        return yaml.safe_load(data) or {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}" if mark else file
+        raise ConfigError(
+            f"this is neither YAML nor JSON ({getattr(error, 'problem', error)})", file=where, fix="Mend this line."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"this is not text ({error.reason})", file=file, fix="Give a YAML or JSON file.") from None
+
+
+def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tuple[str, Any]]:
+    """The entries of a file by their dotted names."""
+    if path in schema:
+        return [(path, tree)]
+    parents = {name[: i] for name in schema for i, c in enumerate(name) if c == "."} | {""}
+    if path not in parents:
+        near = difflib.get_close_matches(path, schema, 1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(
+            f"there is no option {path!r}", file=file, kind="unknown-option", fix=f"{hint}Known: {', '.join(schema)}."
+        )
+    if tree is None:
+        return []
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path or 'the file'} must be a mapping, found {tree!r}", file=file, fix="Mend it.")
+    return [
+        entry
+        for key, value in tree.items()
+        for entry in _flattened(value, schema, file, f"{path}.{key}" if path else str(key))
+    ]
+
+
+def _options(arguments: Sequence[str], schema: Schema) -> list[tuple[str, Any]]:
+    """The options in order: ``--name VALUE``, ``--name=VALUE``, ``--list A B``, ``--flag`` and ``--no-flag``."""
+    found: list[tuple[str, Any]] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            raise ConfigError(f"nothing is known to do with {word!r}", kind="unknown-option", fix="Name an option.")
+        if name.startswith("no-") and schema.get(name[3:], Key(TEXT)).kind == FLAG:
+            found.append((name[3:], False))
+            continue
+        kind = schema[name].kind if name in schema else TREE
+        if kind == TREE:
+            near = difflib.get_close_matches(name, schema, 1)
+            hint = f"Did you mean --{near[0]}? " if near else ""
+            raise ConfigError(
+                f"there is no option --{name}", kind="unknown-option", fix=f"{hint}--help shows all of them."
+            )
+        if equals:
+            found.append((name, [value] if kind == TEXTS else value))
+        elif kind == FLAG:
+            found.append((name, True))
+        elif kind == TEXTS:
+            values = []
+            while rest and not rest[0].startswith("--"):
+                values.append(rest.pop(0))
+            found.append((name, values))
+        elif not rest or rest[0].startswith("--"):
+            raise ConfigError(f"--{name} needs {kind}", kind="missing-option", fix="Write it behind the option.")
+        else:
+            found.append((name, rest.pop(0)))
+    return found
+
+
+def _resolved(value: Any, given: Mapping[str, Any], schema: Schema, depth: int = 0) -> Any:
+    """The value with everything in ``${}`` put in its place."""
+    if isinstance(value, dict):
+        return {key: _resolved(inner, given, schema, depth) for key, inner in value.items()}
+    if isinstance(value, list):
+        flat: list[Any] = []
+        for inner in value:
+            new = _resolved(inner, given, schema, depth)
+            flat.extend(new if isinstance(new, list) and isinstance(inner, str) else [new])
+        return flat
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    if depth > _DEEPEST:
+        raise ConfigError(f"{value!r} leads back to itself", kind="bad-interpolation", fix="Break the circle.")
+    whole = _PLACE.fullmatch(value)
+    if whole:
+        return _resolved(_looked_up(whole[1], given, schema), given, schema, depth + 1)
+    new = _PLACE.sub(lambda match: str(_looked_up(match[1], given, schema)), value)
+    if new == value:
+        raise ConfigError(f"{value!r} has a ${{ without its end", kind="bad-interpolation", fix="Add the brace.")
+    return _resolved(new, given, schema, depth + 1)
+
+
+def _looked_up(text: str, given: Mapping[str, Any], schema: Schema) -> Any:
+    name, colon, argument = text.strip().partition(":")
+    if not colon:
+        return _referred(name, given, schema)
+    if name == "oc.env":
+        variable, comma, default = argument.partition(",")
+        if variable.strip() not in os.environ and not comma:
+            raise ConfigError(f"the environment has no {variable}", kind="bad-interpolation", fix="Set it.")
+        return os.environ.get(variable.strip(), default.strip())
+    if name == "d.glob":
+        found = sorted(glob.glob(argument, recursive=True))
+        if not found:
+            raise ConfigError("no files match this pattern", file=argument, kind="not-found", fix="Check the path.")
+        return found
+    if name == "d.processes":
+        return max(1, available_cores() - int(_converted(argument or "0", WHOLE, text)))
+    if name == "d.cache":
+        if "://" in argument:
+            raise ConfigError("files are not downloaded", file=argument, fix="Download it, and give its path.")
+        return argument
+    raise ConfigError(
+        f"nothing is known of ${{{text}}}",
+        kind="bad-interpolation",
+        fix="Use another key, oc.env, d.glob, d.processes or d.cache.",
+    )
+
+
+def _referred(name: str, given: Mapping[str, Any], schema: Schema) -> Any:
+    if name in given:
+        return given[name]
+    if name in schema and schema[name].default is not REQUIRED:
+        return schema[name].default
+    below = {key[len(name) + 1 :]: value for key, value in given.items() if key.startswith(f"{name}.")}
+    if below:
+        return below
+    raise ConfigError(f"${{{name}}} refers to nothing", kind="bad-interpolation", fix="Name a key of the file.")
+
+
+def _converted(value: Any, kind: str, where: str) -> Any:
+    """The value as its kind. Raises `ConfigError`."""
+    try:
+        if value is None or kind == TREE:
+            return value
+        if kind == TEXTS:
+            return [str(item) for item in (value if isinstance(value, list) else [value])]
+        if kind == TEXT and not isinstance(value, list | dict):
+            return str(value)
+        if kind == FLAG:
+            return value if isinstance(value, bool) else _WORDS[str(value).lower()]
+        if kind == WHOLE and not isinstance(value, bool) and int(value) == float(value):
+            return int(value)
+        if kind == NUMBER and not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError, KeyError, OverflowError):
+        pass
+    raise ConfigError(f"{kind} was expected, found {value!r}", file=where, kind="bad-value", fix="Change the value.")

@@ -1,0 +1,60 @@
+"""``feedmill dolma tag`` and ``list``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, shown
+
+SCHEMA = {
+    "documents": Key(TEXTS, [], "patterns of document files"),
+    "destination": Key(TEXTS, None, "a folder for each pattern, instead of attributes/<name>"),
+    "tagger_modules": Key(TEXTS, [], "files or modules with taggers of your own, which are run"),
+    "taggers": Key(TEXTS, [], "names of taggers; 'list' shows all"),
+    "experiment": Key(TEXT, None, "name of the attribute set; without it, one for each tagger"),
+    "processes": Key(WHOLE, 1, "processes; each works on a file at a time"),
+    "ignore_existing": Key(FLAG, False, "make again what is up to date"),
+    "debug": Key(FLAG, False, "work in this process"),
+    "profile.enable": Key(FLAG, False, "accepted; use a profiler from outside"),
+    "profile.output": Key(TEXT, None, "accepted"),
+    "profile.steps": Key(WHOLE, None, "accepted"),
+    "profile.sort_key": Key(TEXT, "tottime", "accepted"),
+    "profile.lines": Key(WHOLE, 100, "accepted"),
+    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
+    "work_dir.output": Key(TEXT, None, "accepted; records lie beside the attributes"),
+    "dryrun": Key(FLAG, False, "print the configuration and stop"),
+}
+LIST_SCHEMA = {"tagger_modules": Key(TEXTS, [], "files or modules with taggers of your own, which are run")}
+
+
+def tag(arguments: Sequence[str], file: str | None, exact: bool) -> None:
+    """Write attributes, as Dolma does."""
+    from feedmill.cli.tag import show
+    from feedmill.curation.tag import tag as run
+
+    values = configure(arguments, file, SCHEMA)
+    typer.echo(shown(values))
+    if values["dryrun"]:
+        return
+    if values["profile.enable"]:
+        typer.echo("warning: profile.* has no effect here", err=True)
+    report = run(
+        values["documents"],
+        values["taggers"],
+        experiment=values["experiment"],
+        destination=values["destination"],
+        modules=values["tagger_modules"],
+        processes=1 if values["debug"] else values["processes"],
+        redo=values["ignore_existing"],
+        exact=exact,
+    )
+    show(report)
+
+
+def list_(arguments: Sequence[str], file: str | None, exact: bool) -> None:  # noqa: ARG001 - all verbs are alike
+    """Show the taggers."""
+    from feedmill.cli.tag import show_taggers
+
+    show_taggers(configure(arguments, file, LIST_SCHEMA)["tagger_modules"])

@@ -1,0 +1,138 @@
+"""Documents in batches: rows of JSON become ids, texts and sources, checked, and the code points kernels work on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError
+from feedmill.kernels import characters
+from feedmill.kernels.text import encode
+
+Table = npt.NDArray[np.int64]
+
+
+class Row(msgspec.Struct, gc=False):
+    """What taggers read of a document; other fields are passed over."""
+
+    id: str
+    text: str
+    source: str = ""
+    added: str = ""
+    created: str = ""
+    version: str | None = ""
+
+
+class RowWithMetadata(Row, gc=False):
+    """The same with the object that some taggers need."""
+
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some documents of a file, in order.
+
+    Attributes:
+        rows: what was decoded.
+        codes, offsets: uint32[characters], int64[n + 1]: all texts as code points, and where each begins.
+    """
+
+    rows: Sequence[Row]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return [row.text for row in self.rows]
+
+    @cached_property
+    def encoded(self) -> tuple[npt.NDArray[np.uint32], Table]:
+        return encode(self.texts)
+
+    @property
+    def codes(self) -> npt.NDArray[np.uint32]:
+        return self.encoded[0]
+
+    @property
+    def offsets(self) -> Table:
+        return self.encoded[1]
+
+    @cached_property
+    def lengths(self) -> Table:
+        """int64[n]: characters of each text."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def paragraphs(self) -> Table:
+        """int64[4, paragraphs]: document, start and end in `codes`, whether blank. See `kernels.text_compiled`."""
+        from feedmill.kernels.text_compiled import paragraphs
+
+        found: Table = paragraphs(self.codes, self.offsets, characters.table())
+        return found
+
+    @cached_property
+    def words(self) -> tuple[Table, Table]:
+        """int64[2, words], int64[n + 1]: start and end of each word between white space, where each text's begin."""
+        from feedmill.kernels.text_compiled import words
+
+        found: tuple[Table, Table] = words(self.codes, self.offsets, characters.table())
+        return found
+
+    @cached_property
+    def gopher(self) -> npt.NDArray[np.float64]:
+        """float64[n, 15]: the signals of Gopher that both versions share. See `kernels.gopher_compiled`."""
+        from feedmill.kernels.gopher_compiled import word_signals
+
+        (starts, ends), first = self.words
+        found: npt.NDArray[np.float64] = word_signals(
+            self.codes, self.offsets, starts, ends, first, characters.table()
+        )
+        return found
+
+
+class Decoder:
+    """From rows of JSON to batches; an error names the file and the line.
+
+    Args:
+        file: named in errors.
+        metadata: whether the field ``metadata`` is wanted.
+    """
+
+    def __init__(self, file: str, *, metadata: bool = False) -> None:
+        self.file = file
+        self.line = 0
+        self._decode = msgspec.json.Decoder(RowWithMetadata if metadata else Row).decode
+
+    def batch(self, rows: Sequence[bytes]) -> Batch:
+        """The next rows of the file. Raises `DataError` of kind ``bad-document``."""
+        decode = self._decode
+        try:
+            found = [decode(row) for row in rows]
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._complain(rows)
+            raise
+        self.line += len(rows)
+        return Batch(found)
+
+    def _complain(self, rows: Sequence[bytes]) -> None:
+        for number, row in enumerate(rows, self.line + 1):
+            try:
+                self._decode(row)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                blank = not row.strip()
+                what = "the line is blank" if blank else f"this is not a document ({error})"
+                raise DataError(
+                    f"{what}; a JSON object with the texts 'id' and 'text' was expected",
+                    file=self.file,
+                    record=f"line {number}",
+                    kind="bad-document",
+                    fix="Mend or remove the line: attributes belong to documents line by line.",
+                ) from None

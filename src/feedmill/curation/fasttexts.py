@@ -1,0 +1,83 @@
+"""Taggers over a local fastText model: a class to derive from, and the loading of models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from feedmill.curation.plugins import BaseTagger, DocResult, Document, Span, TextSlice, split_paragraphs, split_sentences
+from feedmill.errors import ConfigError, MissingExtra, NotFound
+
+
+class Prediction(NamedTuple):
+    """A label and its score."""
+
+    label: str
+    score: float
+
+
+@lru_cache(8)
+def load_model(path: str) -> Any:
+    """A fastText model: an object with ``predict(text, k=-1) -> (labels, scores)``.
+
+    Raises:
+        NotFound: there is no such file here; models are not downloaded.
+        MissingExtra: the package that reads them is missing.
+    """
+    if "://" in path:
+        raise ConfigError(
+            "models are not downloaded",
+            file=path,
+            kind="remote-model",
+            fix="Download it yourself, check where it comes from, and give the path of the file.",
+        )
+    if not os.path.isfile(path):
+        raise NotFound("there is no such model", file=path, fix="Give the path of a fastText model (.bin or .ftz).")
+    try:
+        import fasttext
+    except ImportError:
+        raise MissingExtra("fastText models need the package fasttext-predict", "langid") from None
+    try:
+        return fasttext.load_model(path)
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"this is not a fastText model ({error})", file=path, fix="Give another file.") from None
+
+
+class BaseFastTextTagger(BaseTagger):
+    """Derive from this, give the path of a model, and write `predict_slice`.
+
+    Args:
+        model_path: a file on this machine.
+        model_mode: whether the model sees documents, paragraphs or sentences.
+    """
+
+    SENTENCE_LEVEL_TAGGER = "sentence"
+    PARAGRAPH_LEVEL_TAGGER = "paragraph"
+    DOCUMENT_LEVEL_TAGGER = "document"
+
+    def __init__(self, model_path: str, model_mode: str) -> None:
+        modes = (self.SENTENCE_LEVEL_TAGGER, self.PARAGRAPH_LEVEL_TAGGER, self.DOCUMENT_LEVEL_TAGGER)
+        if model_mode not in modes:
+            raise ConfigError(f"there is no mode {model_mode!r}", fix=f"Use one of {', '.join(modes)}.")
+        self.mode = model_mode
+        self.classifier = load_model(model_path)
+
+    def predict_slice(self, text_slice: TextSlice) -> Iterable[Prediction]:
+        """The labels of a part of a document."""
+        raise NotImplementedError
+
+    def predict(self, doc: Document) -> DocResult:
+        if self.mode == self.SENTENCE_LEVEL_TAGGER:
+            parts = split_sentences(doc.text)
+        elif self.mode == self.PARAGRAPH_LEVEL_TAGGER:
+            parts = split_paragraphs(doc.text)
+        else:
+            parts = [TextSlice(doc.text, 0, len(doc.text))]
+        spans = [
+            Span(part.start, part.end, prediction.label, prediction.score)
+            for part in parts
+            for prediction in self.predict_slice(part)
+        ]
+        return DocResult(doc, spans)

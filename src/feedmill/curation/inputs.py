@@ -1,0 +1,126 @@
+"""Which files a pattern means, and where what is made of them belongs."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
+from feedmill.storage import open_store, split_url
+
+_WILD = re.compile(r"[*?\[]")
+
+
+class Input(NamedTuple):
+    """A file of documents.
+
+    Attributes:
+        path: as the pattern spells it: relative, absolute, or a URL.
+        base: the folder that the pattern names literally, below which `path` lies.
+        size: in bytes, as stored.
+    """
+
+    path: str
+    base: str
+    size: int
+
+    @property
+    def relative(self) -> str:
+        return self.path[len(self.base) + 1 :] if self.base else self.path
+
+
+def find_inputs(patterns: Sequence[str]) -> list[Input]:
+    """The files of all patterns, each once, those of the first pattern first, sorted within each.
+
+    A pattern is a path or URL; ``*`` and ``?`` stand for parts of a name and ``**`` for any folders; a folder stands
+    for all files below it. Files and folders whose names begin with a dot are left out.
+
+    Raises:
+        NotFound: a pattern has no files.
+    """
+    found: dict[str, Input] = {}
+    for pattern in patterns:
+        files = _remote(pattern) if "://" in pattern else _local(pattern)
+        if not files:
+            raise NotFound("no files match this pattern", file=pattern, fix="Check the path; quote patterns in a shell.")
+        for file in files:
+            found.setdefault(os.path.normpath(file.path) if "://" not in file.path else file.path, file)
+    return list(found.values())
+
+
+def _base(pattern: str) -> str:
+    """The folders of a pattern before its first wildcard."""
+    wild = _WILD.search(pattern)
+    literal = pattern[: wild.start()] if wild else pattern
+    return literal.rpartition("/")[0]
+
+
+def _local(pattern: str) -> list[Input]:
+    found = []
+    for path in sorted(glob.glob(pattern, recursive=True)):
+        if os.path.isfile(path):
+            found.append(Input(path, _base(pattern), os.path.getsize(path)))
+        elif os.path.isdir(path) and not pattern.endswith("**"):
+            base = path.rstrip("/") if not _WILD.search(pattern) else _base(pattern)
+            for entry in open_store(path).files():
+                found.append(Input(f"{path.rstrip('/')}/{entry.path}", base, entry.size))
+    return found
+
+
+def _remote(pattern: str) -> list[Input]:
+    base = _base(pattern)
+    name = pattern[len(base) + 1 :]
+    wild = bool(_WILD.search(pattern))
+    store = open_store(base if wild else pattern)
+    if not wild:
+        folder, file = split_url(pattern)
+        above = open_store(folder)
+        if file and above.exists(file):
+            return [Input(pattern, folder, above.stat(file).size)]
+        return [Input(f"{pattern.rstrip('/')}/{e.path}", pattern.rstrip("/"), e.size) for e in store.files()]
+    matches = re.compile(_expression(name)).fullmatch
+    return [Input(f"{base}/{e.path}", base, e.size) for e in store.files() if matches(e.path)]
+
+
+def _expression(pattern: str) -> str:
+    """A pattern of a path as a regular expression."""
+    pieces = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]+\])", pattern)
+    return "".join(pieces.get(part, part if part.startswith("[") else re.escape(part)) for part in parts)
+
+
+def attribute_root(path: str, name: str) -> tuple[str, str]:
+    """The folder of the attributes `name` of a document file, and the path of its attributes below that folder.
+
+    >>> attribute_root("data/documents/web/0.jsonl.gz", "lengths")
+    ('data/attributes/lengths', 'web/0.jsonl.gz')
+
+    Raises:
+        ConfigError: no folder of the path is called ``documents``.
+    """
+    parts = path.split("/")
+    if DOCUMENTS not in parts[:-1]:
+        raise ConfigError(
+            f"no folder of the path is called {DOCUMENTS!r}, so it is not clear where its attributes belong",
+            file=path,
+            kind="no-documents-folder",
+            fix=f"Keep documents in a folder {DOCUMENTS!r}, or say where the attributes are to go.",
+        )
+    at = parts.index(DOCUMENTS)
+    return "/".join([*parts[:at], ATTRIBUTES, name]), "/".join(parts[at + 1 :])
+
+
+def common_folder(files: Iterable[Input]) -> str:
+    """The deepest folder that all files lie in: what Dolma takes away from their paths."""
+    folders = [file.path.rpartition("/")[0].split("/") for file in files]
+    common = folders[0]
+    for other in folders[1:]:
+        same = 0
+        while same < min(len(common), len(other)) and common[same] == other[same]:
+            same += 1
+        common = common[:same]
+    return "/".join(common)

@@ -1,0 +1,82 @@
+"""Modules with taggers of the user's own: code that the user names, and that is run."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable
+
+import xxhash
+
+from feedmill.errors import ConfigError
+
+_loaded: set[str] = set()
+
+
+def load_modules(names: Iterable[str]) -> None:
+    """Run the modules, each once in a process, with Dolma's import names at hand while they are loaded.
+
+    Args:
+        names: names of modules, or paths of ``.py`` files or package folders.
+
+    Raises:
+        ConfigError: of kind ``bad-module`` where one is not there or fails.
+    """
+    from feedmill.curation.dolma_api import importable
+
+    for name in names:
+        if name in _loaded:
+            continue
+        try:
+            with importable():
+                _load(name)
+        except ConfigError:
+            raise
+        except Exception as error:  # the user's code may raise anything
+            raise ConfigError(
+                f"the module with taggers failed while it was loaded ({type(error).__name__}: {error})",
+                file=name,
+                kind="bad-module",
+                fix="Mend it, or install what it imports.",
+            ) from error
+        _loaded.add(name)
+
+
+def module_hashes(names: Iterable[str]) -> dict[str, str]:
+    """The hash of each module's source, so that attributes are made again when it changes."""
+    found = {}
+    for name in names:
+        path = name if os.path.exists(name) else getattr(sys.modules.get(name), "__file__", None) or ""
+        if os.path.isdir(path):
+            path = os.path.join(path, "__init__.py")
+        data = b""
+        if os.path.isfile(path):
+            with open(path, "rb") as f:
+                data = f.read()
+        found[name] = xxhash.xxh3_128_hexdigest(data)
+    return found
+
+
+def _load(name: str) -> None:
+    if not (name.endswith(".py") or os.sep in name or os.path.isdir(name)):
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        importlib.import_module(name)
+        return
+    path = os.path.join(name, "__init__.py") if os.path.isdir(name) else name
+    if not os.path.isfile(path):
+        raise ConfigError("there is no such module with taggers", file=name, kind="bad-module", fix="Check the path.")
+    stem = os.path.basename(os.path.normpath(name)).removesuffix(".py")
+    key = f"feedmill_user_{hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:8]}_{stem}"
+    spec = importlib.util.spec_from_file_location(key, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[key] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[key]
+        raise

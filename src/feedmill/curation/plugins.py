@@ -1,0 +1,271 @@
+"""Taggers of the user's own: a class that looks at one document at a time, under the names that Dolma's users know.
+
+    from feedmill.curation.plugins import BaseTagger, DocResult, Document, Span, add_tagger
+
+    @add_tagger("shouting")
+    class Shouting(BaseTagger):
+        def predict(self, doc: Document) -> DocResult:
+            capitals = sum(map(str.isupper, doc.text))
+            return DocResult(doc, [Span(0, len(doc.text), "capitals", capitals / max(1, len(doc.text)))])
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from feedmill.curation import registry
+from feedmill.curation.documents import Batch, Row, RowWithMetadata
+from feedmill.curation.spans import attribute_name
+from feedmill.errors import FeedmillError
+
+Found = dict[str, list[tuple[int, int, float]]]
+_DIGITS = 5
+
+
+@dataclass
+class Document:
+    """What a tagger sees of a document."""
+
+    source: str
+    id: str
+    text: str
+    version: str | None = None
+
+    @classmethod
+    def from_spec(cls, spec: Any) -> Document:
+        return cls(source=spec.source, version=spec.version, id=spec.id, text=spec.text)
+
+    def to_spec(self) -> Row:
+        return Row(id=self.id, text=self.text, source=self.source, version=self.version)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}(source={self.source!r}, id={self.id!r}, text={self.text[:50]!r})"
+
+
+@dataclass
+class DocumentWithMetadata(Document):
+    """The same with its metadata, an empty object where there is none."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_spec(cls, spec: Any) -> DocumentWithMetadata:
+        return cls(
+            source=spec.source, version=spec.version, id=spec.id, text=spec.text, metadata=spec.metadata or {}
+        )
+
+    def to_spec(self) -> RowWithMetadata:
+        plain = super().to_spec()
+        return RowWithMetadata(
+            id=plain.id, text=plain.text, source=plain.source, version=plain.version, metadata=self.metadata
+        )
+
+
+class Span:
+    """A scored range of characters: ``text[start:end]``."""
+
+    __slots__ = ("end", "experiment", "score", "start", "tagger", "type")
+
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        type: str,
+        score: float = 1.0,
+        experiment: str | None = None,
+        tagger: str | None = None,
+    ) -> None:
+        self.start, self.end, self.type, self.score = start, end, type, float(score)
+        self.experiment, self.tagger = experiment, tagger
+
+    def mention(self, text: str, window: int = 0) -> str:
+        return text[max(0, self.start - window) : min(len(text), self.end + window)]
+
+    def select(self, doc: Document) -> str:
+        return doc.text[self.start : self.end]
+
+    def to_spec(self) -> tuple[str, tuple[int, int, float]]:
+        parts = (self.experiment, self.tagger, self.type)
+        name = "__".join(parts) if self.experiment and self.tagger else self.type  # type: ignore[arg-type]
+        return name, (self.start, self.end, self.score)
+
+    @classmethod
+    def from_spec(cls, attribute_name: str, attribute_value: Any) -> Span:
+        parts = attribute_name.split("__", 2)
+        experiment, tagger, kind = parts if len(parts) == 3 else (attribute_name,) * 3
+        start, end, score = attribute_value
+        return cls(int(start), int(end), kind, float(score), experiment, tagger)
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __repr__(self) -> str:
+        return f"Span({self.start}, {self.end}, {self.type!r}, {self.score})"
+
+
+@dataclass
+class DocResult:
+    """What a tagger found in a document."""
+
+    doc: Document
+    spans: list[Span] = field(default_factory=list)
+
+
+@dataclass
+class TextSlice:
+    """A part of a document: `start` and `end` count characters of the whole."""
+
+    doc: str
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        return self.doc[self.start : self.end]
+
+
+class BaseTagger:
+    """Derive from this and write `predict`."""
+
+    FIELDS: tuple[str, ...] = ("id", "text", "source")
+
+    @classmethod
+    def train(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{cls.__name__} has no training")
+
+    @classmethod
+    def test(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{cls.__name__} has no test")
+
+    @property
+    def defaults(self) -> Iterable[str]:
+        """Kinds that every document has, with no spans if none are found."""
+        return ()
+
+    @abstractmethod
+    def predict(self, doc: Any) -> DocResult:
+        """The spans of one document."""
+        raise NotImplementedError
+
+    def group_output(self, predictions: DocResult) -> Found:
+        """The spans by kind, scores rounded."""
+        found: Found = {name: [] for name in self.defaults}
+        for span in predictions.spans:
+            found.setdefault(span.type, []).append((span.start, span.end, round(float(span.score), _DIGITS)))
+        return found
+
+    def tag(self, row: Any) -> Found:
+        """What is written for one row."""
+        return self.group_output(self.predict(Document.from_spec(row)))
+
+
+class BaseTaggerWithMetadata(BaseTagger):
+    """The same for taggers that read the metadata."""
+
+    FIELDS = ("id", "text", "source", "metadata")
+
+    def tag(self, row: Any) -> Found:
+        return self.group_output(self.predict(DocumentWithMetadata.from_spec(row)))
+
+
+class PluginTagger:
+    """A `BaseTagger` as the job wants it."""
+
+    def __init__(self, inner: BaseTagger) -> None:
+        self.inner = inner
+        self.metadata = isinstance(inner, BaseTaggerWithMetadata)
+
+    def fragments(self, batch: Batch, experiment: str, name: str) -> list[bytes]:
+        """See `feedmill.curation.spans.Spans.fragments`. Raises `FeedmillError` where the user's code fails."""
+        found = []
+        for row in batch.rows:
+            try:
+                kinds = self.inner.tag(row)
+            except FeedmillError:
+                raise
+            except Exception as error:  # the user's code may raise anything
+                raise FeedmillError(
+                    f"the tagger {name!r} failed on this document ({type(error).__name__}: {error})",
+                    record=row.id,
+                    kind="tagger-failed",
+                    fix="Mend the tagger; finished files are kept.",
+                ) from error
+            named = {attribute_name(experiment, name, kind): spans for kind, spans in kinds.items()}
+            found.append(msgspec.json.encode(named)[1:-1])
+        return found
+
+    def tag(self, batch: Batch) -> Any:
+        """Not asked of it: it writes its attributes itself."""
+        raise NotImplementedError
+
+
+Class = TypeVar("Class", bound=type[Any])
+
+
+class TaggerRegistry:
+    """The names of taggers, as Dolma's registry offers them."""
+
+    @staticmethod
+    def add(name: str, desc: str | None = None) -> Callable[[Class], Class]:  # noqa: ARG004
+        """Register a class under a name. Raises `ConfigError` where the name is taken by another."""
+
+        def note(cls: Class) -> Class:
+            where = f"{cls.__module__}.{cls.__qualname__}"
+            registry.add(name, lambda: PluginTagger(cls()) if issubclass(cls, BaseTagger) else cls(), where)
+            _CLASSES[name] = cls
+            return cls
+
+        return note
+
+    @staticmethod
+    def get(name: str) -> Any:
+        """The class of a name. Raises `ConfigError`."""
+        registry.check_names([name])
+        return _CLASSES.get(name) or (lambda: registry.create(name))
+
+    @staticmethod
+    def has(name: str) -> bool:
+        return name in registry.known()
+
+    @staticmethod
+    def remove(name: str) -> bool:
+        registry.remove(name)
+        return _CLASSES.pop(name, None) is not None
+
+    @staticmethod
+    def items() -> list[tuple[str, Any]]:
+        return list(_CLASSES.items())
+
+
+_CLASSES: dict[str, Any] = {}
+add_tagger = TaggerRegistry.add
+
+
+def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
+    """The paragraphs with their newlines, without blank ones unless asked for."""
+    from feedmill.kernels.text import paragraphs
+
+    return [TextSlice(text, low, high) for low, high, blank in paragraphs(text) if not (blank and remove_empty)]
+
+
+def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  # noqa: ARG001 - Dolma's signature
+    """The sentences that BlingFire finds; a blank text has one, its first character. Raises `MissingExtra`."""
+    from feedmill.curation.taggers.models import sentences
+
+    return [TextSlice(text, low, high) for low, high in sentences(text)]
+
+
+def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
+    """Words by the rules of UAX 29."""
+    from feedmill.curation.taggers.words import segments
+
+    found, at = [], 0
+    for piece in segments(text):
+        found.append(TextSlice(text, at, at + len(piece)))
+        at += len(piece)
+    return [part for part in found if part.text.strip()] if remove_empty else found

@@ -1,0 +1,96 @@
+"""What was done to which file with which options: one record for each output, beside the attribute set.
+
+A record lies at ``<set>/.feedmill/<path>.json`` for the output ``<set>/<path>`` and appears after it. It says what the
+output was made of, so that a later run can tell whether it is still right:
+
+    {"fingerprint": ..., "options": {...}, "feedmill": "0.1.0", "rows": 1000,
+     "input": {"path": ..., "size": ..., "version": ..., "xxh3": ...}, "output": {"size": ..., "version": ..., "xxh3": ...}}
+
+`version` is the store's word for the state of the file; only where it differs is the file read to compare its hash.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import xxhash
+
+from feedmill.errors import FeedmillError
+from feedmill.storage import Store
+
+FOLDER = ".feedmill"
+_STEP = 1 << 22
+
+
+class FileState(msgspec.Struct):
+    """A file as it was: `xxh3` is the 128-bit hash of its stored bytes, in hex."""
+
+    size: int
+    version: str
+    xxh3: str
+    path: str = ""
+
+
+class Record(msgspec.Struct):
+    """See the module."""
+
+    fingerprint: str
+    options: dict[str, Any]
+    feedmill: str
+    rows: int
+    input: FileState
+    output: FileState
+
+
+def digest(store: Store, path: str) -> str:
+    """The 128-bit xxh3 of a file's stored bytes."""
+    state = xxhash.xxh3_128()
+    with store.local_copy(path) as local, open(local, "rb", buffering=0) as f:
+        while block := f.read(_STEP):
+            state.update(block)
+    return state.hexdigest()
+
+
+def state(store: Store, path: str, shown: str = "") -> FileState:
+    """The present state of a file. Raises `NotFound`."""
+    entry = store.stat(path)
+    return FileState(entry.size, entry.version, digest(store, path), shown)
+
+
+def unchanged(store: Store, path: str, was: FileState) -> bool:
+    """Whether the file is what it was; it is read only where the store says that it changed."""
+    try:
+        entry = store.stat(path)
+        if entry.size != was.size:
+            return False
+        return entry.version == was.version or digest(store, path) == was.xxh3
+    except FeedmillError:
+        return False
+
+
+def fingerprint(options: dict[str, Any]) -> str:
+    """A short word that changes when any option does."""
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(options, order="sorted"))
+
+
+def read_record(store: Store, path: str) -> Record | None:
+    """The record of an output; None where there is none that can be read."""
+    try:
+        return msgspec.json.decode(store.read(record_path(path)), type=Record)
+    except (FeedmillError, msgspec.DecodeError):
+        return None
+
+
+def write_record(store: Store, path: str, record: Record) -> None:
+    """Write the record of an output that is in its place."""
+    store.write_bytes(record_path(path), msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+
+
+def record_path(path: str) -> str:
+    """Where the record of an output lies, both seen from the attribute set.
+
+    >>> record_path("web/0.jsonl.gz")
+    '.feedmill/web/0.jsonl.gz.json'
+    """
+    return f"{FOLDER}/{path}.json"

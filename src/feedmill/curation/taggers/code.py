@@ -1,0 +1,66 @@
+"""Source code: comments with copyright, and statistics of lines and characters."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from feedmill.curation.documents import Batch
+from feedmill.curation.registry import register
+from feedmill.curation.spans import Spans
+from feedmill.kernels import characters
+
+_COMMENT = re.compile(r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/")
+_KINDS = ("copyright_notice", "comment_block", "doc")
+
+
+@register("code_copyright_comments_v1")
+def code_copyright_comments(batch: Batch) -> Spans:
+    """The first comment if it speaks of copyright, or the lines of comments at the beginning."""
+    return Spans.of_lists(_KINDS, [_comments(text) for text in batch.texts])
+
+
+def _comments(text: str) -> list[tuple[int, int, int, float]]:
+    found: list[tuple[int, int, int, float]] = []
+    match = _COMMENT.search(text)
+    if match is not None:
+        if "copyright" in match[0].lower():
+            found.append((0, match.start(), match.end(), 1.0))
+    else:
+        end = 0
+        for line in text.split("\n"):
+            if line and not line.startswith(("//", "#", "--")):
+                break
+            end += len(line) or 1  # Dolma leaves out the newlines of lines that hold something
+        if end:
+            found.append((1, 0, end, 1.0))
+    share = 0.0
+    if found:
+        _, start, end, _ = found[0]
+        share = (end - start + 1) / len(text) if text else -1.0
+    elif not text:
+        share = -1.0
+    return [*found, (2, 0, len(text), share)]
+
+
+@register("code_redpajama_taggers_v1")
+def code_redpajama(batch: Batch) -> Spans:
+    """Lengths of lines, and shares of letters and digits."""
+    from feedmill.kernels.text_compiled import count_pieces
+
+    table = characters.table()
+    pieces = count_pieces(batch.codes, batch.offsets[:-1], batch.offsets[1:], table) + 1
+    bits = table[batch.codes]
+    alnum, alpha = (
+        np.diff(np.concatenate(([0], np.cumsum(bits & bit != 0)))[batch.offsets])
+        for bit in (characters.ALNUM, characters.ALPHA)
+    )
+    lines = [[len(line) for line in text.splitlines()] or [0] for text in batch.texts]
+    return Spans.of_documents(
+        batch.lengths,
+        max_line_length_doc=[max(sizes) for sizes in lines],
+        avg_line_length_doc=[sum(sizes) / len(sizes) for sizes in lines],
+        alnum_prop_doc=alnum / np.maximum(batch.lengths, 1),
+        alpha_token_prop_doc=alpha / pieces,
+    )

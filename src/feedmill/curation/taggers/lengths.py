@@ -1,0 +1,106 @@
+"""How long documents and paragraphs are: characters, bytes, pieces, words."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.curation.documents import Batch
+from feedmill.curation.registry import register
+from feedmill.curation.spans import Spans
+from feedmill.kernels import characters
+
+
+@register("char_length_v1")
+def char_length(batch: Batch) -> Spans:
+    return Spans.of_documents(batch.lengths, length=batch.lengths)
+
+
+@register("char_length_strip_ws_v1")
+def char_length_strip_ws(batch: Batch) -> Spans:
+    from feedmill.kernels.text_compiled import stripped_lengths
+
+    lengths = stripped_lengths(batch.codes, batch.offsets, characters.table())
+    return Spans.of_documents(batch.lengths, length_no_ws=lengths)
+
+
+@register("bytes_length_v1")
+def bytes_length(batch: Batch) -> Spans:
+    from feedmill.kernels.text_compiled import byte_lengths
+
+    return Spans.of_documents(batch.lengths, bytes=byte_lengths(batch.codes, batch.offsets))
+
+
+@register("doc_count_v1")
+def doc_count(batch: Batch) -> Spans:
+    return Spans.of_documents(batch.lengths, docs=np.ones(len(batch)))
+
+
+def paragraph_spans(batch: Batch, chosen: npt.NDArray[np.int64], **scores: npt.ArrayLike) -> Spans:
+    """Spans over the `chosen` columns of ``batch.paragraphs``, one of each kind for each paragraph in turn."""
+    document, start, end = chosen[0], chosen[1], chosen[2]
+    base = batch.offsets[document]
+    many = len(scores)
+    score = np.stack([np.asarray(column, np.float64) for column in scores.values()], axis=1).reshape(-1)
+    kind = np.tile(np.arange(many), len(document))
+    columns = (np.repeat(column, many) for column in (start - base, end - base))
+    return Spans(tuple(scores), np.repeat(document, many), kind, *columns, score)
+
+
+def filled(batch: Batch) -> npt.NDArray[np.int64]:
+    """The paragraphs that are not blank."""
+    return batch.paragraphs[:, batch.paragraphs[3] == 0]
+
+
+def sums(batch: Batch, document: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """int64[n]: what the values of each document's paragraphs add up to."""
+    return np.bincount(document, values, len(batch)).astype(np.int64)
+
+
+@register("char_length_with_paragraphs_v1")
+def char_length_with_paragraphs(batch: Batch) -> Spans:
+    chosen = filled(batch)
+    return Spans.joined(
+        [
+            paragraph_spans(batch, chosen, paragraph=chosen[2] - chosen[1]),
+            Spans.of_documents(batch.lengths, document=batch.lengths),
+        ]
+    )
+
+
+@register("whitespace_tokenizer_v1")
+def whitespace_tokenizer(batch: Batch) -> Spans:
+    from feedmill.kernels.text_compiled import count_pieces
+
+    counts = count_pieces(batch.codes, batch.offsets[:-1], batch.offsets[1:], characters.table()) + 1
+    return Spans.of_documents(batch.lengths, length=counts)
+
+
+@register("whitespace_tokenizer_with_paragraphs_v1")
+def whitespace_tokenizer_with_paragraphs(batch: Batch) -> Spans:
+    from feedmill.kernels.text_compiled import count_pieces
+
+    chosen = filled(batch)
+    counts = count_pieces(batch.codes, chosen[1], chosen[2], characters.table()) + 1
+    return Spans.joined(
+        [
+            paragraph_spans(batch, chosen, paragraph=counts),
+            Spans.of_documents(batch.lengths, document=sums(batch, chosen[0], counts)),
+        ]
+    )
+
+
+@register("random_number_v1")
+class RandomNumber:
+    """A number between 0 and 1 for each document, another in each process and run of one."""
+
+    metadata = False
+
+    def __init__(self) -> None:
+        self.random = random.Random(os.getpid() + 1)
+
+    def tag(self, batch: Batch) -> Spans:
+        return Spans.of_documents(batch.lengths, random=[self.random.random() for _ in batch.texts])

@@ -1,0 +1,105 @@
+"""Personal data by regular expressions: e-mail addresses, phone numbers, IP addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.curation.documents import Batch
+from feedmill.curation.registry import register
+from feedmill.curation.spans import Spans
+from feedmill.kernels import characters
+from feedmill.kernels.hints import ADDRESS, EMAIL, PHONE
+
+KINDS = ("EMAIL_ADDRESS", "PHONE_NUMBER", "IP_ADDRESS")
+_BITS = (EMAIL, PHONE, ADDRESS)
+_NUMBER = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
+_PATTERNS = (
+    re.compile(r"[.\s@,?!;:)(]*([^\s@]+@[^\s@,?!;:)(]+?)[.\s@,?!;:)(]?\s"),
+    re.compile(r"\s+\(?\d{3}\)?[-. ]*\d{3}[-. ]?\d{4}"),
+    re.compile(rf"(?:{_NUMBER}\.){{3}}{_NUMBER}"),
+)
+_CONTEXT = 100  # characters around a number in which ISBN, DOI or # say that it is none
+_TOO_MANY_QUESTIONS = 10_000
+Found = list[tuple[int, int, int, float]]
+
+
+def _hints(batch: Batch, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[int]:
+    from feedmill.kernels.hints_compiled import hints
+
+    bits: list[int] = hints(batch.codes, starts, ends, characters.table()).tolist()
+    return bits
+
+
+def _matches(text: str, hint: int) -> Iterator[tuple[int, int, int]]:
+    """(kind, start, end) of what the patterns find and the rule for addresses lets pass."""
+    for kind, (bit, pattern) in enumerate(zip(_BITS, _PATTERNS, strict=True)):
+        if hint & bit:
+            for match in pattern.finditer(text):
+                if kind or _is_email(match[0]):
+                    yield kind, match.start(), match.end()
+
+
+def _is_email(mention: str) -> bool:
+    name, domain = mention.split("@")[:2]
+    return name.strip() != "(" and "." in domain
+
+
+def _documents(batch: Batch, *, counts: bool) -> Spans:
+    """Whole documents, with the rule about what stands near a number."""
+    found: list[Found] = []
+    for text, hint in zip(batch.texts, _hints(batch, batch.offsets[:-1], batch.offsets[1:]), strict=True):
+        spans: Found = []
+        for kind, start, end in _matches(text, hint):
+            if kind:
+                near = text[max(0, start - _CONTEXT) : end + _CONTEXT].lower()
+                if "isbn" in near or "doi" in near or "#" in near:
+                    continue
+            spans.append((kind, start, end, 1.0))
+        found.append(spans)
+    words = np.diff(batch.words[1])
+    many = np.array([len(spans) for spans in found])
+    share = np.where(words > 0, many / np.maximum(words, 1), -1.0)
+    documents = {"doc_count": many, "doc": share} if counts else {"doc": share}
+    return Spans.joined([Spans.of_lists(KINDS, found), Spans.of_documents(batch.lengths, **documents)])
+
+
+@register("pii_regex_v1", "pii_regex_v2")
+def pii_regex(batch: Batch) -> Spans:
+    """-1 where a document has no words; Dolma's first version stops with an error there."""
+    return _documents(batch, counts=False)
+
+
+@register("pii_regex_with_counts_v2")
+def pii_regex_with_counts(batch: Batch) -> Spans:
+    return _documents(batch, counts=True)
+
+
+@register("pii_regex_with_counts_fast_v2")
+def pii_regex_with_counts_fast(batch: Batch) -> Spans:
+    """Paragraph by paragraph, without the rule about what stands near."""
+    document, starts, ends, _ = batch.paragraphs
+    bits = np.array(_hints(batch, starts, ends), np.int64)
+    chosen = np.flatnonzero(bits)
+    offsets = batch.offsets
+    found: list[Found] = [[] for _ in batch.texts]
+    for k, low, high, hint in zip(
+        document[chosen].tolist(),
+        (starts - offsets[document])[chosen].tolist(),
+        (ends - offsets[document])[chosen].tolist(),
+        bits[chosen].tolist(),
+        strict=True,
+    ):
+        text = batch.texts[k][low:high]
+        if text.count("?") > _TOO_MANY_QUESTIONS:
+            continue
+        found[k] += [(kind, low + start, low + end, 1.0) for kind, start, end in _matches(text, hint)]
+    many = np.array([len(spans) for spans in found])
+    # The span that holds the count is counted among the characters, as Dolma does: never below 1.
+    inside = np.array([sum(end - start for _, start, end, _ in spans) for spans in found]) + batch.lengths
+    share = np.where(batch.lengths > 0, inside / np.maximum(batch.lengths, 1), -1.0)
+    documents = Spans.of_documents(batch.lengths, doc_count=many, doc_frac=share)
+    return Spans.joined([Spans.of_lists(KINDS, found), documents])

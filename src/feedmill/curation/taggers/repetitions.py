@@ -1,0 +1,78 @@
+"""Repetitions of a short unit, and paragraphs without letters and digits."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.curation.documents import Batch
+from feedmill.curation.registry import register
+from feedmill.curation.spans import Spans
+from feedmill.kernels import characters
+
+# Punctuation, symbols, white space, and what emoji patterns have beyond them.
+_NO_WORDS = r"[[:punct:]\s\u2776-\u2793\U0001F6DA\U0001F6DB\U0001F6ED-\U0001F6EF\U0001F6FD-\U0001F6FF\u200d\ufe0f]+"
+
+
+@register("repetitions_v1")
+def repetitions(batch: Batch) -> Spans:
+    """In the whole text; copies may stand on lines of their own."""
+    return _found(batch, np.arange(len(batch)), batch.offsets[:-1], batch.offsets[1:])
+
+
+@register("paragraph_repetitions_v1")
+def paragraph_repetitions(batch: Batch) -> Spans:
+    """In each paragraph."""
+    document, starts, ends, _ = batch.paragraphs
+    return _found(batch, document, starts, ends)
+
+
+def _found(
+    batch: Batch, document: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> Spans:
+    from feedmill.kernels.repetitions_compiled import repetitions
+
+    which, low, high, unit = repetitions(batch.codes, starts, ends, characters.table())
+    owner = document[which]
+    low, high = low - batch.offsets[owner], high - batch.offsets[owner]
+    score = np.empty(len(owner))
+    columns = zip(owner.tolist(), low.tolist(), high.tolist(), unit.tolist(), strict=True)
+    for i, (k, start, end, size) in enumerate(columns):
+        text = batch.texts[k]
+        score[i] = text[start:end].count(text[start : start + size])
+    n = len(batch)
+    longest, most = np.zeros(n), np.zeros(n)
+    np.maximum.at(longest, owner, high - low)
+    np.maximum.at(most, owner, score)
+    share = np.bincount(owner, high - low, n) / np.maximum(batch.lengths, 1)
+    each = Spans(("repetition",), owner, np.zeros_like(owner), low, high, score)
+    documents = Spans.of_documents(
+        batch.lengths,
+        doc_max_score_repetition=most,
+        doc_max_length_repetition=longest,
+        doc_frac_repetition=share,
+    )
+    return Spans.joined([each, documents])
+
+
+@register("not_alphanum_paragraph_v1")
+def not_alphanum_paragraph(batch: Batch) -> Spans:
+    """Paragraphs of punctuation, symbols and emoji; where there are none, the document with the score 0."""
+    import regex
+
+    matches = regex.compile(_NO_WORDS).fullmatch
+    document, starts, ends, blank = batch.paragraphs
+    base = batch.offsets[document]
+    found: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
+    chosen = np.flatnonzero(blank == 0)
+    # A paragraph with a letter among its first characters needs no closer look.
+    first = characters.table()[batch.codes[starts[chosen]]] & characters.ALNUM
+    chosen = chosen[first == 0]
+    columns = (document[chosen], (starts - base)[chosen], (ends - base)[chosen])
+    for k, low, high in zip(*(column.tolist() for column in columns), strict=True):
+        if matches(batch.texts[k], low, high):
+            found[k].append((0, low, high, 1.0))
+    for k, spans in enumerate(found):
+        if not spans:
+            spans.append((0, 0, len(batch.texts[k]), 0.0))
+    return Spans.of_lists(("all_punct",), found)

@@ -1,0 +1,92 @@
+"""The compiled form of `feedmill.kernels.c4`, over the code points of a batch of texts."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+_SPACE = 1
+_NEWLINE, _BRACE_CODE = 10, 123
+_NAUGHTY, _SCRIPT_WORD, _SCRIPT, _LOREM, _BRACE = 1, 2, 4, 8, 16
+_SCRIPT_LENGTH = 10
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _bounded(codes, start, end, low, high, table):  # type: ignore[no-untyped-def]
+    """Whether white space or an end of the text stands on both sides."""
+    return (start == low or table[codes[start - 1]] & _SPACE) and (end == high or table[codes[end]] & _SPACE)
+
+
+@numba.njit(cache=True, nogil=True)
+def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds):  # type: ignore[no-untyped-def]
+    """uint8[texts]: what each text (in lower case) has; the last six are those of `feedmill.kernels.c4.Automaton`."""
+    n = len(offsets) - 1
+    found = np.zeros(n, np.uint8)
+    for k in range(n):
+        low, high = offsets[k], offsets[k + 1]
+        state = 0
+        has = 0
+        for i in range(low, high):
+            code = codes[i]
+            symbol = 0
+            if code < 128:
+                symbol = symbols[code]
+            else:
+                for j in range(len(rare)):
+                    if rare[j] == code:
+                        symbol = rare_symbols[j]
+            state = step[state, symbol]
+            if code == _BRACE_CODE:
+                has |= _BRACE
+            kind = kinds[state]
+            lengths = word_lengths[state]
+            if kind:
+                if kind & 1:
+                    has |= _NAUGHTY
+                if kind & 2:
+                    has |= _SCRIPT
+                    if _bounded(codes, i + 1 - _SCRIPT_LENGTH, i + 1, low, high, table):
+                        has |= _SCRIPT_WORD
+                if kind & 4:
+                    has |= _LOREM
+            if lengths and not has & _NAUGHTY:
+                length = 0
+                while lengths:
+                    if lengths & np.uint64(1) and _bounded(codes, i + 1 - length, i + 1, low, high, table):
+                        has |= _NAUGHTY
+                        break
+                    lengths >>= np.uint64(1)
+                    length += 1
+        found[k] = has
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
+    """int64[5, lines]: text, start and end in it, whether it ends without punctuation, whether it has under 3 words."""
+    n = len(offsets) - 1
+    count = n
+    for i in range(len(codes)):
+        count += codes[i] == _NEWLINE
+    found = np.empty((5, count), np.int64)
+    m = 0
+    for k in range(n):
+        low, high = offsets[k], offsets[k + 1]
+        start, words, last = low, 0, 0
+        inside = False
+        for i in range(low, high + 1):
+            end = i == high
+            code = np.uint32(_NEWLINE) if end else codes[i]
+            if end or code == _NEWLINE:
+                found[0, m], found[1, m], found[2, m] = k, start - low, (i if end else i + 1) - low
+                found[3, m] = not (last == 46 or last == 63 or last == 33 or last == 34)
+                found[4, m] = words < 3
+                m += 1
+                start, words, last, inside = i + 1, 0, 0, False
+            elif table[code] & _SPACE:
+                inside = False
+            else:
+                words += not inside
+                inside = True
+                last = code
+    return found

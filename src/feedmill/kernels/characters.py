@@ -1,0 +1,45 @@
+"""What kind a character is, as bits in one table over all code points, for kernels that walk over text.
+
+Two notions of white space and of letters are needed side by side: that of Python's strings and that of the `regex`
+module (the Unicode property), which differ in a few control characters.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+SPACE = 1  # str.isspace: what str.split and str.strip take away
+ALPHA = 2  # str.isalpha
+WORD = 4  # \w of the module `regex`
+BLANK = 8  # \s of the module `regex`
+DIGIT = 16  # str.isdecimal: \d
+ALNUM = 32  # str.isalnum
+
+_COUNT = 0x110000
+
+
+@cache
+def table() -> npt.NDArray[np.uint8]:
+    """uint8[0x110000]: the bits of each code point."""
+    import regex
+
+    codes = np.arange(_COUNT, dtype="<u4")
+    single = codes.view("<U1")
+    found = np.zeros(_COUNT, np.uint8)
+    surrogates = (codes >= 0xD800) & (codes < 0xE000)
+    for bit, test in (
+        (SPACE, np.char.isspace),
+        (ALPHA, np.char.isalpha),
+        (DIGIT, np.char.isdecimal),
+        (ALNUM, np.char.isalnum),
+    ):
+        found[test(single)] |= bit
+    every = codes.tobytes().decode("utf-32-le", "surrogatepass")
+    for bit, pattern in ((WORD, r"\w+"), (BLANK, r"\s+")):
+        for match in regex.finditer(pattern, every):
+            found[match.start() : match.end()] |= bit
+    found[surrogates] = 0
+    return found
