@@ -11,7 +11,9 @@ import orjson
 
 from feedmill.errors import DataError
 
-_NEGATIVE_ZERO = re.compile(rb"(?:^|[:\[,\s])-0\s*(?:[,\]}]|$)")
+_NEGATIVE_ZERO = re.compile(rb"-0(?=[\s,\]}]|$)")
+BLANKS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""White space as Unicode defines it, which is not quite Python's."""
 
 
 class TextRow(msgspec.Struct):
@@ -93,12 +95,22 @@ def load(row: bytes) -> Any:
         orjson.JSONDecodeError: it is no JSON.
     """
     # orjson makes floats of integers beyond 64 bits itself.
-    if b"-0" in row and _NEGATIVE_ZERO.search(row):
+    if has_negative_zero(row):
         import json
 
         orjson.loads(row)  # the standard library accepts more than JSON
         return json.loads(row, parse_int=_integer)
     return orjson.loads(row)
+
+
+def has_negative_zero(row: bytes) -> bool:
+    """Whether a ``-0`` stands where a number may: in a text it may be one, elsewhere it is."""
+    return b"-0" in row and _NEGATIVE_ZERO.search(row) is not None
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has nothing but white space."""
+    return not text[:1].strip(BLANKS) and not text.strip(BLANKS)
 
 
 def _integer(digits: str) -> int | float:

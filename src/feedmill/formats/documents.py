@@ -65,20 +65,25 @@ def split_rows(stream: BinaryIO) -> Iterator[list[bytes]]:
 @contextlib.contextmanager
 def write_rows(
     store: Store, path: str, *, kind: str | None = None, level: int | None = None
-) -> Iterator[Callable[[Iterable[bytes]], None]]:
+) -> Iterator[Callable[[Iterable[bytes]], object]]:
     """A function that appends rows (given without line ends); the file appears when the block ends without an error.
 
     Args:
         kind: the compression; by default what the name says.
         level: of the compression, see `feedmill.storage.codec.packed`.
     """
+    with write_lines(store, path, kind=kind, level=level) as write:
+        yield lambda rows: write(b"".join([part for row in rows for part in (row, b"\n")]))
+
+
+@contextlib.contextmanager
+def write_lines(
+    store: Store, path: str, *, kind: str | None = None, level: int | None = None
+) -> Iterator[Callable[[bytes], object]]:
+    """As `write_rows`; the function takes any number of rows as one text, each with its line end."""
     kind = compression(path) if kind is None else kind
     with store.write(path) as raw, packed(raw, kind, level) as stream:
-
-        def append(rows: Iterable[bytes]) -> None:
-            stream.write(b"".join([part for row in rows for part in (row, b"\n")]))
-
-        yield append
+        yield stream.write
 
 
 def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:

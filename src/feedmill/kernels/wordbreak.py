@@ -54,8 +54,9 @@ def tables() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         for piece in ranges:
             low, _, high = piece.partition("-")
             flat[int(low, 16) : int(high or low, 16) + 1] |= value
-    pages, which = np.unique(flat.reshape(-1, _PAGE), axis=0, return_inverse=True)
-    return which.astype(np.uint8).reshape(-1), np.ascontiguousarray(pages).reshape(-1)
+    numbers: dict[bytes, int] = {}
+    index = [numbers.setdefault(flat[at : at + _PAGE].tobytes(), len(numbers)) for at in range(0, len(flat), _PAGE)]
+    return np.array(index, np.uint8), np.frombuffer(b"".join(numbers), np.uint8)
 
 
 def segments(text: str) -> list[str]:

@@ -94,6 +94,11 @@ def _joined(earlier, before, after, flags, data, at, high, index, pages):  # typ
 
 
 @numba.njit(nogil=True)
+def _is_letter(byte):  # type: ignore[no-untyped-def]
+    return 97 <= (byte | 32) <= 122
+
+
+@numba.njit(nogil=True)
 def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no-untyped-def]
     """The segments of ``data[low:high]`` that are not blank, from place `count` on; how many there are then.
 
@@ -111,9 +116,21 @@ def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no
     flags = 1 if kind == FLAG else 0
     while at < high:
         byte = data[at]
-        if before == LETTER and last == LETTER and ((97 <= byte <= 122) or (65 <= byte <= 90)):
+        if before == LETTER and last == LETTER and _is_letter(byte):
             at += 1
+            while at < high and _is_letter(data[at]):
+                at += 1
             earlier = LETTER
+            continue
+        if byte == 32 and before == LETTER and last == LETTER and at + 1 < high and _is_letter(data[at + 1]):
+            # One space between ASCII letters is a segment of its own, and blank.
+            if not blank:
+                lows[count] = begin
+                highs[count] = at
+                count += 1
+            begin, blank = at + 1, False
+            earlier, flags = SPACE, 0
+            at += 2
             continue
         raw, size = kind_at(data, at, index, pages)
         kind = raw & CLASS_BITS

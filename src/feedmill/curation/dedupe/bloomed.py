@@ -17,7 +17,7 @@ from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.render import render
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
 from feedmill.formats.bloom import BloomFilter
-from feedmill.formats.documents import read_rows, write_rows
+from feedmill.formats.documents import read_rows, write_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
@@ -70,7 +70,7 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
             yield line, block
             line += len(block)
 
-    with write_rows(store, out, kind=kind) as append:
+    with write_lines(store, out, kind=kind) as append:
         ahead = 0 if threads == 1 else threads
         for found, bits, first in ordered_map(prepare, blocks(), workers=ahead, in_flight=2 * threads):
             seen = _ask(found, bits, first, bloom, keys, options, read_only)

@@ -13,6 +13,7 @@ The first occurrence in the order of the input is kept, whatever the number of p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,27 +21,27 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
-from feedmill.curation.dedupe.options import DedupeOptions
-from feedmill.curation.dedupe.render import render
+from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
+from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
+from feedmill.curation.dedupe.render import Rendered, render
 from feedmill.curation.dedupe.units import Units, read_units
+from feedmill.curation.dedupe.work import boot, get_arrays, get_marker, put, put_arrays, put_marker
 from feedmill.curation.patterns import DocumentFile
-from feedmill.formats.documents import read_rows, write_rows
+from feedmill.formats.documents import read_rows, write_lines
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.kernels import murmur_compiled
-from feedmill.storage import Store, open_store
 from feedmill.storage.codec import compression
 
-PARTS = 4096
-_SHIFT = 64 - 12
+_BITS = 12
+PARTS = 1 << _BITS
 SEGMENT = 64 << 20
 """Bytes of text in a segment."""
 RANGE = 4 << 20
 """Keys that are decided at once, but for a single part that has more."""
-KERNELS = ("feedmill.curation.dedupe.units", "feedmill.kernels.murmur_compiled")
+_PRELOAD = ("feedmill.curation.dedupe.keys",)
+KERNELS = (*_PRELOAD, "feedmill.kernels.murmur_compiled", "feedmill.kernels.paragraphs_compiled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,54 +85,53 @@ def find_exact(
     tasks: Sequence[Task], *, processes: int | None = None, progress: bool | None = None
 ) -> list[Finished | None]:
     """Write the attributes of all files; None for those that are only a reference."""
-    work = open_store(tasks[0].work)
+    preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     with Progress("reading", len(tasks), "files", progress) as bar:
-        scanned = list(run(scan, tasks, workers=processes, progress=bar, preload=KERNELS))
+        scanned = list(run(scan, tasks, workers=processes, progress=bar, preload=preload))
     starts = [
-        _parts(work, task.number, segment)
+        _parts(tasks[0].work, task.number, segment)
         for task, one in zip(tasks, scanned, strict=True)
         for segment in range(one.segments)
     ]
     bounds = _ranges(starts)
-    whole = fingerprint([task.fingerprint for task in tasks], [task.reference for task in tasks])
+    whole = fingerprint(boot(), [task.fingerprint for task in tasks], [task.reference for task in tasks])
     numbers = [(task.number, s) for task, one in zip(tasks, scanned, strict=True) for s in range(one.segments)]
     kept = {task.number for task in tasks if task.reference} or {task.number for task in tasks}
     ranges = [_Range(tasks[0].work, whole, low, high, numbers, frozenset(kept)) for low, high in pairwise(bounds)]
     with Progress("comparing", len(ranges), "ranges", progress) as bar:
-        list(run(decide, ranges, workers=processes, progress=bar, preload=KERNELS))
+        list(run(decide, ranges, workers=processes, progress=bar, preload=preload))
     ends, at = [], 0
     for one in scanned:
         ends.append(_Ending(whole, bounds, _offsets(starts, bounds, at, at + one.segments), one))
         at += one.segments
     with Progress("writing", len(tasks), "files", progress) as bar:
         jobs = list(zip(tasks, ends, strict=True))
-        return list(run(finish, jobs, workers=processes, progress=bar, preload=KERNELS))
+        return list(run(finish, jobs, workers=processes, progress=bar, preload=preload))
 
 
 def scan(task: Task) -> Scanned:
     """Read a file into segments; nothing where an earlier run did."""
-    work = open_store(task.work)
-    marker = f"{task.number:05d}.json"
-    if work.exists(marker):
-        found = orjson.loads(work.read(marker))
-        if found.get("fingerprint") == task.fingerprint:
-            return Scanned(found["rows"], found["ids"], found["segments"])
+    name = f"{task.work}/{task.number:05d}"
+    found = get_marker(f"{name}.json")
+    if found is not None and found.get("fingerprint") == task.fingerprint:
+        return Scanned(found["rows"], found["ids"], found["segments"])
     store, where = task.file.store(), task.file.name
     rows, segments, digest = 0, 0, digest_ids([])
+    hash_units = hash_documents if task.options.unit == DOCUMENTS else hash_parts
     segment = _Segment()
     for block in read_rows(store, task.file.path, kind=task.input):
         units = read_units(block, task.options, where, rows + 1)
         digest_ids(units.ids, digest)
-        segment.add(units)
+        segment.add(units, hash_units(units))
         rows += len(block)
         if segment.size >= SEGMENT:
-            segment.write(work, f"{task.number:05d}-{segments:05d}")
+            segment.write(f"{name}-{segments:05d}")
             segments, segment = segments + 1, _Segment()
     if segment.ids:
-        segment.write(work, f"{task.number:05d}-{segments:05d}")
+        segment.write(f"{name}-{segments:05d}")
         segments += 1
     done = {"fingerprint": task.fingerprint, "rows": rows, "ids": digest.hexdigest(), "segments": segments}
-    work.write_bytes(marker, orjson.dumps(done))
+    put_marker(f"{name}.json", done)
     return Scanned(rows, digest.hexdigest(), segments)
 
 
@@ -144,9 +144,7 @@ class _Segment:
     arrays: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
     keys: int = 0
 
-    def add(self, units: Units) -> None:
-        hashes = np.empty((len(units.firsts), 2), np.uint64)
-        murmur_compiled.hash_keys(units.data, units.lows, units.highs, units.firsts, units.counts, hashes)
+    def add(self, units: Units, hashes: Hashes) -> None:
         parts: dict[str, npt.NDArray[Any]] = {
             "hashes": hashes,
             "states": units.states,
@@ -161,23 +159,19 @@ class _Segment:
         self.keys += len(hashes)
         self.size += len(units.data)
 
-    def write(self, work: Store, name: str) -> None:
+    def write(self, name: str) -> None:
         arrays = {key: np.concatenate(values, axis=-1 if key == "bounds" else 0) for key, values in self.arrays.items()}
         hashes = arrays.pop("hashes")
-        starts, order = np.empty(PARTS + 1, np.int64), np.empty(len(hashes), np.uint32)
-        murmur_compiled.partition(hashes, _SHIFT, starts, order)
-        with work.write(f"{name}.keys") as f:
-            f.write(hashes[order].data if len(hashes) else b"")
+        starts, order = partition(hashes, _BITS)
+        with put(f"{name}.keys") as f:
+            f.write(hashes[order].reshape(-1).view(np.uint8).data)
         ids = np.frombuffer(b"\n".join(self.ids) + b"\n", np.uint8)
-        with work.build(f"{name}.npz") as path, open(path, "wb") as f:
-            np.savez(f, ids=ids, order=order, parts=starts, **arrays)  # type: ignore[arg-type]
+        put_arrays(f"{name}.units", {"ids": ids, "order": order, "parts": starts, **arrays})
 
 
-def _parts(work: Store, number: int, segment: int) -> npt.NDArray[np.int64]:
+def _parts(work: str, number: int, segment: int) -> npt.NDArray[np.int64]:
     """int64[PARTS + 1]: where each part of a segment begins."""
-    with work.local_copy(f"{number:05d}-{segment:05d}.npz") as path, np.load(path, allow_pickle=False) as arrays:
-        parts: npt.NDArray[np.int64] = arrays["parts"]
-        return parts
+    return get_arrays(f"{work}/{number:05d}-{segment:05d}.units", "parts")["parts"]
 
 
 def _ranges(starts: list[npt.NDArray[np.int64]]) -> list[int]:
@@ -202,30 +196,25 @@ class _Range:
     inserted: frozenset[int]
 
     @property
-    def name(self) -> str:
-        return f"found-{self.whole}-{self.low:04d}-{self.high:04d}"
+    def path(self) -> str:
+        return f"{self.work}/found-{self.whole}-{self.low:04d}-{self.high:04d}"
 
 
 def decide(task: _Range) -> None:
     """Which keys of a range were seen before, in the order of the input: a byte each, segment by segment."""
-    work = open_store(task.work)
-    if work.exists(task.name):
+    if os.path.exists(task.path):
         return
     slices = []
     for number, segment in task.segments:
-        starts = _parts(work, number, segment)
+        starts = _parts(task.work, number, segment)
         low, high = int(starts[task.low]), int(starts[task.high])
         slices.append(np.zeros((0, 2), np.uint64))
         if high > low:
-            with work.local_copy(f"{number:05d}-{segment:05d}.keys") as path:
-                slices[-1] = np.fromfile(path, np.uint64, 2 * (high - low), offset=16 * low).reshape(-1, 2)
-    inserted = sum(len(s) for s, (number, _) in zip(slices, task.segments, strict=True) if number in task.inserted)
-    table = np.zeros((1 << max(4, (2 * inserted).bit_length()), 2), np.uint64)
-    with work.write(task.name) as f:
-        for keys, (number, _) in zip(slices, task.segments, strict=True):
-            found = np.empty(len(keys), np.bool_)
-            murmur_compiled.first_seen(keys, table, number in task.inserted, found)
-            f.write(found.tobytes())
+            path = f"{task.work}/{number:05d}-{segment:05d}.keys"
+            slices[-1] = np.fromfile(path, np.uint64, 2 * (high - low), offset=16 * low).reshape(-1, 2)
+    found = first_seen(slices, [number in task.inserted for number, _ in task.segments])
+    with put(task.path) as f:
+        f.write(b"".join([one.tobytes() for one in found]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,35 +241,33 @@ def finish(item: tuple[Task, _Ending]) -> Finished | None:
     task, ending = item
     if task.reference:
         return None
-    work, store = open_store(task.work), task.file.store()
+    store = task.file.store()
     out = task.file.attributes(task.options.name, task.options.documents_folder)
-    marker = f"{task.number:05d}.done"
-    if work.exists(marker):
-        found = orjson.loads(work.read(marker))
-        if found.pop("whole") == ending.whole and store.exists(out) and store.stat(out).size == found["size"]:
-            return Finished(**found)
+    marker = f"{task.work}/{task.number:05d}.done"
+    found = get_marker(marker)
+    mine = found is not None and found.pop("whole") == ending.whole
+    if found is not None and mine and store.exists(out) and store.stat(out).size == found["size"]:
+        return Finished(**found)
     documents = units = 0
     kind = compression(task.file.path) if task.output is None and task.input is None else task.output
-    with write_rows(store, out, kind=task.input if kind is None else kind) as append:
+    with write_lines(store, out, kind=task.input if kind is None else kind) as append:
         for segment in range(ending.scanned.segments):
-            rows, of_documents, of_units = _rows(work, task, ending, segment)
-            append(rows)
-            documents, units = documents + of_documents, units + of_units
+            rendered = _rows(task, ending, segment)
+            append(rendered.rows)
+            documents, units = documents + rendered.documents, units + rendered.units
     done = Finished(ending.scanned.rows, ending.scanned.ids, documents, units, store.stat(out).size)
     fields = {name: getattr(done, name) for name in Finished.__slots__}
-    work.write_bytes(marker, orjson.dumps({"whole": ending.whole, **fields}))
+    put_marker(marker, {"whole": ending.whole, **fields})
     return done
 
 
-def _rows(work: Store, task: Task, ending: _Ending, segment: int) -> tuple[list[bytes], int, int]:
-    with work.local_copy(f"{task.number:05d}-{segment:05d}.npz") as path, np.load(path, allow_pickle=False) as arrays:
-        a = {name: arrays[name] for name in arrays.files}
+def _rows(task: Task, ending: _Ending, segment: int) -> Rendered:
+    a = get_arrays(f"{task.work}/{task.number:05d}-{segment:05d}.units")
     ordered = []
     for (low, high), (begin, end) in zip(pairwise(ending.bounds), ending.offsets[segment].tolist(), strict=True):
-        with work.local_copy(_Range(task.work, ending.whole, low, high, [], frozenset()).name) as path:
-            ordered.append(np.fromfile(path, np.bool_, end - begin, offset=begin))
+        path = _Range(task.work, ending.whole, low, high, [], frozenset()).path
+        ordered.append(np.fromfile(path, np.bool_, end - begin, offset=begin))
     found = np.empty(len(a["order"]), np.bool_)
     found[a["order"]] = np.concatenate(ordered)
     ids = a["ids"].tobytes().split(b"\n")[:-1]
-    done = render(ids, a["states"], a["rows"], a["starts"], a["ends"], a["bounds"], found, task.options)
-    return done.rows, done.documents, done.units
+    return render(ids, a["states"], a["rows"], a["starts"], a["ends"], a["bounds"], found, task.options)

@@ -12,7 +12,6 @@ from typing import Any
 import xxhash
 
 from feedmill.curation.attribute_set import FOLDER, fingerprint, read_manifest, write_manifest
-from feedmill.curation.dedupe.bloomed import find_bloomed, mine
 from feedmill.curation.dedupe.exact import Finished, Task, find_exact
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.patterns import DocumentFile, find_documents
@@ -86,6 +85,8 @@ def dedupe(
     report = DedupeReport(options.name)
     files = find_documents(documents, options.documents_folder, report.warnings)
     if bloom is not None and bloom.file_partition:
+        from feedmill.curation.dedupe.bloomed import mine
+
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
     known = find_documents(against, options.documents_folder, report.warnings) if against else []
     if bloom is not None and known:
@@ -137,6 +138,8 @@ def _bloomed(
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
+    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code, which exact runs do without
+
     folder, name = split_url(settings.file)
     store = open_store(folder)
     _complete(store, name)

@@ -12,12 +12,9 @@ import orjson
 
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.jsonpath import compile_path
-from feedmill.curation.rows import bad_row, dump, id_bytes, load, parse_texts
+from feedmill.curation.rows import bad_row, dump, id_bytes, is_blank, load, parse_texts
 from feedmill.errors import DataError
-from feedmill.kernels import paragraphs_compiled as compiled
 from feedmill.kernels.paragraphs import CHARACTERS, DOLMA
-from feedmill.kernels.wordbreak import tables
-from feedmill.kernels.wordbreak_compiled import count_words
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -61,21 +58,26 @@ def read_units(rows: Sequence[bytes], options: DedupeOptions, file: str, first: 
     else:
         parsed = parse_texts(rows, file, first)
         ids = [id_bytes(row.id) for row in parsed]
-        texts = [row.text.encode() for row in parsed]
+        texts = [row.text for row in parsed]
     if not all(ids):
         line = first + ids.index(b"")
         if not options.defects:
             raise bad_row(b"-", "the row has no 'id'", file, line)
         ids = [one or b"null" for one in ids]
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(text) for text in texts], out=offsets[1:])
-    # What lies behind the last text keeps the array from being empty.
-    data = np.frombuffer(b"".join(texts) + bytes(8), np.uint8)
     make = _documents if options.unit == DOCUMENTS else _paragraphs
-    return make(ids, data, offsets, options)
+    return make(ids, texts, options)
 
 
-def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: int) -> tuple[list[bytes], list[bytes]]:
+def _joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """All texts as UTF-8, and int64[n + 1]: where each begins."""
+    encoded = [text.encode() for text in texts]
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    # What lies behind the last text keeps the array from being empty.
+    return np.frombuffer(b"".join(encoded) + bytes(8), np.uint8), offsets
+
+
+def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: int) -> tuple[list[bytes], list[str]]:
     path = compile_path(options.key)
     ids, texts = [], []
     for line, row in enumerate(rows, first):
@@ -93,7 +95,7 @@ def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: in
                 fix="Give another key, or mend the document.",
             )
         ids.append(dump(document["id"]) if "id" in document else b"")
-        texts.append(value.encode())
+        texts.append(value)
     return ids, texts
 
 
@@ -102,15 +104,18 @@ def _first(path: Callable[[Any], list[Any]], document: Any) -> Any:
     return found[0] if found else None
 
 
-def _documents(ids: list[bytes], data: npt.NDArray[np.uint8], offsets: Ints, options: DedupeOptions) -> Units:
-    index, pages = tables()
+def _documents(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Units:
+    data, offsets = _joined(texts)
     lows, highs = offsets[:-1], offsets[1:]
     sizes = highs - lows
     chosen = sizes >= options.min_length
     if options.skip_empty:
-        chosen &= ~compiled.all_blank(data, lows, highs, index, pages)
+        chosen &= np.array([not is_blank(text) for text in texts], np.bool_)
     if options.min_words:
-        enough = count_words(data, lows, highs, index, pages, options.min_words)
+        from feedmill.kernels.wordbreak import tables
+        from feedmill.kernels.wordbreak_compiled import count_words
+
+        enough = count_words(data, lows, highs, *tables(), options.min_words)
         chosen &= enough
         states = np.where(enough if options.defects else chosen, NO_KEY, EMPTY_LIST).astype(np.uint8)
         if options.defects:
@@ -118,7 +123,7 @@ def _documents(ids: list[bytes], data: npt.NDArray[np.uint8], offsets: Ints, opt
     else:
         states = np.where(chosen, NO_KEY, EMPTY_LIST).astype(np.uint8)
     rows = np.flatnonzero(chosen)
-    ends = sizes[rows] if options.dolma else _characters(data, offsets)[rows]
+    ends = sizes[rows] if options.dolma else np.array([len(text) for text in texts], np.int64)[rows]
     count = len(rows)
     return Units(
         ids, states, rows, np.zeros(count, np.int64), ends, np.stack([np.arange(count), np.arange(1, count + 1)]), data,
@@ -126,15 +131,13 @@ def _documents(ids: list[bytes], data: npt.NDArray[np.uint8], offsets: Ints, opt
     )  # fmt: skip
 
 
-def _characters(data: npt.NDArray[np.uint8], offsets: Ints) -> Ints:
-    """int64[n]: code points of each text."""
-    sums = np.zeros(len(data) + 1, np.int64)
-    np.cumsum((data & 0xC0) != 0x80, out=sums[1:])
-    return np.diff(sums[offsets])
+def _paragraphs(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Units:
+    from feedmill.kernels import paragraphs_compiled as compiled
+    from feedmill.kernels.wordbreak import tables
+    from feedmill.kernels.wordbreak_compiled import count_words
 
-
-def _paragraphs(ids: list[bytes], data: npt.NDArray[np.uint8], offsets: Ints, options: DedupeOptions) -> Units:
     index, pages = tables()
+    data, offsets = _joined(texts)
     separator = np.frombuffer(options.separator.encode(), np.uint8)
     rule = DOLMA if options.dolma else CHARACTERS
     most = int(np.count_nonzero(data == separator[0])) + len(ids) + 1

@@ -9,9 +9,9 @@ from feedmill.curation.jq import compile_jq
 from feedmill.curation.jsonpath import compile_path
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.spans import compile_spans, replace, replace_as_dolma
+from feedmill.curation.rows import BLANKS
 
 Rule = Callable[[Any], bool]
-BLANKS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 INCLUDE, SHORT = "include", "min_text_length"
 
 

@@ -20,7 +20,7 @@ from feedmill.curation.mix.needs import needed_attributes
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, dump, load
+from feedmill.curation.rows import bad_row, dump, has_negative_zero, load
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_rows, write_rows
 from feedmill.storage import Store, open_store
@@ -247,7 +247,7 @@ def _some(needed: tuple[str, ...]) -> Callable[[bytes], tuple[Any, Any]]:
     pairs = [(f"a{n}", key) for n, key in enumerate(needed)]
 
     def run(row: bytes) -> tuple[Any, Any]:
-        if b"-0" in row:
+        if has_negative_zero(row):
             one, attributes = _whole(row)
             return one, {k: v for k, v in attributes.items() if k in needed} if type(attributes) is dict else None
         value: Any = decode(row)
