@@ -67,6 +67,24 @@ def compile_path(text: str) -> Path:
     return run
 
 
+@cache
+def compile_test(text: str) -> Callable[[Any], bool]:
+    """A function from a JSON value to whether the path finds anything; faster than to find it. Raises as above."""
+    keys, steps = _Parser(text).whole()
+    if len(steps) != 1 or not isinstance(steps[0], _Filter):
+        path = compile_path(text)
+        return lambda document: bool(path(document))
+    test = steps[0].test
+
+    def run(document: Any) -> bool:
+        value = _walk(document, keys)
+        if type(value) is list:
+            return any(test(element, document) for element in value)
+        return value is not MISSING and test(value, document)
+
+    return run
+
+
 def _walk(value: Any, keys: Sequence[str | int]) -> Any:
     for key in keys:
         kind = type(value)
@@ -210,7 +228,7 @@ class _Parser:
             test = self.alternatives()
             self.expect(")")
             self.expect("]")
-            return _filter(test), True
+            return _Filter(test), True
         if self.text[self.at : self.at + 1] in ("'", '"'):
             keys: list[str | int] = []
             while not keys or self.take(","):
@@ -277,6 +295,8 @@ class _Parser:
         if not found:
             return lambda element, document: bool(left(element, document))
         right = self.operand()
+        if found[0] in ("<", ">") and isinstance(left, _Below) and isinstance(right, _Literal):
+            return _limit(left.keys, found[0], right.value)
         compare = COMPARISONS[found[0]]
         return lambda element, document: compare(left(element, document), right(element, document))
 
@@ -284,9 +304,8 @@ class _Parser:
         self.space()
         if self.text[self.at : self.at + 1] in ("$", "@"):
             keys, steps, root = self.chain()
-            return _operand(keys, steps, root)
-        literal = [self.literal()]
-        return lambda _element, _document: literal
+            return _Below(keys) if not steps and not root else _operand(keys, steps, root)
+        return _Literal(self.literal())
 
     def literal(self) -> Any:
         text = self.string()
@@ -306,6 +325,43 @@ class _Parser:
         if not found:
             self.fail("expected a path, a string, a number, a list, true, false or null")
         return int(found[0]) if _INTEGER.fullmatch(found[0]) else float(found[0])
+
+
+class _Below:
+    """A path straight down from the element."""
+
+    def __init__(self, keys: list[str | int]) -> None:
+        self.keys = keys
+
+    def __call__(self, element: Any, _document: Any) -> list[Any]:
+        value = _walk(element, self.keys)
+        return [] if value is MISSING else [value]
+
+
+class _Literal:
+    """A value that stands in the path."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.values = value, [value]
+
+    def __call__(self, _element: Any, _document: Any) -> list[Any]:
+        return self.values
+
+
+def _limit(keys: list[str | int], sign: str, limit: Any) -> Test:
+    """The most common test: a value beside a number."""
+    if type(limit) is not int and type(limit) is not float:
+        return lambda _element, _document: False
+
+    def more(element: Any, _document: Any) -> bool:
+        value = _walk(element, keys)
+        return (type(value) is float or type(value) is int) and bool(value > limit)
+
+    def less(element: Any, _document: Any) -> bool:
+        value = _walk(element, keys)
+        return (type(value) is float or type(value) is int) and bool(value < limit)
+
+    return more if sign == ">" else less
 
 
 def _operand(keys: list[str | int], steps: list[Step], root: bool) -> Values:
@@ -380,15 +436,18 @@ def _length(found: list[Any], _document: Any) -> list[Any]:
     return [len(found[0])] if found and isinstance(found[0], list) else []
 
 
-def _filter(test: Test) -> Step:
-    def run(found: list[Any], document: Any) -> list[Any]:
-        out = []
+class _Filter:
+    """``[?(...)]``, a step."""
+
+    def __init__(self, test: Test) -> None:
+        self.test = test
+
+    def __call__(self, found: list[Any], document: Any) -> list[Any]:
+        out, test = [], self.test
         for value in found:
             elements = value if isinstance(value, list) else [value]
             out.extend([element for element in elements if test(element, document)])
         return out
-
-    return run
 
 
 def _again(test: Test, element: Any, document: Any) -> bool:

@@ -260,6 +260,7 @@ def _record(
                 "rows": one.rows,
                 "ids": one.ids,
                 "size": one.size,
+                "version": store.stat(path).version,
                 "flagged": one.documents,
                 "units": one.units,
                 "documents": {"path": file.path, "size": file.size, "version": file.version},

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from feedmill.curation import records
 from feedmill.curation.attribute_set import read_manifest
 from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.rows import parse_ids
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.documents import read_rows
-from feedmill.storage import Store
+from feedmill.formats.documents import ATTRIBUTES, read_rows
+from feedmill.storage import Store, open_store
 
 _BATCH = 4096
 
@@ -50,9 +51,14 @@ def verify(pairing: Pairing) -> FeedmillError | None:
 
 
 def _vouched(store: Store, name: str, path: str, file: DocumentFile) -> bool:
+    """Whether a record says that these attributes were made from these very documents, row by row."""
+    below, now = path.split("/", 2)[2], store.stat(path)
+    record = records.read_record(open_store(store.locate(f"{ATTRIBUTES}/{name}")), below)
+    if record is not None and (record.output.size, record.output.version) == (now.size, now.version):
+        return (record.input.size, record.input.version) == (file.size, file.version)
     manifest = read_manifest(store, name)
-    entry = (manifest or {"files": {}})["files"].get(path.split("/", 2)[2])
-    if not isinstance(entry, dict) or entry.get("size") != store.stat(path).size:
+    entry = (manifest or {"files": {}})["files"].get(below)
+    if not isinstance(entry, dict) or (entry.get("size"), entry.get("version")) != (now.size, now.version):
         return False
     made_from = entry.get("documents", {})
     return (made_from.get("path"), made_from.get("size"), made_from.get("version")) == (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from feedmill.curation.jq import compile_jq
-from feedmill.curation.jsonpath import compile_path
+from feedmill.curation.jsonpath import compile_test
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.spans import compile_spans, replace, replace_as_dolma
 from feedmill.curation.rows import BLANKS
@@ -65,13 +65,11 @@ def _included(text: str, syntax: str) -> Rule:
             return bool(outputs) and all(outputs)
 
         return holds
-    path = compile_path(text)
-    return lambda document: bool(path(document))
+    return compile_test(text)
 
 
 def _excluded(text: str, syntax: str) -> Rule:
     if syntax == JQ:
         jq = compile_jq(text)
         return lambda document: any(jq(document))
-    path = compile_path(text)
-    return lambda document: bool(path(document))
+    return compile_test(text)

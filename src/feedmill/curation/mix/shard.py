@@ -6,27 +6,24 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from typing import Any
 
-import msgspec
 import orjson
 import xxhash
 
 from feedmill.curation.jq import JqError
 from feedmill.curation.jsonpath_compare import same
+from feedmill.curation.mix.attributes import END, Attributes
 from feedmill.curation.mix.config import MixConfig, Stream
-from feedmill.curation.mix.needs import needed_attributes
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, dump, has_negative_zero, load
+from feedmill.curation.rows import bad_row, dump, load
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_rows, write_rows
-from feedmill.storage import Store, open_store
+from feedmill.storage import open_store
 
 EXAMPLES = 3
-_END = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +177,7 @@ def _documents(
     """Documents with their attributes, and their lines."""
     store, stream, exact = file.store(), shard.stream, shard.config.exact
     paths = [file.attributes(name) for name in stream.attributes]
-    sets = [_Attributes(store, path, stream) for path in paths if store.exists(path)]
+    sets = [Attributes(store, path, stream) for path in paths if store.exists(path)]
     line = 1
     for rows in read_rows(store, file.path, kind=stream.input_compression):
         if limit is not None:
@@ -211,56 +208,10 @@ def _parse(rows: list[bytes], file: DocumentFile, first: int) -> list[dict[str, 
     return found
 
 
-class _Attributes:
-    """The rows of one attribute file, parsed as far as the stream needs them."""
-
-    def __init__(self, store: Store, path: str, stream: Stream) -> None:
-        self.path = store.locate(path)
-        self.rows = chain.from_iterable(read_rows(store, path))
-        self.line = 0
-        needed = needed_attributes(stream)
-        self.decode: Callable[[bytes], tuple[Any, Any]] = _whole if needed is None else _some(needed)
-
-    def take(self, count: int) -> list[Any]:
-        """(id, attributes) of the next rows; `_END` for those that are not there."""
-        out: list[Any] = []
-        for row in islice(self.rows, count):
-            self.line += 1
-            try:
-                out.append(self.decode(row))
-            except (orjson.JSONDecodeError, msgspec.MsgspecError, UnicodeError) as error:
-                raise bad_row(row, str(error), self.path, self.line) from None
-        return out + [_END] * (count - len(out))
-
-
-def _whole(row: bytes) -> tuple[Any, Any]:
-    value = load(row)
-    return (value.get("id"), value.get("attributes")) if type(value) is dict else (None, None)
-
-
-def _some(needed: tuple[str, ...]) -> Callable[[bytes], tuple[Any, Any]]:
-    """A parser that skips all attributes but these."""
-    fields = [(f"a{n}", Any, msgspec.UNSET) for n in range(len(needed))]
-    inner: Any = msgspec.defstruct("Attributes", fields, rename={f"a{n}": key for n, key in enumerate(needed)})
-    outer = msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])
-    decode = msgspec.json.Decoder(outer).decode
-    pairs = [(f"a{n}", key) for n, key in enumerate(needed)]
-
-    def run(row: bytes) -> tuple[Any, Any]:
-        if has_negative_zero(row):
-            one, attributes = _whole(row)
-            return one, {k: v for k, v in attributes.items() if k in needed} if type(attributes) is dict else None
-        value: Any = decode(row)
-        held = value.attributes
-        return value.id, {key: v for at, key in pairs if (v := getattr(held, at)) is not msgspec.UNSET}
-
-    return run
-
-
 def _merge(
     document: dict[str, Any],
     row: list[Any],
-    sets: list[_Attributes],
+    sets: list[Attributes],
     file: DocumentFile,
     line: int,
     exact: bool,
@@ -270,7 +221,7 @@ def _merge(
     if type(merged) is not dict:
         merged = document["attributes"] = {}
     for found, of in zip(row, sets, strict=True):
-        if found is _END:
+        if found is END:
             counts.unmatched += 1
             if exact:
                 break  # Dolma reads no further attributes for this row
@@ -285,7 +236,7 @@ def _merge(
         merged.update(attributes)
 
 
-def _misaligned(what: str, of: _Attributes, file: DocumentFile, line: int) -> DataError:
+def _misaligned(what: str, of: Attributes, file: DocumentFile, line: int) -> DataError:
     return DataError(
         f"{what} (document in {file.name})",
         file=of.path,

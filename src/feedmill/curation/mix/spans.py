@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from feedmill.curation.jq import compile_jq
@@ -30,14 +31,17 @@ def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], list[T
     def run(document: Any) -> list[Taken]:
         taken: list[Taken] = []
         for one, find, text, lowest, highest in compiled:
+            found = find(document)
+            if not found:
+                continue
             low = lowest if one.low is None else one.low
             high = highest if one.high is None else one.high
-            chosen = [span for span in _spans(find(document), one) if low <= span[2] < high]
+            chosen = [span for span in _spans(found, one) if low <= span[2] < high]
             if chosen:
                 new = one.text if text is None else _text(text(document), one)
-                taken.extend((span[0], span[1], new) for span in chosen)
+                taken += [(start, end, new) for start, end, _ in chosen]
         if len(taken) > 1:
-            taken.sort(key=lambda span: span[0])
+            taken.sort(key=itemgetter(0))
         return taken
 
     return run
@@ -49,6 +53,8 @@ def _spans(found: list[Any], one: Replacement) -> list[Any]:
         return []
     if type(value) is not list:
         raise SpanError(f"{one.span} gives {value!r}, which is no list of spans")
+    if value and type(value[0]) is tuple:
+        return value  # checked when it was parsed, see `feedmill.curation.mix.attributes`
     for span in value:
         good = type(span) is list and len(span) == 3 and type(span[0]) is int and type(span[1]) is int
         if not good or span[0] < 0 or span[1] < 0 or type(span[2]) not in (int, float):
@@ -70,9 +76,10 @@ def replace(text: str, taken: Sequence[Taken]) -> tuple[str, int]:
         if start < at or end <= start or start >= size:
             passed += 1
             continue
-        end = min(end, size)
-        parts.append(text[at:start])
-        parts.append(new.replace("{}", text[start:end]) if "{}" in new else new)
+        if start > at:
+            parts.append(text[at:start])
+        if new:
+            parts.append(new.replace("{}", text[start:end]) if "{}" in new else new)
         at = end
     parts.append(text[at:])
     return "".join(parts), passed
