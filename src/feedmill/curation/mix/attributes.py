@@ -11,8 +11,9 @@ import orjson
 
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.needs import Needs, needed_attributes
-from feedmill.curation.rows import bad_row, has_negative_zero, load
+from feedmill.curation.rows import bad_row, load, negative_zeros
 from feedmill.formats.documents import read_lines, rows_of
+from feedmill.jobs.threads import ahead
 from feedmill.storage import Store
 
 Pair = tuple[Any, Any]
@@ -24,10 +25,10 @@ _Spans = list[tuple[_Place, _Place, float]]
 
 
 class Attributes:
-    """The rows of one attribute file, in order."""
+    """The rows of one attribute file, in order. `spare`: a thread may read ahead."""
 
-    def __init__(self, store: Store, path: str, stream: Stream) -> None:
-        self.path = store.locate(path)
+    def __init__(self, store: Store, path: str, stream: Stream, spare: bool = False) -> None:
+        self.path, self._spare = store.locate(path), spare
         needs = needed_attributes(stream)
         self._parse = _whole_rows if needs is None else _needed_rows(needs)
         self._rows = chain.from_iterable(self._blocks(store, path))
@@ -39,7 +40,8 @@ class Attributes:
 
     def _blocks(self, store: Store, path: str) -> Iterator[list[Pair]]:
         line = 1
-        for lines in read_lines(store, path):
+        chunks = read_lines(store, path)
+        for lines in ahead(chunks) if self._spare else chunks:
             yield (found := self._parse(lines, self.path, line))
             line += len(found)
 
@@ -71,7 +73,7 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
     decode = msgspec.json.Decoder(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode_lines
 
     def parse(lines: bytes, file: str, first: int) -> list[Pair]:
-        if not has_negative_zero(lines):
+        if not negative_zeros(lines):
             try:
                 found: list[Any] = decode(lines)
                 if len(found) == lines.count(b"\n") + (lines[-1:] != b"\n"):

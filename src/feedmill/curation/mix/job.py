@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -14,6 +14,7 @@ from feedmill.curation.mix.align import Pairing, verify
 from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import join_url, open_store
@@ -75,7 +76,8 @@ def mix(
     """
     report = MixReport(sampled=dry_run)
     plans = [_plan(stream, config, report.warnings) for stream in config.streams]
-    shards = [shard for plan in plans for shard in plan]
+    spare = (processes or available_cores()) < available_cores()
+    shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
     if dry_run:
         for stream, plan in zip(config.streams, plans, strict=True):
             report.streams.append(_try(stream, plan, report.warnings))

@@ -50,10 +50,16 @@ class Rules:
         if self.spans is not None and (taken := self.spans(document)):
             document["text"], passed = self.replace(document["text"], taken)
             replaced = len(taken) - passed
-        short = bool(self.shortest) and len(document["text"].strip(BLANKS).encode()) < self.shortest
+        short = bool(self.shortest) and _shorter(document["text"], self.shortest)
         for field in self.discard:
             document.pop(field, None)
         return (SHORT if short else None), replaced, passed
+
+
+def _shorter(text: str, limit: int) -> bool:
+    """Whether the text has fewer bytes of UTF-8, without the blanks around it."""
+    stripped = text.strip(BLANKS)
+    return len(stripped) < limit and len(stripped.encode()) < limit
 
 
 def _included(text: str, syntax: str) -> Rule:

@@ -18,9 +18,10 @@ from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, dump, load
+from feedmill.curation.rows import bad_row, dump, load, negative_zeros
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.documents import read_rows, write_rows
+from feedmill.formats.documents import read_lines, rows_of, write_rows
+from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.storage import open_store
 
 EXAMPLES = 3
@@ -28,13 +29,14 @@ EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One output file of a stream."""
+    """One output file of a stream. `spare`: there are cores to spare, so threads may pack and unpack."""
 
     stream: Stream
     config: MixConfig
     files: tuple[DocumentFile, ...]
     path: str
     kind: str
+    spare: bool = False
 
 
 @dataclass(slots=True)
@@ -97,11 +99,9 @@ def write_shard(shard: Shard) -> Counts:
     permute = shard.config.permute
     held: list[bytes] = []
     with write_rows(open_store(folder), name, kind=shard.kind) as append:
-        for rows in mixed(shard, counts):
-            if permute:
-                held.extend(rows)
-            else:
-                append(rows)
+        blocks = mixed(shard, counts)
+        for _ in ordered_map(held.extend if permute else append, blocks, workers=int(shard.spare), in_flight=2):
+            pass
         if permute:
             random.Random(f"{shard.config.seed}/{shard.stream.name}/{name}").shuffle(held)
             append(held)
@@ -177,12 +177,14 @@ def _documents(
     """Documents with their attributes, and their lines."""
     store, stream, exact = file.store(), shard.stream, shard.config.exact
     paths = [file.attributes(name) for name in stream.attributes]
-    sets = [Attributes(store, path, stream) for path in paths if store.exists(path)]
+    sets = [Attributes(store, path, stream, shard.spare) for path in paths if store.exists(path)]
     line = 1
-    for rows in read_rows(store, file.path, kind=stream.input_compression):
+    chunks = read_lines(store, file.path, kind=stream.input_compression)
+    for lines in ahead(chunks) if shard.spare else chunks:
+        rows = rows_of(lines)
         if limit is not None:
             rows = rows[: limit - line + 1]
-        found = _parse(rows, file, line)
+        found = _parse(rows, file, line, negative_zeros(lines))
         columns = [one.take(len(found)) for one in sets]
         block = []
         for n, document in enumerate(found):
@@ -195,11 +197,11 @@ def _documents(
             return
 
 
-def _parse(rows: list[bytes], file: DocumentFile, first: int) -> list[dict[str, Any]]:
+def _parse(rows: list[bytes], file: DocumentFile, first: int, unusual: frozenset[int]) -> list[dict[str, Any]]:
     found = []
     for line, row in enumerate(rows, first):
         try:
-            document = load(row)
+            document = load(row, line - first not in unusual)
         except orjson.JSONDecodeError as error:
             raise bad_row(row, str(error), file.name, line) from None
         if type(document) is not dict or type(document.get("text")) is not str:

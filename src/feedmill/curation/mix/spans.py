@@ -36,10 +36,14 @@ def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], list[T
                 continue
             low = lowest if one.low is None else one.low
             high = highest if one.high is None else one.high
-            chosen = [span for span in _spans(found, one) if low <= span[2] < high]
-            if chosen:
-                new = one.text if text is None else _text(text(document), one)
-                taken += [(start, end, new) for start, end, _ in chosen]
+            spans = _spans(found, one)
+            if text is None:
+                new = one.text
+            elif any(low <= span[2] < high for span in spans):
+                new = _text(text(document), one)
+            else:
+                continue
+            taken += [(start, end, new) for start, end, score in spans if low <= score < high]
         if len(taken) > 1:
             taken.sort(key=itemgetter(0))
         return taken
