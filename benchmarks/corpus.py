@@ -13,7 +13,9 @@ import random
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 WORDS = ("a", "red", "boat", "on", "the", "quiet", "river", "under", "grey", "sky", "two", "people", "été", "日本")
 POOL = 64
@@ -62,6 +64,43 @@ def jsonl(lines: int) -> Path:
     return path
 
 
+def packed(documents: int) -> Path:
+    """A ``.pbin`` of 2-byte tokens: documents of 680 tokens on average, log-normal."""
+    from feedmill.formats.tokens.pbin import write_pbin
+    from feedmill.storage import LocalStore
+
+    name = f"packed_{documents}.pbin"
+    if not (folder() / name).exists():
+        with write_pbin(LocalStore(folder()), name, 2) as writer:
+            for tokens, lengths in _documents(documents):
+                writer.add(tokens, lengths)
+    return folder() / name
+
+
+def tokenized(documents: int) -> Path:
+    """The same as a folder of two ``.ds`` files."""
+    from feedmill.formats.tokens.ds import write_ds
+    from feedmill.storage import LocalStore
+
+    path = folder() / f"tokenized_{documents}"
+    for number in range(2):
+        if not (path / f"{number:05d}_unshuffled.ds").exists():
+            with write_ds(LocalStore(path), f"{number:05d}_unshuffled.ds", 2, tokenizer_name="gpt2") as writer:
+                for tokens, lengths in _documents(documents // 2, number):
+                    writer.add(tokens, lengths)
+    return path
+
+
+def _documents(count: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
+    """Random tokens of a vocabulary of 50,257 and the lengths of documents, in batches."""
+    import numpy as np
+
+    rng = np.random.default_rng([7, seed])
+    for low in range(0, count, 10_000):
+        lengths = np.clip(rng.lognormal(5.9, 1.1, min(10_000, count - low)), 2, 30_000).astype(np.int64)
+        yield rng.integers(0, 50_257, int(lengths.sum()), dtype=np.uint16), lengths
+
+
 def unprepare(path: Path) -> None:
     """Remove whatever preparing has written into a folder of shards, or beside a JSONL file."""
     if path.suffix == ".jsonl":
@@ -74,7 +113,7 @@ def unprepare(path: Path) -> None:
 
 def warm(path: Path) -> None:
     """Read the data once, so that whoever is measured next finds it in the page cache."""
-    for file in [path] if path.is_file() else sorted(path.rglob("*.tar")):
+    for file in [path] if path.is_file() else sorted([*path.rglob("*.tar"), *path.rglob("*.ds")]):
         with open(file, "rb", buffering=0) as data:
             while data.read(1 << 22):
                 pass

@@ -18,9 +18,12 @@ from pathlib import Path
 
 import corpus
 import energon
+import verbs
 from measure import Failed, Row
 
-SUITES = (energon,)
+import tokenizing
+
+SUITES = (energon, tokenizing, verbs)
 
 
 def main() -> int:

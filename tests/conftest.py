@@ -1,3 +1,8 @@
+import signal
+
 from stores import s3_bucket, s3_server
 
 __all__ = ["s3_bucket", "s3_server"]
+
+# A shell starts a background job with SIGINT ignored, and every child inherits that: the tests of Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,6 +19,14 @@ from tars import write_tar
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+GOLDEN = ROOT / "tests/golden"
+TOKENS = {
+    "books.pbin": "modalities/main_2b.pbin",
+    "news.pbin": "modalities/crlf_2b.pbin",
+    "books.jsonl": "modalities/main.jsonl",
+    "news.jsonl": "modalities/crlf.jsonl",
+    "chats.jsonl": "modalities/chat.jsonl",
+}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 COLOURS = ["red", "green", "blue", "white", "gray", "black"]
 
@@ -45,7 +53,7 @@ def caption_files(first: int, count: int) -> list[tuple[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data that the pages work on: `coco` and its like, `qa.jsonl`, `docs.jsonl` and `code.jsonl`."""
+    """The data that the pages work on: `coco` and its like, files of records, of texts and of tokens, a tokenizer."""
     root = tmp_path_factory.mktemp("example")
     for shard in range(10):
         write_tar(root / f"coco/shards/shard_{shard:04d}.tar", caption_files(6 * shard, 6))
@@ -58,6 +66,12 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("qa", 40), ("docs", 2000), ("code", 8000)):
         lines = [{"id": i, "question": f"What is {i}+1?", "answer": str(i + 1)} for i in range(count)]
         (root / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shutil.copytree(ROOT / "tests" / "golden" / "nanosets" / "tok1k", root / "tokenizer")
+    texts = [json.dumps({"text": f"Document {i}. " + "It has a few words more. " * (i % 9)}) for i in range(300)]
+    (root / "docs_text.jsonl").write_text("\n".join(texts))
+    (root / "mixed.jsonl").write_text('{"text": "good"}\n{"text": null}\n{"text": "cut\n{"text": "good"}\n')
+    for name, source in TOKENS.items():
+        shutil.copyfile(GOLDEN / source, root / name)
     return root
 
 
@@ -111,14 +125,33 @@ def options(*words: str) -> set[str]:
     return found - {"--help", "--json", "--progress", "--no-progress"}
 
 
+MODALITIES = [
+    "create_raw_index",
+    "pack_encoded_data",
+    "create_shuffled_dataset_chunk",
+    "create_shuffled_jsonl_chunk",
+    "merge_packed_data",
+    "shuffle_tokenized_data",
+    "shuffle_jsonl_data",
+    "prepare_instruction_tuning_data",
+]
 DESCRIBED_IN = {
     ("prepare",): "prepare.md",
     ("check",): "check.md",
     ("repair",): "check.md",
     ("info",): "prepare.md",
     ("preview",): "prepare.md",
+    ("tokenize",): "tokenize.md",
+    ("decode",): "tokenize.md",
     ("plan",): "ledger.md",
     ("trace",): "ledger.md",
+    ("index",): "tokens.md",
+    ("merge",): "tokens.md",
+    ("shuffle",): "tokens.md",
+    ("split",): "tokens.md",
+    ("filter",): "tokens.md",
+    ("numbers",): "tokens.md",
+    **{("modalities", "data", name): "migration/modalities.md" for name in MODALITIES},
     ("energon", "prepare"): "migration/energon.md",
     ("energon", "lint"): "migration/energon.md",
     ("energon", "preview"): "migration/energon.md",

@@ -30,6 +30,7 @@ _HOME = {
     "ImageSample": "samples.types",
     "InterleavedSample": "samples.types",
     "Loader": "loading.loader",
+    "LossMask": "samples.targets",
     "MissingExtra": "errors",
     "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
@@ -51,16 +52,19 @@ _HOME = {
     "VQAOCRSample": "samples.types",
     "VQASample": "samples.types",
     "VidQASample": "samples.types",
+    "WindowDataset": "formats.tokens.windows",
     "check": "indexing.check",
     "open": "samples.open",
     "open_store": "storage",
     "prepare": "indexing.prepare",
     "repair": "indexing.repair",
+    "with_targets": "samples.targets",
 }
 
 if TYPE_CHECKING:
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.formats.base import Dataset, Sample, Source
+    from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import PrepareReport, prepare
     from feedmill.indexing.repair import RepairReport, repair
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
+    from feedmill.samples.targets import LossMask, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
         ImageClassificationSample,
@@ -99,6 +104,7 @@ __all__ = [
     "ImageSample",
     "InterleavedSample",
     "Loader",
+    "LossMask",
     "MissingExtra",
     "MultiChoiceVQASample",
     "NotFound",
@@ -120,11 +126,13 @@ __all__ = [
     "VQAOCRSample",
     "VQASample",
     "VidQASample",
+    "WindowDataset",
     "check",
     "open",
     "open_store",
     "prepare",
     "repair",
+    "with_targets",
 ]
 
 

@@ -21,8 +21,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
-    pytest.importorskip("feedmill.indexing.prepare")
-    pytest.importorskip("feedmill.planning.recipes.recipe")
     out = tmp_path / "demo"
     arguments = ["demo", "--out", str(out), "--pages", "60", "--docs", "60", "--samples", "400", "--json"]
     done = CliRunner().invoke(app, arguments)
@@ -31,6 +29,7 @@ def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
     assert facts["identical"] and facts["compared"] == 400
     assert facts["saved_at"] > 0
     assert sum(facts["realised"]) == 400 and abs(facts["realised"][0] - 280) <= 1
+    assert facts["rows_identical"] and facts["rows"] >= 2000 and facts["tokens"] > 10_000
     assert (out / "sheet.png").stat().st_size > 10_000
 
 

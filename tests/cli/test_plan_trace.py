@@ -115,6 +115,7 @@ def test_trace_for_people(recipe: str) -> None:
         (("trace", "RECIPE", "--step", 3, "--global-batch", 3, "--rank", 1), "rank 1 of None"),
         (("trace", "RECIPE", "--key", "nobody"), "no source has a sample with this key (looked in lines, pages)"),
         (("trace", "RECIPE", "--document", 3), "--document needs --source"),
+        (("trace", "RECIPE", "--document", 9999, "--source", "pages"), "there is no sample 9999 (the source has"),
         (("trace", "ENDLESS", "--key", "3"), "the plan is endless"),
         (("trace", "RECIPE", "--key", "3", "--from-state", "RECIPE"), "the state cannot be read"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,11 @@ from hypothesis import strategies as st
 
 from feedmill.errors import NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.tokens.bounds import bounds_path
+from feedmill.formats.tokens.dolma import write_dolma
+from feedmill.formats.tokens.ds import write_ds
+from feedmill.formats.tokens.megatron import write_megatron
+from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
@@ -21,6 +27,15 @@ from tars import make_shards, write_tar
 COUNTS = [5, 1, 9, 4]
 TOTAL = sum(COUNTS)
 FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "pax"]
+TOKENS = ["pbin", "pbin-foreign", "pbin-windows", "pbin-blocks", "ds", "ds-windows", "megatron", "dolma"]
+TOKEN_FILE = {"pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy"}
+PARTS = dict.fromkeys(TOKENS, "input_ids")
+OPTIONS = {
+    "pbin-windows": {"seq_len": 3, "reuse_last_target": False},
+    "pbin-blocks": {"block_size": 3},
+    "ds-windows": {"seq_len": 2},
+}
+"""How the data set that `make` makes is to be opened; samples of tokens begin with their number."""
 
 
 def make(root: Path, kind: str) -> str:
@@ -31,6 +46,8 @@ def make(root: Path, kind: str) -> str:
         if kind == "jsonl":
             prepare(str(path), progress=False)
         return str(path)
+    if kind in TOKENS:
+        return make_tokens(root, kind)
     if kind == "tar":
         files = [(f"s{n:05d}.json", json.dumps({"n": n, "part": "json"}).encode()) for n in range(TOTAL)]
         return str(write_tar(root / "one.tar", files))
@@ -48,13 +65,45 @@ def make(root: Path, kind: str) -> str:
     return str(root)
 
 
-@pytest.fixture(scope="module", params=FORMATS)
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return open_dataset(make(tmp_path_factory.mktemp(request.param), request.param))
+def make_tokens(root: Path, kind: str) -> str:
+    """Documents of three tokens, each of which is the document's number."""
+    store, tokens, lengths = LocalStore(root), np.repeat(np.arange(TOTAL), 3), np.full(TOTAL, 3)
+    if kind == "megatron":
+        with write_megatron(store, "all", "u2") as whole:
+            whole.add(tokens, lengths)
+        return str(root / "all.idx")
+    write: dict[str, Any] = {
+        "pbin": lambda n: write_pbin(store, f"{n}.pbin", 2),
+        "ds": lambda n: write_ds(store, f"{n}.ds", 2, tokenizer_name="t"),
+        "dolma": lambda n: write_dolma(store, f"{n}.npy", "u2"),
+    }
+    for number, part in enumerate(np.split(np.arange(TOTAL), np.cumsum(COUNTS)[:-1])):
+        with write[kind.partition("-")[0]](number) as out:
+            out.add(np.repeat(part, 3), np.full(len(part), 3))
+        if kind == "pbin-foreign":
+            (root / bounds_path(f"{number}.pbin")).unlink()
+    return str(root)
 
 
-def number(sample: object) -> int:
-    return int(sample["json"]["n"])  # type: ignore[index]
+def opened(url: str, kind: str) -> Dataset:
+    return open_dataset(url, **OPTIONS.get(kind, {}))
+
+
+@pytest.fixture(scope="module", params=FORMATS + TOKENS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def dataset(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return opened(make(tmp_path_factory.mktemp(kind), kind), kind)
+
+
+def number(sample: Any) -> int:
+    if "input_ids" in sample:
+        assert sample["input_ids"].tolist() == [sample["input_ids"][0]] * 3
+        return int(sample["input_ids"][0])
+    return int(sample["json"]["n"])
 
 
 def test_length_and_stored_order(dataset: Dataset) -> None:
@@ -90,18 +139,21 @@ def test_keys_find_their_samples(dataset: Dataset) -> None:
             dataset.find(wrong)
 
 
-def test_sources_point_at_the_bytes(dataset: Dataset) -> None:
+def test_sources_point_at_the_bytes(dataset: Dataset, kind: str) -> None:
     for index, sample in enumerate(dataset.read_raw(range(TOTAL))):
         source = sample.source
         assert source == dataset.locate(index)
         assert source.index == index
         folder, _, name = source.where.rpartition("/")
         block = LocalStore(folder).read(name, source.offset, source.length)
-        assert sample.raw("json") in block
+        assert sample.raw(PARTS.get(kind, "json")) in block
 
 
-def test_parts_by_file_name(dataset: Dataset) -> None:
+def test_parts_by_file_name(dataset: Dataset, kind: str) -> None:
     key = dataset.locate(7).key
+    if kind in TOKENS:
+        assert np.frombuffer(dataset.get(f"{key}.input_ids"), "<u2").tolist() == [7, 7, 7]
+        return
     assert json.loads(dataset.get(f"{key}.json"))["n"] == 7
     with pytest.raises(NotFound, match="no part 'jpg'"):
         dataset.get(f"{key}.jpg")
@@ -114,19 +166,25 @@ def test_threads_read_the_same(dataset: Dataset) -> None:
     assert [[number(s) for s in samples] for samples in found] == [order.tolist() for order in orders]
 
 
-def test_fingerprint_is_stable_and_notices_change(dataset: Dataset, tmp_path: Path) -> None:
-    assert dataset.fingerprint() == open_dataset(dataset.url).fingerprint()
+def test_fingerprint_is_stable_and_notices_change(dataset: Dataset, kind: str, tmp_path: Path) -> None:
+    assert dataset.fingerprint() == opened(dataset.url, kind).fingerprint()
     assert len(dataset.fingerprint()) == 32
 
 
-@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl"])
+@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl", *TOKENS])
 def test_fingerprint_of_other_data_differs(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     first = make(tmp_path / "a", kind)
     second = make(tmp_path / "b", kind)
-    assert open_dataset(first).fingerprint() == open_dataset(second).fingerprint()  # same data, other place
-    if kind == "jsonl":
+    assert opened(first, kind).fingerprint() == opened(second, kind).fingerprint()  # same data, other place
+    if kind in TOKENS:
+        folder = Path(second) if Path(second).is_dir() else Path(second).parent
+        path = folder / TOKEN_FILE[kind.partition("-")[0]]
+        data = bytearray(path.read_bytes())
+        data[20] ^= 1
+        path.write_bytes(data)
+    elif kind == "jsonl":
         with open(second, "a") as f:
             f.write('{"n": 99}\n')
         prepare(second, progress=False)
@@ -134,7 +192,7 @@ def test_fingerprint_of_other_data_differs(kind: str, tmp_path: Path) -> None:
         write_tar(Path(second) / "shards" / "shard_000.tar", [("x.json", b'{"n": 1}')])
         if kind == "prepared":
             prepare(second, progress=False)
-    assert open_dataset(first).fingerprint() != open_dataset(second).fingerprint()
+    assert opened(first, kind).fingerprint() != opened(second, kind).fingerprint()
 
 
 def test_describe_has_the_facts(dataset: Dataset) -> None:
@@ -168,7 +226,7 @@ def test_a_file_rewritten_after_indexing_is_noticed_when_read(tmp_path: Path) ->
         open_dataset(root)[0]
 
 
-@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl"])
+@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl", *TOKENS])
 def test_the_same_through_an_object_store(kind: str, tmp_path: Path, s3_bucket: str) -> None:
     s3_url = f"{s3_bucket}/deep/data"
     local = Path(make(tmp_path, kind))
@@ -178,7 +236,7 @@ def test_the_same_through_an_object_store(kind: str, tmp_path: Path, s3_bucket: 
         if path.is_file():
             remote.write_bytes(path.relative_to(top).as_posix(), path.read_bytes())
     url = s3_url if local.is_dir() else f"{s3_url}/{local.name}"
-    ours, theirs = open_dataset(local), open_dataset(url)
+    ours, theirs = opened(str(local), kind), opened(url, kind)
     assert len(theirs) == TOTAL
     order = np.random.default_rng(3).permutation(TOTAL)
     assert [number(s) for s in theirs.read(order)] == order.tolist()

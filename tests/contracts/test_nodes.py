@@ -75,6 +75,14 @@ CASES: dict[str, Callable[[], Node]] = {
         [Repeat(shuffled(leaf)) for leaf in leaves(10, 25, 7)], [12, 246, 73], limit=4
     ),
     "blend of many without a table": lambda: Blend([Repeat(x) for x in leaves(*range(1, 40))], range(1, 40), limit=4),
+    "blend dealt in blocks": lambda: Blend(
+        [Repeat(shuffled(x)) for x in leaves(*range(1, 10))], [3, 8, 2, 1, 13, 2, 3, 13, 13], limit=4
+    ),
+    "blend dealt in blocks to two groups": lambda: Blend(
+        [Repeat(x) for x in leaves(*range(1, 15))],
+        [20, 20, 50, 10, 50, 50, 20, 30, 10, 51, 22, 80, "1/90", "1/999"],
+        limit=4,
+    ),
     "blend with its own length": lambda: Repeat(
         Blend([Repeat(shuffled(x)) for x in leaves(10, 25)], [1, 2], length=50), 3
     ),

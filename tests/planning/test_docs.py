@@ -22,7 +22,7 @@ def test_every_recipe_shown_makes_a_plan(text: str) -> None:
 
 
 def test_the_recipes_are_found() -> None:
-    assert len(RECIPES) == 7
+    assert len(RECIPES) == 8
 
 
 def test_the_page_on_the_order_is_a_doctest() -> None:

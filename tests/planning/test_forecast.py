@@ -53,6 +53,8 @@ def test_a_budget_in_tokens() -> None:
         samples_for_tokens(Plan.over(Numbered("docs", 10)), 5)
     with pytest.raises(ConfigError, match="the plan's 10 samples have fewer"):
         samples_for_tokens(Plan.over(Tokens("docs", 10), epochs=1), 46)
+    with pytest.raises(ConfigError, match="the plan's 9,223,372,036,854,775,807 samples have fewer"):
+        samples_for_tokens(Plan.over(Numbered("docs", 10, tokens=1)), 2**67)
 
 
 def test_the_mixture_is_counted_in_windows() -> None:
@@ -76,3 +78,10 @@ def test_max_repeats_is_proven_for_the_budget() -> None:
     plan = Recipe.parse(text).plan(lambda path, **_: Tokens(path, 100))
     assert bounds.proofs(plan.node, 1000) == [("docs", 8, 100, 750)]
     assert bounds.proofs(plan.node, 100) == [("docs", 8, 100, 75)]
+
+
+def test_tokens_are_those_of_the_part_that_is_used() -> None:
+    plan = Recipe.parse("epochs: 2\nsource: {path: docs, subset: [0, 51]}").plan(lambda path, **_: Tokens(path, 101))
+    (docs,) = needs(plan, None)
+    assert docs.tokens == 5050 and docs.drawn_tokens == plan.report().sources[0].tokens == 2 * 51 * 25
+    assert samples_for_tokens(plan, 51 * 25) == 51

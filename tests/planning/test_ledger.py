@@ -135,8 +135,8 @@ def test_what_makes_no_sense_is_refused(plan: Plan) -> None:
     for options in ({"rank": 1}, {"rank": 8, "world_size": 8}, {"rank": 0, "world_size": 3}):
         with pytest.raises(ConfigError):
             ledger.batch(plan, 0, 64, **options)
-    with pytest.raises(NotFound, match=r"with 64 samples a step the run has steps 5 to 6,249"):
-        ledger.batch(plan, 4, 64, first_step=5, start=len(plan) - 64 * 6245)
+    with pytest.raises(NotFound, match=r"with 64 samples a step the run has steps 5 to 6,004"):
+        ledger.batch(plan, 4, 64, first_step=5, start=len(plan) - 64 * 6000)
     with pytest.raises(NotFound, match=r"no source has a sample with this key \(looked in web, inner/news, "):
         ledger.find(plan, "nobody")
     with pytest.raises(NotFound):
@@ -178,3 +178,16 @@ def test_located_arrays_of_no_positions() -> None:
     assert ledger.entries(plan, []) == []
     none = np.zeros(0, np.int64)
     assert len(plan.node.positions(Located(none.astype(np.int32), none, none))[0]) == 0
+
+
+def test_a_run_begins_inside_its_plan_and_steps_end_with_64_bits() -> None:
+    ends, endless = Plan.over(Numbered("a", 10), epochs=1), Plan.over(Numbered("a", 10))
+    for plan, start in ((ends, 11), (ends, 30), (ends, -3), (endless, -1)):
+        with pytest.raises(ConfigError, match=f"a run cannot begin at position {start}"):
+            ledger.batch(plan, 0, 4, start=start)
+    with pytest.raises(NotFound, match="there is no step"):
+        ledger.batch(ends, 0, 4, start=10)
+    last = (2**63 - 1) // 4 - 1
+    assert len(ledger.entries(endless, np.arange(*ledger.batch(endless, last, 4)[:2]))) == 4
+    with pytest.raises(NotFound, match="there is no step"):
+        ledger.batch(endless, last + 1, 4)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.planning.nodes import Blend, Concat, Leaf, Repeat, Shuffle, Subset
+from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Repeat, Shuffle, Subset
 from feedmill.planning.plan import Plan
 from numbered import Numbered, texts
 
@@ -263,3 +263,38 @@ def test_nodes_cross_process_borders() -> None:
     node = blended().node
     again = pickle.loads(pickle.dumps(node))
     assert np.array_equal(again.locate(np.arange(100)).index, node.locate(np.arange(100)).index)
+
+
+def test_positions_of_an_endless_plan_end_with_64_bits() -> None:
+    plan = Plan.over([Numbered("a", 10), Numbered("b", 20)], [1, 2])
+    last = 2**63 - 2
+    assert [sample.key for sample in plan.read([last - 1, last])] == [
+        str(index) for index in plan.locate([last - 1, last]).index
+    ]
+    with pytest.raises(NotFound, match="no position 9223372036854775807"):
+        plan.read([last + 1])
+
+
+def test_a_sample_that_is_never_reached_is_not_found() -> None:
+    # Its source has more samples than 64 bits of positions ever draw: the way back must not wrap around.
+    for weights in ([1, "1e-12"], [*[1, 2, 5, 1, 5, 5, 2, 3, 1, 5, 2, 8.000001], "1e-12"]):
+        leaves = [Repeat(Leaf(i, 10)) for i in range(len(weights) - 1)]
+        node = Blend([*leaves, Repeat(Leaf(len(leaves), 10**12))], weights)
+        index = np.array([0, 5, 10**8, 10**11, 5 * 10**11 + 1])
+        located = Located(np.full(5, len(leaves), np.int32), index, np.zeros(5, np.int64))
+        positions, _ = node.positions(located)
+        assert (positions[2:] == -1).all() and (positions[:2] >= 0).all()
+        assert np.array_equal(node.locate(positions[:2]).index, index[:2])
+
+
+def test_a_budget_ends_with_64_bits() -> None:
+    plan = Plan.over([Numbered("a", 10), Numbered("b", 20)], [1, 2])
+    assert plan.report(2**63 - 1).total == 2**63 - 1
+    with pytest.raises(ConfigError, match="9,223,372,036,854,775,808 samples are asked for, the plan has"):
+        plan.report(2**63)
+
+
+def test_too_many_occurrences_are_refused_with_their_number() -> None:
+    plan = Plan.over([Numbered("a", 10), Numbered("b", 20)], [1, 2])
+    with pytest.raises(ConfigError, match=r"take sample 3 of a up to 333,333,333,334 times"):
+        plan.positions("a", 3, 10**13)

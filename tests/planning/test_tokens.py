@@ -1,6 +1,7 @@
 """Weights per token: converted by the exact mean lengths, and what the tokens of a run come to."""
 
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,3 +115,22 @@ def test_long_fractions_are_shortened_for_people_but_not_in_fingerprints() -> No
     assert "blend 0.928" in str(plan)
     assert any("/" in part for part in plan.fingerprints.values())
     assert plan.node.schedule.asked[0].denominator > 10**6
+
+
+def test_a_nested_recipe_in_another_tools_order_has_the_mean_of_all_its_sources(tmp_path: Path) -> None:
+    (tmp_path / "inner.yaml").write_text(
+        "order: nanoset\nseed: 1\nblend: [{path: a, weight: 3}, {path: b, weight: 1}]\n"
+    )
+    (tmp_path / "outer.yaml").write_text(
+        "unit: tokens\nblend: [{recipe: inner.yaml, name: inner}, {path: a, name: own}]\n"
+    )
+    sources = {dataset.url: dataset for dataset in DATA}
+    plan = Recipe.load(tmp_path / "outer.yaml").plan(lambda path, **_: sources[path.rpartition("/")[2]])
+    inner = plan.node.children[0]
+    drawn = plan.report(10_000)
+    a, b, own = drawn.sources
+    # Of 210 samples of an epoch the inner recipe deals 3/4 to a, so it has (3 x 13 + 503) / 4 tokens per sample.
+    mean = Tokens(plan.sources).mean(inner)
+    assert abs(float(mean) - (3 * 13 + 503) / 4) < 503 / 210
+    assert a.asked + b.asked + own.asked == 1 and abs(float(a.asked / b.asked) - 3) < 0.1
+    assert abs(float((a.asked + b.asked) * mean / (own.asked * 13)) - 1) < 1e-9

@@ -48,12 +48,15 @@ def show(data: dict[str, Any]) -> None:
             ("data set", data.get("path")),
             ("format", data.get("format")),
             ("samples", data.get("samples")),
+            ("tokens", _counted(data)),
+            ("tokenizer", data.get("tokenizer")),
             ("shards", data.get("shards")),
             ("size", None if data.get("bytes") is None else human_size(data["bytes"])),
             ("indexed", data.get("indexed")),
             ("sample type", data.get("sample_type")),
             ("field map", _pairs(data.get("field_map"))),
             ("subflavors", _pairs(data.get("subflavors"))),
+            ("remarks", "\n".join(data.get("remarks") or []) or None),
             ("own code", data.get("own_code")),
             ("first sample", _first(data.get("first_sample"))),
         ]
@@ -67,6 +70,14 @@ def show(data: dict[str, Any]) -> None:
         ]
         typer.echo("")
         table(["split", "samples", "shards", "share"], rows)
+
+
+def _counted(data: dict[str, Any]) -> str | None:
+    """Tokens, and their size where it is known."""
+    if data.get("tokens") is None:
+        return None
+    sizes = data.get("token_bytes") or []
+    return f"{data['tokens']:,}" + (f" of {' and '.join(map(str, sizes))} bytes" if sizes else "")
 
 
 def _pairs(mapping: Any) -> str | None:

@@ -34,3 +34,20 @@ GlobalBatch = Annotated[int | None, typer.Option("--global-batch", min=1, help="
 Json = Annotated[
     bool, typer.Option("--json", callback=remember_json, is_eager=True, help="Print one JSON document for programs.")
 ]
+TokenInputs = Annotated[
+    list[str],
+    typer.Argument(metavar="INPUT...", help="Token files or JSONL files, or folders of them; paths or URLs."),
+]
+TokenOutput = Annotated[str, typer.Argument(metavar="OUTPUT", help="The file to write; its ending says the format.")]
+PartsOutput = Annotated[str, typer.Argument(metavar="OUTPUT", help="Files to write, e.g. 'x.{part}.pbin'.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the order; drawn and shown where it is left out.")]
+TokenSize = Annotated[
+    int | None, typer.Option("--token-size", metavar="1|2|4", help="Bytes per token, where the inputs differ.")
+]
+MixedTokenizers = Annotated[bool, typer.Option("--mixed-tokenizers", help="Allow inputs of different tokenizers.")]
+DropLoss = Annotated[bool, typer.Option("--drop-loss", help="Write formats that keep no loss mask, and lose it.")]
+OverwriteFiles = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+MaxPerFile = Annotated[
+    int | None,
+    typer.Option("--max-tokens-per-file", metavar="N", help="Begin another file at so many tokens; needs {part}."),
+]

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Modules = Annotated[
     list[str] | None,
-    typer.Option("--tagger-modules", "-m", metavar="MODULE", help="Taggers of your own: a file or module, which is run."),
+    typer.Option(
+        "--tagger-modules", "-m", metavar="MODULE", help="Taggers of your own: a file or module, which is run."
+    ),
 ]
 
 
@@ -25,15 +27,20 @@ def tag(
         typer.Argument(metavar="DOCUMENTS...", help="Patterns of files or folders; quote them: 'd/documents/**/*.gz'."),
     ] = None,
     taggers: Annotated[
-        list[str] | None, typer.Option("--tagger", "-t", metavar="NAME", help="A tagger; may be repeated.")
+        list[str] | None,
+        typer.Option("--tagger", "-t", metavar="NAME", help="A tagger, or NAME=PATH with its model; repeat it."),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", "-n", metavar="NAME", help="Name of the attribute set; without it, one for each tagger."),
+        typer.Option(
+            "--name", "-n", metavar="NAME", help="Name of the attribute set; without it, one for each tagger."
+        ),
     ] = None,
     destination: Annotated[
         list[str] | None,
-        typer.Option("--to", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."),
+        typer.Option(
+            "--to", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
+        ),
     ] = None,
     tagger_modules: Modules = None,
     processes: Annotated[
@@ -91,10 +98,10 @@ def show(report: TagReport) -> None:
 def show_taggers(modules: Sequence[str]) -> None:
     """Print the names of all taggers and where they come from."""
     from feedmill.curation.modules import load_modules
-    from feedmill.curation.registry import known
+    from feedmill.curation.registry import known, needs_file
 
     load_modules(modules)
-    taggers = known()
+    taggers = {f"{name}=PATH" if needs_file(name) else name: where for name, where in known().items()}
     width = max(map(len, taggers))
     for name, where in taggers.items():
         typer.echo(f"{name:<{width}}  {where}")

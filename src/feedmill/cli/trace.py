@@ -142,12 +142,15 @@ def _backwards(
             kind="endless",
             fix="Say how far to look: --samples N, or --steps N --global-batch G.",
         )
-    contents = _contents(plan, wanted)
-    found = []
-    for (name, index), content in zip(wanted, contents, strict=True):
-        times = ledger.occurrences(
+    seen = [
+        ledger.occurrences(
             plan, name, index, samples=samples, global_batch=global_batch, start=start[0], first_step=start[1]
         )
+        for name, index in wanted
+    ]
+    contents = _contents(plan, wanted)
+    found = []
+    for (name, index), times, content in zip(wanted, seen, contents, strict=True):
         parts = {"parts": content["parts"]} if show else {}
         rows = [occurrence.as_dict() for occurrence in times]
         found.append({"source": name, "index": index, "key": content["key"], "times": len(rows), **parts, "seen": rows})

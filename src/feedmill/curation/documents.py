@@ -24,8 +24,6 @@ class Row(msgspec.Struct, gc=False):
     id: str
     text: str
     source: str = ""
-    added: str = ""
-    created: str = ""
     version: str | None = ""
 
 
@@ -35,16 +33,40 @@ class RowWithMetadata(Row, gc=False):
     metadata: dict[str, Any] | None = None
 
 
+class StrictRow(Row, gc=False):
+    """Dolma reads two times that it makes no use of, and refuses those that are not texts."""
+
+    added: str = ""
+    created: str = ""
+
+
+class StrictRowWithMetadata(RowWithMetadata, gc=False):
+    """Both."""
+
+    added: str = ""
+    created: str = ""
+
+
+_KINDS = {
+    (False, False): Row,
+    (False, True): RowWithMetadata,
+    (True, False): StrictRow,
+    (True, True): StrictRowWithMetadata,
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Some documents of a file, in order.
 
     Attributes:
         rows: what was decoded.
+        exact: whether taggers are to keep Dolma's known defects.
         codes, offsets: uint32[characters], int64[n + 1]: all texts as code points, and where each begins.
     """
 
     rows: Sequence[Row]
+    exact: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -92,9 +114,7 @@ class Batch:
         from feedmill.kernels.gopher_compiled import word_signals
 
         (starts, ends), first = self.words
-        found: npt.NDArray[np.float64] = word_signals(
-            self.codes, self.offsets, starts, ends, first, characters.table()
-        )
+        found: npt.NDArray[np.float64] = word_signals(self.codes, self.offsets, starts, ends, first, characters.table())
         return found
 
 
@@ -104,12 +124,14 @@ class Decoder:
     Args:
         file: named in errors.
         metadata: whether the field ``metadata`` is wanted.
+        exact: see `Batch`.
     """
 
-    def __init__(self, file: str, *, metadata: bool = False) -> None:
+    def __init__(self, file: str, *, metadata: bool = False, exact: bool = False) -> None:
         self.file = file
+        self.exact = exact
         self.line = 0
-        self._decode = msgspec.json.Decoder(RowWithMetadata if metadata else Row).decode
+        self._decode = msgspec.json.Decoder(_KINDS[exact, metadata]).decode
 
     def batch(self, rows: Sequence[bytes]) -> Batch:
         """The next rows of the file. Raises `DataError` of kind ``bad-document``."""
@@ -120,7 +142,7 @@ class Decoder:
             self._complain(rows)
             raise
         self.line += len(rows)
-        return Batch(found)
+        return Batch(found, self.exact)
 
     def _complain(self, rows: Sequence[bytes]) -> None:
         for number, row in enumerate(rows, self.line + 1):

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from feedmill.curation.plugins import BaseTagger, DocResult, Document, Span, TextSlice, split_paragraphs, split_sentences
+from feedmill.curation.plugins import (
+    BaseTagger,
+    DocResult,
+    Document,
+    Span,
+    TextSlice,
+    split_paragraphs,
+    split_sentences,
+)
 from feedmill.errors import ConfigError, MissingExtra, NotFound
 
 

@@ -46,7 +46,9 @@ def find_inputs(patterns: Sequence[str]) -> list[Input]:
     for pattern in patterns:
         files = _remote(pattern) if "://" in pattern else _local(pattern)
         if not files:
-            raise NotFound("no files match this pattern", file=pattern, fix="Check the path; quote patterns in a shell.")
+            raise NotFound(
+                "no files match this pattern", file=pattern, fix="Check the path; quote patterns in a shell."
+            )
         for file in files:
             found.setdefault(os.path.normpath(file.path) if "://" not in file.path else file.path, file)
     return list(found.values())

@@ -1,12 +1,12 @@
 """Taggers of the user's own: a class that looks at one document at a time, under the names that Dolma's users know.
 
-    from feedmill.curation.plugins import BaseTagger, DocResult, Document, Span, add_tagger
+from feedmill.curation.plugins import BaseTagger, DocResult, Document, Span, add_tagger
 
-    @add_tagger("shouting")
-    class Shouting(BaseTagger):
-        def predict(self, doc: Document) -> DocResult:
-            capitals = sum(map(str.isupper, doc.text))
-            return DocResult(doc, [Span(0, len(doc.text), "capitals", capitals / max(1, len(doc.text)))])
+@add_tagger("shouting")
+class Shouting(BaseTagger):
+    def predict(self, doc: Document) -> DocResult:
+        capitals = sum(map(str.isupper, doc.text))
+        return DocResult(doc, [Span(0, len(doc.text), "capitals", capitals / max(1, len(doc.text)))])
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class DocumentWithMetadata(Document):
 
     @classmethod
     def from_spec(cls, spec: Any) -> DocumentWithMetadata:
-        return cls(
-            source=spec.source, version=spec.version, id=spec.id, text=spec.text, metadata=spec.metadata or {}
-        )
+        return cls(source=spec.source, version=spec.version, id=spec.id, text=spec.text, metadata=spec.metadata or {})
 
     def to_spec(self) -> RowWithMetadata:
         plain = super().to_spec()
@@ -135,11 +133,11 @@ class BaseTagger:
     FIELDS: tuple[str, ...] = ("id", "text", "source")
 
     @classmethod
-    def train(cls, *args: Any, **kwargs: Any) -> Any:
+    def train(cls, *_args: Any, **_kwargs: Any) -> Any:
         raise RuntimeError(f"{cls.__name__} has no training")
 
     @classmethod
-    def test(cls, *args: Any, **kwargs: Any) -> Any:
+    def test(cls, *_args: Any, **_kwargs: Any) -> Any:
         raise RuntimeError(f"{cls.__name__} has no test")
 
     @property
@@ -262,10 +260,14 @@ def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  #
 
 def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
     """Words by the rules of UAX 29."""
-    from feedmill.curation.taggers.words import segments
+    from feedmill.kernels.wordbreak import segments
 
+    if remove_empty:
+        from feedmill.curation.taggers.words import segment_places
+
+        return [TextSlice(text, low, high) for low, high in segment_places(text)]
     found, at = [], 0
     for piece in segments(text):
         found.append(TextSlice(text, at, at + len(piece)))
         at += len(piece)
-    return [part for part in found if part.text.strip()] if remove_empty else found
+    return found

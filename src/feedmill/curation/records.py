@@ -4,7 +4,8 @@ A record lies at ``<set>/.feedmill/<path>.json`` for the output ``<set>/<path>``
 output was made of, so that a later run can tell whether it is still right:
 
     {"fingerprint": ..., "options": {...}, "feedmill": "0.1.0", "rows": 1000,
-     "input": {"path": ..., "size": ..., "version": ..., "xxh3": ...}, "output": {"size": ..., "version": ..., "xxh3": ...}}
+     "input": {"path": ..., "size": ..., "version": ..., "xxh3": ...},
+     "output": {"size": ..., "version": ..., "xxh3": ...}}
 
 `version` is the store's word for the state of the file; only where it differs is the file read to compare its hash.
 """
@@ -43,13 +44,19 @@ class Record(msgspec.Struct):
     output: FileState
 
 
-def digest(store: Store, path: str) -> str:
-    """The 128-bit xxh3 of a file's stored bytes."""
+def hash_file(path: str) -> str:
+    """The 128-bit xxh3 of a file on this machine."""
     state = xxhash.xxh3_128()
-    with store.local_copy(path) as local, open(local, "rb", buffering=0) as f:
+    with open(path, "rb", buffering=0) as f:
         while block := f.read(_STEP):
             state.update(block)
     return state.hexdigest()
+
+
+def digest(store: Store, path: str) -> str:
+    """The 128-bit xxh3 of a file's stored bytes."""
+    with store.local_copy(path) as local:
+        return hash_file(str(local))
 
 
 def state(store: Store, path: str, shown: str = "") -> FileState:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from feedmill.curation.documents import Batch
 from feedmill.curation.spans import Spans
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, NotFound
 
 
 class Tagger(Protocol):
@@ -37,21 +38,76 @@ class FunctionTagger:
         return self.function(batch)
 
 
-MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "licenses", "language", "models")
-_FACTORIES: dict[str, Callable[[], Any]] = {}
+MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "starcoder", "licenses", "urls",
+           "language", "models", "unavailable")  # fmt: skip
+FOLDER_VARIABLE = "FEEDMILL_MODELS"
+"""The environment variable with a folder in which files that taggers need are looked up by their original names."""
+
+_FACTORIES: dict[str, Callable[..., Any]] = {}
 _WHERE: dict[str, str] = {}
+_FILES: dict[str, str] = {}
+_REASONS: dict[str, str] = {}
 
 
-def register(*names: str, metadata: bool = False) -> Callable[[Any], Any]:
-    """Decorate a function from batches to spans, or a class of taggers, with the names that users give."""
+def register(*names: str, metadata: bool = False, file: str | None = None) -> Callable[[Any], Any]:
+    """Decorate a function from batches to spans, or a class of taggers, with the names that users give.
+
+    Args:
+        metadata: whether the function reads the metadata of documents.
+        file: for a class that is made with the path of a model or list, under which name that file is published
+            ("" where it has no name of its own).
+    """
 
     def note(thing: Any) -> Any:
         for name in names:
             _FACTORIES[name] = thing if isinstance(thing, type) else lambda: FunctionTagger(thing, metadata)
             _WHERE[name] = f"{thing.__module__}.{thing.__qualname__}"
+            if file is not None:
+                _FILES[name] = file
         return thing
 
     return note
+
+
+def register_unavailable(reason: str, *names: str) -> None:
+    """Names of Dolma's that have no tagger here, and why: for the error, not for the list."""
+    _REASONS.update(dict.fromkeys(names, reason))
+
+
+class Choice(NamedTuple):
+    """A tagger as a user asks for it: ``name`` or ``name=path of its model or list``."""
+
+    name: str
+    file: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Choice:
+        """Raises `ConfigError` where no such tagger is known, or its file is missing or too much."""
+        name, equals, path = text.partition("=")
+        check_names([name])
+        if name not in _FILES:
+            if equals:
+                raise ConfigError(f"the tagger {name!r} takes no file", fix=f"Write {name!r} alone.")
+            return cls(name, None)
+        published = _FILES[name]
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if not equals and published and folder:
+            path = os.path.join(folder, published)
+        if not path:
+            known_as = f", or the folder with its {published!r} in {FOLDER_VARIABLE}" if published else ""
+            raise ConfigError(
+                f"the tagger {name!r} needs a file, and nothing is downloaded",
+                kind="model-missing",
+                fix=f"Give it as {name}=PATH{known_as}.",
+            )
+        if not os.path.isfile(path):
+            raise NotFound(f"the file of the tagger {name!r} is not here", file=path, fix=f"Give {name}=PATH.")
+        return cls(name, path)
+
+    def create(self) -> Tagger:
+        """The tagger, ready to work. Raises `MissingExtra` where a package is missing, or what its file has wrong."""
+        made: Tagger = _FACTORIES[self.name](self.file) if self.file else _FACTORIES[self.name]()
+        return made
 
 
 def add(name: str, factory: Callable[[], Any], where: str) -> None:
@@ -79,10 +135,21 @@ def known() -> dict[str, str]:
     return dict(sorted(_WHERE.items()))
 
 
+def needs_file(name: str) -> bool:
+    """Whether a tagger is asked for as ``name=path``."""
+    return name in _FILES
+
+
 def check_names(names: Iterable[str]) -> None:
     """Raises `ConfigError` of kind ``no-such-tagger`` for the first name that nobody has registered."""
     _load()
     for name in names:
+        if name in _REASONS and name not in _FACTORIES:
+            raise ConfigError(
+                f"Dolma has a tagger {name!r}, Feedmill does not: {_REASONS[name]}",
+                kind="no-such-tagger",
+                fix="Leave it out, or bring in one of your own with --tagger-modules.",
+            )
         if name not in _FACTORIES:
             near = difflib.get_close_matches(name, _FACTORIES, 3)
             hint = f"Did you mean {' or '.join(near)}? " if near else ""
@@ -93,11 +160,9 @@ def check_names(names: Iterable[str]) -> None:
             )
 
 
-def create(name: str) -> Tagger:
-    """A tagger ready to work. Raises `ConfigError`, and `MissingExtra` where a package is missing."""
-    check_names([name])
-    made: Tagger = _FACTORIES[name]()
-    return made
+def create(text: str) -> Tagger:
+    """A tagger ready to work, from its name. Raises `ConfigError`, and `MissingExtra` where a package is missing."""
+    return Choice.parse(text).create()
 
 
 def _load() -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -53,6 +54,11 @@ class Spans:
         return cls(tuple(scores), document, kind, np.zeros_like(end), end, score)
 
     @classmethod
+    def none(cls, kinds: Sequence[str]) -> Spans:
+        """No spans at all."""
+        return cls.of_lists(kinds, [])
+
+    @classmethod
     def of_lists(cls, kinds: Sequence[str], found: Sequence[Sequence[tuple[int, int, int, float]]]) -> Spans:
         """From (kind, start, end, score) for each document."""
         flat = [span for spans in found for span in spans]
@@ -94,11 +100,9 @@ class Spans:
             which[~plain] = np.arange(len(plain) - plain.sum())
             texts = msgspec.json.encode([round(x, 5) for x in self.score[~plain].tolist()])[1:-1].split(b",")
         whole = np.where(plain, self.score, 0).astype(np.int64)
-        out, bounds = fragments(
-            first, self.kind, self.start, self.end, whole, *_packed(texts), which, *_packed(heads)
-        )
+        out, bounds = fragments(first, self.kind, self.start, self.end, whole, *_packed(texts), which, *_packed(heads))
         data, cuts = out.tobytes(), bounds.tolist()
-        return [data[low:high] for low, high in zip(cuts, cuts[1:], strict=False)]
+        return [data[low:high] for low, high in pairwise(cuts)]
 
 
 def _packed(pieces: list[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

@@ -19,25 +19,16 @@ import msgspec
 from feedmill import __version__
 from feedmill.curation import records, registry
 from feedmill.curation.documents import Batch, Decoder
-from feedmill.curation.inputs import Input, attribute_root, common_folder, find_inputs
+from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
-from feedmill.curation.spans import attribute_name
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.curation.places import Output, find_places
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import read_rows, write_rows
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, split_url
 
 FAIL, CONTINUE = "fail", "continue"
-
-
-class Output(NamedTuple):
-    """One attribute file: below which folder, where there, which experiment's, by which taggers."""
-
-    root: str
-    path: str
-    experiment: str
-    taggers: tuple[str, ...]
 
 
 class Task(NamedTuple):
@@ -70,6 +61,7 @@ class TagReport:
         bytes: their stored size.
         outputs: the attribute sets' folders.
         failed: what was wrong with files, where the run went on.
+        missing: patterns without files, where that is allowed.
     """
 
     files: int = 0
@@ -79,6 +71,7 @@ class TagReport:
     seconds: float = 0.0
     outputs: list[str] = field(default_factory=list)
     failed: list[FeedmillError] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -96,13 +89,14 @@ def tag(
     redo: bool = False,
     on_error: str = FAIL,
     exact: bool = False,
+    allow_missing: bool = False,
     progress: bool = True,
 ) -> TagReport:
     """Write the attributes of documents.
 
     Args:
         documents: patterns of files, see `feedmill.curation.inputs.find_inputs`.
-        taggers: names, see `feedmill.curation.registry`.
+        taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that need a model or list.
         experiment: the name of the attribute set; None for a set for each tagger, called as it.
         destination: a folder for each pattern; None for ``attributes/<name>`` in the place of ``documents``.
         modules: files or modules with taggers of the user's own; they are run.
@@ -110,6 +104,7 @@ def tag(
         redo: whether to make again what is up to date.
         on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
+        allow_missing: whether a pattern without files is reported only, if another has some.
 
     Raises:
         ConfigError: for options, before anything is written.
@@ -119,12 +114,15 @@ def tag(
     if on_error not in (FAIL, CONTINUE):
         raise ConfigError(f"there is no policy {on_error!r} for errors", fix=f"Use {FAIL!r} or {CONTINUE!r}.")
     load_modules(modules)
-    options = _options(taggers, modules, exact)
-    tasks = [
-        Task(input_, outputs, options, redo, on_error)
-        for input_, outputs in _places(documents, taggers, experiment, destination, exact)
-    ]
-    report = TagReport(files=len(tasks), outputs=sorted({output.root for task in tasks for output in task.outputs}))
+    choices = [registry.Choice.parse(text) for text in taggers]
+    options = _options(choices, modules, exact)
+    missing: list[str] = []
+    places = find_places(documents, choices, experiment, destination, exact, missing if allow_missing else None)
+    tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
+    if not tasks:
+        raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
+    outputs = sorted({output.root for task in tasks for output in task.outputs})
+    report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
@@ -138,61 +136,16 @@ def tag(
     return report
 
 
-def _options(taggers: Sequence[str], modules: Sequence[str], exact: bool) -> dict[str, Any]:
-    """What the output depends on but for the documents."""
-    if not taggers:
+def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:
+    """What the output depends on but for the documents and the taggers of each set."""
+    if not choices:
         raise ConfigError("no tagger is named", fix="Name some; 'feedmill tag --list' shows all.")
-    if len(set(taggers)) < len(taggers):
+    if len({choice.name for choice in choices}) < len(choices):
         raise ConfigError("a tagger is named twice", fix="Name each once.")
-    for name in taggers:
-        registry.create(name)  # what is missing is said before the work begins
-    return {"taggers": list(taggers), "modules": module_hashes(modules), "exact": exact}
-
-
-def _places(
-    documents: Sequence[str],
-    taggers: Sequence[str],
-    experiment: str | None,
-    destination: Sequence[str] | None,
-    exact: bool,
-) -> Iterator[tuple[Input, tuple[Output, ...]]]:
-    """Each file with its outputs. Raises `ConfigError` where two files would share an output."""
-    if not documents:
-        raise ConfigError("no documents are named", fix="Give patterns such as 'data/documents/**/*.jsonl.gz'.")
-    if destination is not None and len(destination) != len(documents):
-        raise ConfigError(
-            f"there are {len(documents)} patterns of documents and {len(destination)} destinations",
-            fix="Give one destination for each pattern, or none.",
-        )
-    groups = [(experiment, tuple(taggers))] if experiment else [(name, (name,)) for name in taggers]
-    for name, members in groups:
-        for member in members:
-            attribute_name(name, member, "")
-    seen: dict[tuple[str, str], str] = {}
-    for number, pattern in enumerate(documents):
-        files = find_inputs([pattern])
-        common = common_folder(files) if exact else None
-        for file in files:
-            outputs = []
-            for name, members in groups:
-                if destination is not None:
-                    root = destination[number].rstrip("/") + ("" if experiment else f"/{name}")
-                    path = file.relative
-                elif common is not None:
-                    root, rest = attribute_root(f"{file.base}/x", name)
-                    path = "/".join(part for part in (rest.rpartition("/")[0],) if part)
-                    path = f"{path}/{file.path[len(common) + 1:]}".lstrip("/")
-                else:
-                    root, path = attribute_root(file.path, name)
-                outputs.append(Output(root, path, name, members))
-                before = seen.setdefault((root, path), file.path)
-                if before != file.path:
-                    raise ConfigError(
-                        f"this file and {before} have the same place for their attributes, {root}/{path}",
-                        file=file.path,
-                        fix="Give them destinations of their own.",
-                    )
-            yield file, tuple(outputs)
+    for choice in choices:
+        choice.create()  # what is missing is said before the work begins
+    files = {choice.name: records.hash_file(choice.file) for choice in choices if choice.file}
+    return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
 def tag_file(task: Task) -> Done:
@@ -200,6 +153,7 @@ def tag_file(task: Task) -> Done:
     try:
         return _tag_file(task)
     except FeedmillError as error:
+        error.file = error.file or task.input.path
         if task.on_error == FAIL:
             raise
         return Done(task.input.path, 0, task.input.size, False, error)
@@ -213,28 +167,34 @@ def _tag_file(task: Task) -> Done:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
     before = records.state(source, name, task.input.path)
-    taggers = {name: _tagger(name, tuple(task.options["modules"]))
-               for output in todo for name in output.taggers}
-    decoder = Decoder(source.locate(name), metadata=any(tagger.metadata for tagger in taggers.values()))
+    modules = tuple(task.options["modules"])
+    taggers = {choice: _tagger(choice, modules) for output in todo for choice in output.taggers}
+    wants_metadata = any(tagger.metadata for tagger in taggers.values())
+    decoder = Decoder(source.locate(name), metadata=wants_metadata, exact=task.options["exact"])
     with ExitStack() as stack:
         sinks = [stack.enter_context(write_rows(open_store(output.root), output.path)) for output in todo]
         for rows in read_rows(source, name):
             batch = decoder.batch(rows)
             for output, sink in zip(todo, sinks, strict=True):
-                sink(attribute_rows(batch, output.experiment, {name: taggers[name] for name in output.taggers}))
+                named = {choice.name: taggers[choice] for choice in output.taggers}
+                sink(attribute_rows(batch, output.experiment, named))
     for output in todo:
         store = open_store(output.root)
         made = records.state(store, output.path)
-        options = {**task.options, "taggers": list(output.taggers), "experiment": output.experiment}
+        options = _record_options(task, output)
         record = records.Record(_fingerprint(task, output), options, __version__, decoder.line, before, made)
         records.write_record(store, output.path, record)
     return Done(task.input.path, decoder.line, task.input.size, True)
 
 
+def _record_options(task: Task, output: Output) -> dict[str, Any]:
+    names = [choice.name for choice in output.taggers]
+    files = {name: hash_ for name, hash_ in task.options["files"].items() if name in names}
+    return {**task.options, "taggers": names, "files": files, "experiment": output.experiment}
+
+
 def _fingerprint(task: Task, output: Output) -> str:
-    return records.fingerprint(
-        {**task.options, "taggers": output.taggers, "experiment": output.experiment, "feedmill": __version__}
-    )
+    return records.fingerprint({**_record_options(task, output), "feedmill": __version__})
 
 
 def _current(task: Task, output: Output) -> bool:
@@ -250,9 +210,10 @@ def _current(task: Task, output: Output) -> bool:
 
 
 @lru_cache(1024)
-def _tagger(name: str, modules: tuple[str, ...]) -> registry.Tagger:
+def _tagger(choice: registry.Choice, modules: tuple[str, ...]) -> registry.Tagger:
     load_modules(modules)
-    return registry.create(name)
+    registry.check_names([choice.name])
+    return choice.create()
 
 
 def attribute_rows(batch: Batch, experiment: str, taggers: dict[str, registry.Tagger]) -> Iterator[bytes]:
@@ -270,5 +231,3 @@ def _fragments(tagger: registry.Tagger, batch: Batch, experiment: str, name: str
         found: list[bytes] = own(batch, experiment, name)
         return found
     return tagger.tag(batch).fragments(len(batch), experiment, name)
-
-

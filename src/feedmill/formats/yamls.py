@@ -63,7 +63,7 @@ def read_config(text: str | bytes, where: str) -> Document:
         return Document(json.loads(text), where)
     except json.JSONDecodeError as error:
         raise ConfigError(f"not JSON: {error.msg}", file=f"{where}:{error.lineno}", fix="Mend this line.") from None
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, numbers of thousands of digits, or nested too deep
         raise ConfigError(f"not JSON: {error}", file=where, fix="Mend the file.") from None
 
 

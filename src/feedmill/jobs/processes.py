@@ -162,6 +162,15 @@ class Context(ForkServerContext):
         return None
 
 
+def warm_up(preload: Sequence[str]) -> None:
+    """Start the fork server now, in the background, so that it has imported `preload` when workers are wanted."""
+    from multiprocessing import forkserver
+
+    forkserver.set_forkserver_preload([__name__, *preload])
+    with _hidden_main():
+        forkserver.ensure_running()
+
+
 @contextlib.contextmanager
 def _hidden_main() -> Iterator[None]:
     main = sys.modules["__main__"].__dict__

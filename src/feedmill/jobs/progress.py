@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -27,11 +28,18 @@ class Progress:
         self.done = 0
         self.enabled = enabled is not False and sys.stderr is not None and sys.stderr.isatty()
         self._bar: Bar | None = None
+        self._begin = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the block began."""
+        return time.monotonic() - self._begin
 
     def __enter__(self) -> Self:
+        self._begin = time.monotonic()
         if self.enabled:
             self._bar = _bar(self.unit)
-            self._bar.add_task(self.label, total=self.total)
+            self._bar.add_task(self.label, total=self.total, note="")
             self._bar.start()
         return self
 
@@ -40,6 +48,11 @@ class Progress:
         self.done += n
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0], n)
+
+    def note(self, text: str) -> None:
+        """Show `text` beside the rate, in place of the last one."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], note=text)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -79,6 +92,7 @@ def _bar(unit: str) -> Bar:
         TextColumn("{task.description}"),
         BarColumn(),
         *amount,
+        TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),

@@ -13,9 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 NAUGHTY, SCRIPT_WORD, SCRIPT, LOREM, BRACE = 1, 2, 4, 8, 16
+DOTTED = 32
+"""Set by the compiled form: the text has U+0130, the one letter whose lower case is two, and needs the plain form."""
+
 ENDINGS = (".", "?", "!", '"')
 _PHRASE, _JAVASCRIPT, _LOREM = 1, 2, 4
 _LONGEST = 63
+_KELVIN = "\u212a"  # in lower case an ASCII k
 
 
 def flags(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:
@@ -44,11 +48,12 @@ def lines(text: str) -> list[tuple[int, int, bool, bool]]:
 
 
 class Automaton(NamedTuple):
-    """Finds all words and phrases in one pass.
+    """Finds all words and phrases in one pass, in capitals as well.
 
     Attributes:
         symbols: uint8[128], the column of each ASCII character, 0 for those in no pattern.
-        rare, rare_symbols: uint32, uint8: other characters and their columns.
+        rare, rare_symbols: uint32, uint8: other characters (and those that have one of the patterns' as their lower
+            case) and their columns.
         step: int16[states, columns], the next state.
         word_lengths: uint64[states], bit L where a word of L characters ends.
         kinds: uint8[states], bits for phrases, "javascript" and "lorem ipsum" that end.
@@ -97,9 +102,13 @@ def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
             back[child] = int(step[back[state], symbol]) if state else 0
             step[state, symbol] = child
             queue.append(child)
+    for c in (*alphabet, _KELVIN):
+        for capital in (c, c.upper()):
+            if len(capital) == 1 and capital.lower() in column:
+                column[capital] = column[capital.lower()]
     symbols = np.zeros(128, np.uint8)
-    rare = [c for c in alphabet if ord(c) >= 128]
-    for c in alphabet:
+    rare = [c for c in column if ord(c) >= 128]
+    for c in column:
         if ord(c) < 128:
             symbols[ord(c)] = column[c]
     return Automaton(

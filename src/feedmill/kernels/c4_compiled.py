@@ -7,7 +7,8 @@ import numpy as np
 
 _SPACE = 1
 _NEWLINE, _BRACE_CODE = 10, 123
-_NAUGHTY, _SCRIPT_WORD, _SCRIPT, _LOREM, _BRACE = 1, 2, 4, 8, 16
+_NAUGHTY, _SCRIPT_WORD, _SCRIPT, _LOREM, _BRACE, _DOTTED = 1, 2, 4, 8, 16, 32
+_DOTTED_I = 0x130
 _SCRIPT_LENGTH = 10
 
 
@@ -19,7 +20,7 @@ def _bounded(codes, start, end, low, high, table):  # type: ignore[no-untyped-de
 
 @numba.njit(cache=True, nogil=True)
 def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds):  # type: ignore[no-untyped-def]
-    """uint8[texts]: what each text (in lower case) has; the last six are those of `feedmill.kernels.c4.Automaton`."""
+    """uint8[texts]: what each text has, in any case; the last six are those of `feedmill.kernels.c4.Automaton`."""
     n = len(offsets) - 1
     found = np.zeros(n, np.uint8)
     for k in range(n):
@@ -32,6 +33,8 @@ def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths
             if code < 128:
                 symbol = symbols[code]
             else:
+                if code == _DOTTED_I:
+                    has |= _DOTTED
                 for j in range(len(rare)):
                     if rare[j] == code:
                         symbol = rare_symbols[j]
@@ -72,7 +75,7 @@ def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
     m = 0
     for k in range(n):
         low, high = offsets[k], offsets[k + 1]
-        start, words, last = low, 0, 0
+        start, words, last = low, 0, np.uint32(0)
         inside = False
         for i in range(low, high + 1):
             end = i == high
@@ -82,7 +85,7 @@ def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
                 found[3, m] = not (last == 46 or last == 63 or last == 33 or last == 34)
                 found[4, m] = words < 3
                 m += 1
-                start, words, last, inside = i + 1, 0, 0, False
+                start, words, last, inside = i + 1, 0, np.uint32(0), False
             elif table[code] & _SPACE:
                 inside = False
             else:

@@ -7,6 +7,7 @@ module (the Unicode property), which differ in a few control characters.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ DIGIT = 16  # str.isdecimal: \d
 ALNUM = 32  # str.isalnum
 
 _COUNT = 0x110000
+_ASSIGNED = ((0, 0x40000), (0xE0000, 0xE1000))
+"""Where characters with properties can be: all other planes are unassigned or for private use."""
 
 
 @cache
@@ -26,9 +29,16 @@ def table() -> npt.NDArray[np.uint8]:
     """uint8[0x110000]: the bits of each code point."""
     import regex
 
-    codes = np.arange(_COUNT, dtype="<u4")
-    single = codes.view("<U1")
     found = np.zeros(_COUNT, np.uint8)
+    for low, high in _ASSIGNED:
+        found[low:high] = _bits(np.arange(low, high, dtype="<u4"), regex)
+    return found
+
+
+def _bits(codes: npt.NDArray[np.uint32], regex: Any) -> npt.NDArray[np.uint8]:
+    """The bits of these code points."""
+    single = codes.view("<U1")
+    found = np.zeros(len(codes), np.uint8)
     surrogates = (codes >= 0xD800) & (codes < 0xE000)
     for bit, test in (
         (SPACE, np.char.isspace),

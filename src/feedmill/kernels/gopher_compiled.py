@@ -157,7 +157,7 @@ def word_signals(codes, offsets, starts, ends, first, table):  # type: ignore[no
             for i in range(start, end):
                 code = codes[i]
                 letter |= (table[code] & _ALPHA) != 0
-                symbol |= code == _HASH or code == _ELLIPSIS
+                symbol |= (code == _HASH) | (code == _ELLIPSIS)
             symbols += symbol
             alpha += letter
             if end - start <= 4:

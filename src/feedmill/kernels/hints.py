@@ -1,6 +1,7 @@
 """Whether a text may hold an e-mail address, a phone number or an IP address: what every one of them has at least.
 
-Plain Python, the oracle of `feedmill.kernels.hints_compiled`. Most texts have none, and need no regular expression then.
+Plain Python, the oracle of `feedmill.kernels.hints_compiled`. Most texts have none, and then need no regular
+expression.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _equal(codes, a, b, length):  # type: ignore[no-untyped-def]
-    for i in range(length):
-        if codes[a + i] != codes[b + i]:
-            return False
-    return True
+    i = 0
+    while i < length and codes[a + i] == codes[b + i]:
+        i += 1
+    return i == length
 
 
 @numba.njit(cache=True, nogil=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from feedmill.errors import MissingExtra
 from feedmill.formats.base import Sample
+from feedmill.formats.tokens.windows import Window
 from feedmill.samples.fields import named_fields
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -32,7 +33,12 @@ def collate(samples: Sequence[Any]) -> Any:
     records = [record for record in map(_fields, samples) if record is not None]
     if records and len(records) == len(samples):
         names = dict.fromkeys(name for record in records for name in record)
-        return {name: column([record.get(name) for record in records]) for name in names}
+        columns = {name: [record.get(name) for record in records] for name in names}
+        if all(isinstance(sample, Window) for sample in samples):
+            return {
+                name: column(values) if (rows := _rows(values)) is None else rows for name, values in columns.items()
+            }
+        return {name: column(values) for name, values in columns.items()}
     if samples and all(isinstance(sample, tuple) and len(sample) == len(samples[0]) for sample in samples):
         return tuple(column(list(values)) for values in zip(*samples, strict=True))
     return column(list(samples))
@@ -54,6 +60,18 @@ def column(values: list[Any]) -> Any:
         alike = all(isinstance(v, torch.Tensor) and v.shape == first.shape and v.dtype == first.dtype for v in values)
         return torch.stack(values) if alike else values
     return values
+
+
+def _rows(values: list[Any]) -> Any:
+    """As `column`, but the array itself where the values are its rows, all in order: windows of one read."""
+    base = getattr(values[0], "base", None)
+    if not isinstance(base, np.ndarray) or base.shape != (len(values), *values[0].shape) or not base.flags.c_contiguous:
+        return column(values)
+    first, step = base.__array_interface__["data"][0], base.strides[0]
+    for i, value in enumerate(values):
+        if value.base is not base or value.__array_interface__["data"][0] != first + i * step:
+            return column(values)
+    return base
 
 
 def to_torch(batch: Any) -> Any:

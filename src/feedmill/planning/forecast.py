@@ -12,10 +12,9 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.planning import bounds
+from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, Report
-
-_FARTHEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Need:
     Attributes:
         name: the source's name.
         tokens: tokens in the data set; None where its index knows no lengths.
-        drawn_tokens: tokens drawn: samples drawn times its mean length. None without lengths or budget.
+        drawn_tokens: tokens drawn: samples drawn times the mean length of those used. None without lengths or budget.
         drawn_bytes: bytes read: samples drawn times its mean size, the size of its files over their samples. An
             estimate, without what a cache or reading neighbours together saves. None where the size is not known.
         epochs: passes over it that the budget begins; None for an endless plan without a budget.
@@ -53,13 +52,12 @@ def needs(plan: Plan, samples: int | None) -> list[Need]:
     reach = documents(found)
     out = []
     for number, (name, dataset) in enumerate(zip(plan.names, plan.sources, strict=True)):
-        count = found.sources[number].drawn
-        tokens, size = _tokens(dataset), _mean_bytes(dataset)
+        count, size = found.sources[number].drawn, _mean_bytes(dataset)
         out.append(
             Need(
                 name,
-                tokens,
-                None if tokens is None or count is None else round(count * tokens / len(dataset)),
+                _tokens(dataset),
+                found.sources[number].tokens,
                 None if size is None or count is None else round(count * size),
                 None if reach is None else bounds.reach(plan.node, number, reach),
             )
@@ -86,28 +84,28 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
                 kind="no-lengths",
                 fix="Give the budget as --samples or --steps; tokenized data sets know their lengths.",
             )
+    most = LONGEST if plan.length is None else plan.length
     low, high = 0, 1
     while _tokens_of(plan, high) < tokens:
-        if high == plan.length or high > _FARTHEST:
+        if high == most:
             raise ConfigError(
                 f"{tokens:,} tokens are asked for, the plan's {high:,} samples have fewer",
                 kind="bad-budget",
                 fix="Ask for fewer tokens, or allow more repeats.",
             )
-        low, high = high, min(2 * high, plan.length or 2 * high)
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _tokens_of(plan, middle) >= tokens else (middle, high)
     return high
 
 
-def _tokens_of(plan: Plan, samples: int) -> float:
+def _tokens_of(plan: Plan, samples: int) -> int:
     """Tokens of the first positions: counted in packed rows, by the mean lengths of the sources elsewhere."""
     found = plan.report(samples)
     if isinstance(found, PackedReport):
         return found.tokens or 0
-    parts = zip(found.sources, plan.sources, strict=True)
-    return sum((part.drawn or 0) * (_tokens(dataset) or 0) / len(dataset) for part, dataset in parts)
+    return sum(source.tokens or 0 for source in found.sources)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.planning.grid import Grid, Step
+from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -124,10 +125,18 @@ def batch(
             f"a global batch of {global_batch} does not divide into {world_size or 1} equal parts",
             fix="The global batch is the batch size per rank times the number of ranks.",
         )
+    if start < 0 or (plan.length is not None and start > plan.length):
+        size = "is endless" if plan.length is None else f"has {plan.length:,} positions"
+        raise ConfigError(
+            f"a run cannot begin at position {start:,}: the plan {size}",
+            kind="bad-start",
+            fix="Give the position of the state from which the run went on.",
+        )
     ranks = world_size or 1
     grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, drop_last)
     own = number - first_step
-    if own < 0 or (grid.end is not None and start + own * global_batch >= grid.end):
+    end = LONGEST + 1 - global_batch if grid.end is None else grid.end
+    if own < 0 or start + own * global_batch >= end:
         every = Grid(start, plan.length, global_batch, 0, 1, drop_last)
         last = "" if every.steps is None else f" to {first_step + every.steps - 1:,}" if every.steps else " to none"
         raise NotFound(

@@ -17,7 +17,7 @@ from feedmill.planning import bounds
 from feedmill.planning.ahead import LocateAhead
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Concat, Interleaved, Leaf, Located, Node, Repeat, Skip, shuffled
-from feedmill.planning.nodes.base import Junction
+from feedmill.planning.nodes.base import LONGEST, Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.report import Report, report
 from feedmill.planning.tokens import Tokens
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
 
 IntArray = npt.NDArray[np.int64]
+
+_MOST_TIMES = 10**7
 
 _KEY = re.compile(r" key [0-9a-f]{16}")
 
@@ -129,7 +131,7 @@ class Plan:
 
         Raises:
             NotFound: no such source or sample.
-            ConfigError: the plan is endless and `within` is missing.
+            ConfigError: the plan is endless and `within` is missing, or it gives the sample millions of times.
         """
         number = self._number(source)
         if not 0 <= index < len(self.sources[number]):
@@ -141,10 +143,17 @@ class Plan:
             raise ConfigError(
                 "the plan is endless, and so are a sample's positions", kind="endless", fix="Say how far with 'within'."
             )
-        epochs = np.arange(bounds.reach(self.node, number, end))
+        again = bounds.reach(self.node, number, end)
+        if again > _MOST_TIMES:
+            raise ConfigError(
+                f"{end:,} positions take sample {index} of {self.names[number]} up to {again:,} times",
+                kind="too-many",
+                fix=f"Look at fewer positions: a sample that comes more than {_MOST_TIMES:,} times is not listed.",
+            )
+        epochs = np.arange(again)
         asked = Located(np.full(len(epochs), number, np.int32), np.full(len(epochs), index, np.int64), epochs)
-        positions, again = self.node.positions(asked)
-        return np.sort(positions[(positions >= 0) & (positions < end) & (again == 0)])
+        positions, rounds = self.node.positions(asked)
+        return np.sort(positions[(positions >= 0) & (positions < end) & (rounds == 0)])
 
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The samples at these positions, in that order: one bulk read per source, in stored order."""
@@ -217,7 +226,11 @@ class Plan:
 
     def report(self, samples: int | None = None) -> Report:
         """Weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
-        return report(self.node, self.names, self.length, self._budget(samples), Tokens(self.sources).mean_where_known)
+        return report(self.node, self.names, self.length, self._budget(samples), self._means.mean_where_known)
+
+    @cached_property
+    def _means(self) -> Tokens:
+        return Tokens(self.sources)
 
     def __len__(self) -> int:
         if self.length is None:
@@ -253,7 +266,7 @@ class Plan:
             low, high = int(given.min()), int(given.max())
             end = self.length
             if end is None:
-                end = 2**63 - (self.skip.count if self.skip else 0)
+                end = LONGEST - (self.skip.count if self.skip else 0)
             if low < 0 or high >= end:
                 raise NotFound(
                     f"there is no position {low if low < 0 else high} (the plan has {end:,})",
@@ -265,9 +278,10 @@ class Plan:
     def _budget(self, samples: int | None) -> int | None:
         if samples is None:
             return self.length
-        if samples < 0 or (self.length is not None and samples > self.length):
+        most = LONGEST if self.length is None else self.length
+        if not 0 <= samples <= most:
             raise ConfigError(
-                f"{samples:,} samples are asked for, the plan has {self.length or 0:,}",
+                f"{samples:,} samples are asked for, the plan has {most:,}",
                 kind="bad-budget",
                 fix="Ask for fewer samples, or allow more repeats.",
             )

@@ -8,9 +8,10 @@ from fractions import Fraction
 from posixpath import commonpath
 from typing import Any
 
-from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
+from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.recipes.skip import dropped
+from feedmill.planning.tokens import epoch_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +235,9 @@ def _leaves(
     if isinstance(node, Interleaved):
         known = node.shares(total)
         shares = shares if known is None else list(zip(*known, strict=True))
-    elif isinstance(node, Concat):
-        parts = [Fraction(count, node.length) for count in node.draws(node.length)]
-        shares = [(part, part) for part in parts] if asked is not None else shares
-    else:
-        shares = [(Fraction(1), Fraction(1))] if asked is not None else shares
+    elif asked is not None:
+        parts = epoch_shares(node) if isinstance(node, Junction) else [Fraction(1)]
+        shares = [(part, part) for part in parts]
     counts = [None] * len(node.children) if total is None else node.draws(total)
     for child, (wanted, given), count in zip(node.children, shares, counts, strict=True):
         yield from _leaves(child, _times(asked, wanted), _times(realised, given), count, tokens, cut)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import normalise
-from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, StagedBlend, Subset
+from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
+from feedmill.planning.nodes.base import Junction
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -28,6 +29,7 @@ class Tokens:
     def __init__(self, sources: Sequence[Dataset]) -> None:
         self._sources = sources
         self._lengths: dict[int, npt.NDArray[np.int64]] = {}
+        self._totals: dict[tuple[int, int, int], int] = {}
 
     def mean(self, node: Node) -> Fraction:
         """Tokens per sample: the exact mean over an epoch of the node, in the long run for one without end.
@@ -53,16 +55,18 @@ class Tokens:
         if isinstance(node, Leaf | Subset):
             inner, start, stop = _range(node)
             if isinstance(inner, Leaf):
-                total = int(self._of(inner.number)[start:stop].sum(dtype=np.int64))
-                return Fraction(total, stop - start)
-        if isinstance(node, Concat):
-            return self._mixed(node, [Fraction(count, node.length) for count in node.draws(node.length)])
+                part = inner.number, start, stop
+                if part not in self._totals:
+                    self._totals[part] = int(self._of(inner.number)[start:stop].sum(dtype=np.int64))
+                return Fraction(self._totals[part], stop - start)
         if isinstance(node, Interleaved):
             shares = node.shares(None)
             if shares is None:
                 assert isinstance(node, StagedBlend)  # no other's shares change; the last stage is the long run
                 return self._mixed(node, node.stages.schedules[-1].realised)
             return self._mixed(node, shares[1])
+        if isinstance(node, Junction):
+            return self._mixed(node, epoch_shares(node))
         return self._mean(node.children[0])
 
     def _mixed(self, node: Node, shares: Sequence[Fraction]) -> Fraction:
@@ -94,6 +98,12 @@ def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple
     """
     shares = normalise(weights)
     return normalise([share / mean(i) if share else share for i, share in enumerate(shares)])
+
+
+def epoch_shares(node: Junction) -> list[Fraction]:
+    """Each child's share of one epoch of a node that ends."""
+    length = node.finite("counting shares")
+    return [Fraction(count, length) for count in node.draws(length)]
 
 
 def _range(node: Leaf | Subset) -> tuple[Node, int, int]:

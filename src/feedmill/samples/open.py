@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
 from feedmill.formats.base import Dataset, Decode
 from feedmill.formats.energon import META, meta_file
-from feedmill.formats.sniff import ENERGON, open_raw, sniff
+from feedmill.formats.sniff import ENERGON, open_raw, open_together, sniff
 from feedmill.samples.decode import Decoder
 from feedmill.samples.view import DatasetView, build_view
+from feedmill.samples.windowed import WindowOptions, windowed
 from feedmill.storage import Store
 
 _DEFAULT = Decoder()
 
 
 def open(
-    url: str | os.PathLike[str],
+    url: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     split: str | None = None,
     dataset_config: str | None = None,
@@ -26,17 +28,37 @@ def open(
     decode: Decode | None = _DEFAULT,
     raw: bool = False,
     trust: bool = False,
+    seq_len: int | None = None,
+    reuse_last_target: bool | None = None,
+    block_size: int | None = None,
+    positions: bool = False,
+    boundaries: bool = False,
+    eos: int | None = None,
+    files: str | None = None,
+    token_size: int | None = None,
 ) -> Dataset:
     """Open a data set in any known format.
 
     Args:
-        url: a folder of tar shards (prepared or not), a ``.tar`` or a ``.jsonl`` file; a path or URL.
+        url: a folder of tar shards (prepared or not), ``.pbin`` or ``.ds`` files; a ``.tar``, ``.jsonl``, ``.pbin`` or
+            ``.ds`` file, a ``.bin`` or ``.idx`` of Megatron-LM, a ``.npy`` of Dolma; a path or URL. A list of ``.pbin``
+            files is opened as one data set.
         split: a split by name; None opens everything (but excluded shards and samples).
         dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``.
         split_config: another split file than ``split.yaml`` in ``.nv-meta``.
         decode: how parts become values, see `Decoder`; None leaves them bytes.
         raw: ignore the description: samples stay mappings of parts.
         trust: allow code that the data set names (``sample_loader.py``, pickles) to run.
+        seq_len: cut token data into windows of this length; each format by the rule of its own reader.
+        reuse_last_target: windows of ``seq_len + 1`` tokens, the last of which is the first of the next (True, as
+            Modalities has it by default), or of ``seq_len`` that share none (False).
+        block_size: cut token data into blocks of this length, each of which begins with a document.
+        positions: windows also have ``positions``: each token's place in its document, from 0.
+        boundaries: windows also have ``boundaries``: where documents begin in them, with 0 and their length.
+        eos: id behind which a document begins, where the index is not to be asked for it.
+        files: a folder of ``.ds`` files ``sorted`` by path (the default), those in folders below included; or as
+            ``nanotron`` takes them: only those in the folder itself, permuted.
+        token_size: bytes per token of ``.ds`` files, where nothing beside them says it.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -44,6 +66,16 @@ def open(
         ConfigError: a description makes no sense.
         TrustError: the data set wants to run code and `trust` is False.
     """
+    cut = WindowOptions(
+        seq_len=seq_len,
+        reuse_last_target=reuse_last_target,
+        block_size=block_size,
+        positions=positions,
+        boundaries=boundaries,
+        eos=eos,
+    )
+    if not isinstance(url, str | os.PathLike):
+        return windowed(open_together([os.fspath(one) for one in url]), cut)
     where = os.fspath(url)
     if trust and decode is _DEFAULT:
         decode = Decoder(trust=True)
@@ -51,9 +83,10 @@ def open(
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset, _ = open_raw(where, split=split, split_config=split_config)
+    dataset, _ = open_raw(where, split=split, split_config=split_config, files=files, token_size=token_size)
     if description is None:
-        return dataset.with_view(None, decode, None)
+        return windowed(dataset, cut).with_view(None, decode, None)
+    windowed(dataset, cut)  # what has a description is no token data, and says so
     dataset.about = description.about
     return dataset.with_view(description.view, description.decode, description.subflavors)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -223,6 +224,14 @@ def temporary_beside(final: str) -> str:
     """A new hidden name in the folder of `final`; `files` leaves such names out."""
     folder, name = os.path.split(final)
     return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+
+
+def sweep(final: str) -> None:
+    """Remove what killed writers of `final` have left. Only for who knows that nobody else is writing it."""
+    folder, name = os.path.split(final)
+    for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name[:200])}.*{TEMPORARY_SUFFIX}")):
+        with contextlib.suppress(OSError):
+            os.unlink(left)
 
 
 def publish(temporary: str, final: str) -> None:

@@ -135,3 +135,9 @@ def test_apportioned_counts_fill_the_period(weights: list[int]) -> None:
 def test_more_sources_than_slots_are_refused() -> None:
     with pytest.raises(ConfigError, match="9 sources, at most 8"):
         apportion(normalise(range(1, 10)), 8)
+
+
+def test_many_odd_weights_are_rounded_at_once() -> None:
+    weights = [Fraction(10**17 + 7 * i * i, 10**18) for i in range(20_000)]
+    counts = apportion(normalise(weights), 2**50)
+    assert sum(counts) == 2**50 and max(counts) - min(counts) < 2**50 // 20_000

@@ -112,3 +112,11 @@ def test_another_process_makes_its_own_order() -> None:
 def test_what_makes_no_sense_is_refused(build, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         build()
+
+
+def test_a_batch_of_more_than_all_samples_is_all_of_them() -> None:
+    whole = ModalitiesSampler(Leaf(0, 100), 3, batch_size=33)
+    more = ModalitiesSampler(Leaf(0, 100), 3, batch_size=2**63 - 1)
+    assert more.locate(np.arange(99)).index.tolist() == whole.locate(np.arange(99)).index.tolist()
+    located = more.locate(np.arange(99))
+    assert more.positions(located)[0].tolist() == list(range(99))

@@ -112,6 +112,7 @@ def test_the_identity_tells_orders_apart() -> None:
         (lambda: Nanoset(leaves([5, 5]), [1]), "2 data sets and 1 weights"),
         (lambda: Nanoset(leaves([5, 5]), [1, -1]), "0 or more"),
         (lambda: Nanoset(leaves([5, 5]), [1, float("nan")]), "finite"),
+        (lambda: Nanoset(leaves([5, 5]), [1e308, 1e308]), "finite"),
         (lambda: Nanoset(leaves([5, 5]), [0, 0]), "add up to zero"),
         (lambda: Nanoset(leaves([5, 5]), ["a", "b"]), "not all numbers"),
         (lambda: Nanoset(leaves([5]), seed=-1), "seed -1"),

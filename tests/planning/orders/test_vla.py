@@ -98,6 +98,8 @@ def test_no_data_sets_give_an_empty_window() -> None:
         ({"weights": [0, 0]}, "above 0"),
         ({"weights": [1, float("inf")]}, "finite"),
         ({"weights": ["a", 1]}, "finite"),
+        ({"weights": [1e308, 1e308]}, "finite"),
+        ({"weights": [1e308, 1], "samples": 10**6}, "finite"),
         ({"workers": -1}, "-1 workers"),
         ({"samples": 0, "repeat": True}, "cannot also repeat"),
         (

@@ -218,6 +218,11 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("source: x\nsource: y", "recipe:2: the key 'source' is given twice"),
         ("a: &x [*x]", "recipe:1: an alias contains itself"),
         ("source: !!python/object:os.system x", "recipe:1: this is not valid YAML"),
+        ('source: a\nseed: !!int ""', "recipe:2: '' is no value of the YAML type 'int'"),
+        ("source: a\nseed: !!timestamp x", "recipe:2: 'x' is no value of the YAML type 'timestamp'"),
+        ("source: a\nseed: !!bool maybe", "recipe:2: 'maybe' is no value of the YAML type 'bool'"),
+        ("source: a\nseed: 2020-13-01", "recipe:2: '2020-13-01' is no value of the YAML type 'timestamp'"),
+        ("source: '\ud800'", "this is not valid YAML: unacceptable character #xd800"),
         ("seed: 1", "give exactly one of 'source', 'blend', 'blend_epochized' or 'concat' (found: none)"),
         ("{source: a, concat: [{path: b}]}", "(found: source, concat)"),
         ("blend: []", "blend: list should have at least 1 item"),
@@ -291,9 +296,24 @@ def test_the_fingerprint_is_of_what_is_said() -> None:
 def test_the_schema_is_json() -> None:
     schema = json.loads(json.dumps(Recipe.json_schema()))
     own = {"seed", "samples", "epochs", "global_batch", "shuffle", "stages", "unit", "order", "pack", "skip"}
+    own.add("mixed_tokenizers")
     assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
     assert not schema["additionalProperties"]
 
 
 def test_the_public_face_has_them() -> None:
     assert feedmill.Recipe is Recipe and feedmill.Plan is Plan
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "source: {{recipe: {}}}\n",
+        "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits: {{train: {{path: {}}}}}\n",
+    ],
+)
+def test_a_chain_of_recipes_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    for number in range(300):
+        (tmp_path / f"{number}.yaml").write_text(text.format(f"{number + 1}.yaml"))
+    with pytest.raises(ConfigError, match="more than 64 files lead from one to the next"):
+        Recipe.load(tmp_path / "0.yaml")

@@ -93,7 +93,7 @@ def help_text(schema: Schema) -> str:
         if key.kind == TREE:
             continue
         option = f"--{name}, --no-{name}" if key.kind == FLAG else f"--{name}"
-        lines.append(f"  {option:<34} {key.help or key.kind}")
+        lines.append(f"  {option:<42} {key.help or key.kind}")
     return "\n".join(lines)
 
 
@@ -116,7 +116,7 @@ def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tup
     """The entries of a file by their dotted names."""
     if path in schema:
         return [(path, tree)]
-    parents = {name[: i] for name in schema for i, c in enumerate(name) if c == "."} | {""}
+    parents = {name[:i] for name in schema for i, c in enumerate(name) if c == "."} | {""}
     if path not in parents:
         near = difflib.get_close_matches(path, schema, 1)
         hint = f"Did you mean {near[0]!r}? " if near else ""

@@ -23,7 +23,7 @@ SCHEMA = {
     "profile.sort_key": Key(TEXT, "tottime", "accepted"),
     "profile.lines": Key(WHOLE, 100, "accepted"),
     "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
-    "work_dir.output": Key(TEXT, None, "accepted; records lie beside the attributes"),
+    "work_dir.output": Key(TEXT, None, "accepted; what is done is told by records beside the attributes"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 LIST_SCHEMA = {"tagger_modules": Key(TEXTS, [], "files or modules with taggers of your own, which are run")}
@@ -49,7 +49,10 @@ def tag(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         processes=1 if values["debug"] else values["processes"],
         redo=values["ignore_existing"],
         exact=exact,
+        allow_missing=True,
     )
+    for pattern in report.missing:
+        typer.echo(f"warning: {pattern}: no files match this pattern", err=True)
     show(report)
 
 

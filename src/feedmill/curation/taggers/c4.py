@@ -12,7 +12,8 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.kernels import characters
-from feedmill.kernels.c4 import BRACE, LOREM, NAUGHTY, SCRIPT, SCRIPT_WORD, Automaton, automaton
+from feedmill.kernels.c4 import BRACE, DOTTED, LOREM, NAUGHTY, SCRIPT, SCRIPT_WORD, Automaton, automaton
+from feedmill.kernels.c4 import flags as plain_flags
 from feedmill.kernels.text import encode
 
 _FLAGS = ("has_naughty_word", "has_javascript", "has_lorem_ipsum", "has_curly_brace")
@@ -20,20 +21,25 @@ _LINES = ("lines_with_no_ending_punctuation", "lines_with_too_few_words")
 
 
 @cache
-def naughty_words() -> Automaton:
-    """The list that Dolma uses ("List of Dirty, Naughty, Obscene, and Otherwise Bad Words", CC BY 4.0)."""
+def naughty_words() -> tuple[frozenset[str], tuple[str, ...]]:
+    """The words and the phrases of the list that Dolma uses ("List of Dirty, Naughty, Obscene, and Otherwise Bad
+    Words", CC BY 4.0)."""
     text = files("feedmill.curation").joinpath("data/naughty_words_en.txt").read_text("utf-8")
     entries = [line.strip().lower() for line in text.split("\n") if line.strip()]
     words = frozenset(entry for entry in entries if " " not in entry)
-    return automaton(words, [entry for entry in entries if " " in entry])
+    return words, tuple(entry for entry in entries if " " in entry)
+
+
+@cache
+def _automaton() -> Automaton:
+    return automaton(*naughty_words())
 
 
 @register("c4_v1")
 def c4_v1(batch: Batch) -> Spans:
     """Lines first, then what the document has."""
-    has, _ = _flags(batch)
     marked = (NAUGHTY, SCRIPT_WORD, LOREM, BRACE)
-    documents = _documents(batch, dict(zip(_FLAGS, marked, strict=True)), has)
+    documents = _documents(batch, dict(zip(_FLAGS, marked, strict=True)), _flags(batch))
     found = _lines(batch.codes, batch.offsets)
     first, second = (_line_spans(found, i) for i in (0, 1))
     return Spans.joined([first, second, documents, _count(batch, found)])
@@ -41,20 +47,25 @@ def c4_v1(batch: Batch) -> Spans:
 
 @register("c4_v2")
 def c4_v2(batch: Batch) -> Spans:
-    """What the document has first; its lines are those of the text in lower case."""
-    has, lowered = _flags(batch)
+    """What the document has first. Dolma counts characters in lower case, where an İ is two; only `exact` does here."""
+    has = _flags(batch)
     marked = {"has_curly_brace": BRACE, "has_lorem_ipsum": LOREM, "has_javascript": SCRIPT, "has_naughty_word": NAUGHTY}
     documents = _documents(batch, marked, has)
-    found = _lines(*lowered)
+    texts = batch.encoded
+    if batch.exact and (has & DOTTED).any():
+        texts = encode([text.lower() for text in batch.texts])
+    found = _lines(*texts)
     both = _line_spans(found, None)
     return Spans.joined([documents, both, _count(batch, found)])
 
 
-def _flags(batch: Batch) -> tuple[npt.NDArray[np.uint8], tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]]:
+def _flags(batch: Batch) -> npt.NDArray[np.uint8]:
     from feedmill.kernels.c4_compiled import flags
 
-    lowered = encode([text.lower() for text in batch.texts])
-    return flags(*lowered, characters.table(), *naughty_words()), lowered
+    found: npt.NDArray[np.uint8] = flags(batch.codes, batch.offsets, characters.table(), *_automaton())
+    for k in np.flatnonzero(found & DOTTED).tolist():
+        found[k] = DOTTED | plain_flags(batch.texts[k].lower(), *naughty_words())
+    return found
 
 
 def _lines(codes: npt.NDArray[np.uint32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

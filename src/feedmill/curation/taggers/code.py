@@ -18,10 +18,10 @@ _KINDS = ("copyright_notice", "comment_block", "doc")
 @register("code_copyright_comments_v1")
 def code_copyright_comments(batch: Batch) -> Spans:
     """The first comment if it speaks of copyright, or the lines of comments at the beginning."""
-    return Spans.of_lists(_KINDS, [_comments(text) for text in batch.texts])
+    return Spans.of_lists(_KINDS, [_comments(text, batch.exact) for text in batch.texts])
 
 
-def _comments(text: str) -> list[tuple[int, int, int, float]]:
+def _comments(text: str, exact: bool) -> list[tuple[int, int, int, float]]:
     found: list[tuple[int, int, int, float]] = []
     match = _COMMENT.search(text)
     if match is not None:
@@ -32,13 +32,15 @@ def _comments(text: str) -> list[tuple[int, int, int, float]]:
         for line in text.split("\n"):
             if line and not line.startswith(("//", "#", "--")):
                 break
-            end += len(line) or 1  # Dolma leaves out the newlines of lines that hold something
+            # Dolma leaves out the newlines of lines that hold something, and counts one behind the text.
+            end += (len(line) or 1) if exact else len(line) + 1
+        end = end if exact else min(end, len(text))
         if end:
             found.append((1, 0, end, 1.0))
     share = 0.0
     if found:
         _, start, end, _ = found[0]
-        share = (end - start + 1) / len(text) if text else -1.0
+        share = (end - start + exact) / len(text) if text else -1.0
     elif not text:
         share = -1.0
     return [*found, (2, 0, len(text), share)]

@@ -1,1 +1,202 @@
-"""x"""
+"""Which languages documents and paragraphs are in: by a local fastText model (lid.176), or by CLD2.
+
+The classes look at one text at a time, as the models do. `_Language` says which labels are wanted and where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from feedmill.curation.documents import Batch
+from feedmill.curation.fasttexts import load_model
+from feedmill.curation.registry import register
+from feedmill.curation.spans import Spans
+from feedmill.curation.taggers.lengths import filled
+from feedmill.errors import MissingExtra
+
+MODEL = "lid.176.bin"
+Label = tuple[str, float]
+
+
+class _Language:
+    """Attributes:
+    paragraphs: whether each paragraph is looked at, not the whole.
+    english: whether only that label is wanted (0 where the model does not give it).
+    opposite: whether ``not_en`` is written as well.
+    total: whether the paragraphs' mean by length is written for the document.
+    """
+
+    metadata = False
+    paragraphs = english = opposite = total = False
+
+    def labels(self, text: str) -> Sequence[Label]:
+        """What the model says about a text."""
+        raise NotImplementedError
+
+    def tag(self, batch: Batch) -> Spans:
+        kinds: dict[str, int] = {}
+        found: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
+        for k, low, high in self._parts(batch):
+            for label, score in self._wanted(batch.texts[k][low:high]):
+                found[k].append((kinds.setdefault(label, len(kinds)), low, high, score))
+        for k, spans in enumerate(found):
+            spans += self._derived(spans, kinds, len(batch.texts[k]))
+        return Spans.of_lists(tuple(kinds), found)
+
+    def _parts(self, batch: Batch) -> list[tuple[int, int, int]]:
+        if not self.paragraphs:
+            return [(k, 0, len(text)) for k, text in enumerate(batch.texts)]
+        document, start, end, _ = filled(batch)
+        base = batch.offsets[document]
+        columns = (document.tolist(), (start - base).tolist(), (end - base).tolist())
+        return list(zip(*columns, strict=True))
+
+    def _wanted(self, text: str) -> Sequence[Label]:
+        labels = self.labels(text)
+        if not self.english:
+            return labels
+        return [label for label in labels if label[0] == "en"] or [("en", 0.0)]
+
+    def _derived(
+        self, spans: list[tuple[int, int, int, float]], kinds: dict[str, int], length: int
+    ) -> list[tuple[int, int, int, float]]:
+        more = []
+        if self.opposite:
+            for kind, start, end, score in spans:
+                name = list(kinds)[kind]
+                more.append((kinds.setdefault(f"not_{name}", len(kinds)), start, end, 1.0 - score))
+        if self.total:
+            english = kinds.get("en")
+            inside = sum((end - start) * score for kind, start, end, score in spans if kind == english)
+            share = inside / length if length else 0.0
+            other = 1.0 - share if length else 0.0
+            for name, score in (("doc_en", share), ("doc_not_en", other)):
+                more.append((kinds.setdefault(name, len(kinds)), 0, length, score))
+        return more
+
+
+class _FastText(_Language):
+    def __init__(self, path: str) -> None:
+        self.model = load_model(path)
+
+    def labels(self, text: str) -> Sequence[Label]:
+        names, scores = self.model.predict(text.lower().replace("\n", " ").strip(), k=-1)
+        return [(name.replace("__label__", ""), float(score)) for name, score in zip(names, scores, strict=True)]
+
+
+@register("ft_lang_id_doc_v1", file=MODEL)
+class FastTextDocument(_FastText):
+    """All labels of the document."""
+
+
+@register("ft_lang_id_1e2", file=MODEL)
+class FastTextLikely(_FastText):
+    """Labels above 0.01, rounded to two digits."""
+
+    def labels(self, text: str) -> Sequence[Label]:
+        return [(name, round(score, 2)) for name, score in super().labels(text) if score > 0.01]
+
+
+@register("ft_lang_id_paragraph_v1", file=MODEL)
+class FastTextParagraph(_FastText):
+    """All labels of each paragraph."""
+
+    paragraphs = True
+
+
+@register("ft_lang_id_en_doc_v2", file=MODEL)
+class FastTextEnglish(_FastText):
+    """English or not."""
+
+    english = opposite = True
+
+
+@register("ft_lang_id_en_only_v2", file=MODEL)
+class FastTextEnglishOnly(_FastText):
+    """English."""
+
+    english = True
+
+
+@register("ft_lang_id_en_paragraph_v2", file=MODEL)
+class FastTextEnglishParagraph(_FastText):
+    """English or not, for each paragraph."""
+
+    paragraphs = english = opposite = True
+
+
+@register("ft_lang_id_en_paragraph_with_doc_score_v2", file=MODEL)
+class FastTextEnglishTotal(FastTextEnglishParagraph):
+    """And for the document."""
+
+    total = True
+
+
+class _Cld2(_Language):
+    def __init__(self) -> None:
+        try:
+            import pycld2
+        except ImportError:
+            raise MissingExtra("CLD2 needs the package pycld2", "langid") from None
+        self.module: Any = pycld2
+        self.exact = False
+
+    def tag(self, batch: Batch) -> Spans:
+        self.exact = batch.exact
+        return super().tag(batch)
+
+    def labels(self, text: str) -> Sequence[Label]:
+        """Codes of the languages with their shares. Dolma takes the first letters of their English names instead, so
+        that German is ``ge``, and keeps those that CLD2 does not know as ``un``; `exact` does so here."""
+        for spelling in (str, _printable):
+            try:
+                reliable, _, details = self.module.detect(spelling(text))
+            except self.module.error:
+                continue  # it stops at control characters
+            if not reliable:
+                return []
+            if self.exact:
+                return [(name[:2].lower(), percent / 100.0) for name, _, percent, _ in details]
+            return [(code, percent / 100.0) for _, code, percent, _ in details if code != "un"]
+        return []
+
+
+def _printable(text: str) -> str:
+    import regex
+
+    found: str = regex.sub(r"[\p{Cc}\p{Cs}]+", "", text)
+    return found
+
+
+@register("cld2_doc_v2")
+class Cld2Document(_Cld2):
+    """All languages of the document."""
+
+
+@register("cld2_paragraph_v2")
+class Cld2Paragraph(_Cld2):
+    """All languages of each paragraph."""
+
+    paragraphs = True
+
+
+@register("cld2_en_doc_v2")
+class Cld2English(_Cld2):
+    """English or not."""
+
+    english = opposite = True
+
+
+@register("cld2_en_paragraph_v2")
+class Cld2EnglishParagraph(_Cld2):
+    """English or not, for each paragraph."""
+
+    paragraphs = english = opposite = True
+
+
+@register("cld2_en_paragraph_with_doc_score_v2")
+class Cld2EnglishTotal(Cld2EnglishParagraph):
+    """And for the document."""
+
+    total = True

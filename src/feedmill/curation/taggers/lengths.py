@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import random
-
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
@@ -46,8 +44,8 @@ def paragraph_spans(batch: Batch, chosen: npt.NDArray[np.int64], **scores: npt.A
     many = len(scores)
     score = np.stack([np.asarray(column, np.float64) for column in scores.values()], axis=1).reshape(-1)
     kind = np.tile(np.arange(many), len(document))
-    columns = (np.repeat(column, many) for column in (start - base, end - base))
-    return Spans(tuple(scores), np.repeat(document, many), kind, *columns, score)
+    low, high = np.repeat(start - base, many), np.repeat(end - base, many)
+    return Spans(tuple(scores), np.repeat(document, many), kind, low, high, score)
 
 
 def filled(batch: Batch) -> npt.NDArray[np.int64]:
@@ -94,13 +92,7 @@ def whitespace_tokenizer_with_paragraphs(batch: Batch) -> Spans:
 
 
 @register("random_number_v1")
-class RandomNumber:
-    """A number between 0 and 1 for each document, another in each process and run of one."""
-
-    metadata = False
-
-    def __init__(self) -> None:
-        self.random = random.Random(os.getpid() + 1)
-
-    def tag(self, batch: Batch) -> Spans:
-        return Spans.of_documents(batch.lengths, random=[self.random.random() for _ in batch.texts])
+def random_number(batch: Batch) -> Spans:
+    """Uniform between 0 and 1, by the document's source, id and text: the same in every run."""
+    hashes = [xxhash.xxh3_64_intdigest(f"{row.source}\0{row.id}\0{row.text}".encode()) for row in batch.rows]
+    return Spans.of_documents(batch.lengths, random=np.array(hashes, np.uint64) / 2.0**64)

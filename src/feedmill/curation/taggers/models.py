@@ -1,8 +1,22 @@
-"""Helpers over models that come as packages."""
+"""Scores of models that users bring as local files: fastText classifiers, and tokenizers that count."""
 
 from __future__ import annotations
 
-from feedmill.errors import MissingExtra
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from feedmill.curation.documents import Batch
+from feedmill.curation.fasttexts import load_model
+from feedmill.curation.registry import register
+from feedmill.curation.spans import Spans
+from feedmill.errors import ConfigError, MissingExtra
+
+_JIGSAW = "jigsaw_fasttext_bigrams_{}_final.bin"
+_MIXED = "cc_wiki_wikiref_sw_pes2o_adult_fakenews_math_books_openhermes.bin"
+_PREFIX = "__label__"
+Label = tuple[str, float]
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
@@ -15,3 +29,134 @@ def sentences(text: str) -> list[tuple[int, int]]:
         return []
     _, offsets = text_to_sentences_and_offsets(text)
     return [(int(low), int(high)) for low, high in offsets]
+
+
+class _Classifier:
+    """One model over the parts of each document."""
+
+    metadata = False
+    by_sentence = False
+
+    def __init__(self, path: str) -> None:
+        self.model = load_model(path)
+        if self.by_sentence:
+            sentences("a")
+
+    def labels(self, text: str) -> Sequence[Label]:
+        """What is written for a part."""
+        raise NotImplementedError
+
+    def tag(self, batch: Batch) -> Spans:
+        kinds: dict[str, int] = {}
+        found = []
+        for text in batch.texts:
+            parts = sentences(text) if self.by_sentence else [(0, len(text))]
+            spans = [(low, high, label) for low, high in parts for label in self.labels(text[low:high])]
+            found.append([(kinds.setdefault(name, len(kinds)), low, high, score) for low, high, (name, score) in spans])
+        return Spans.of_lists(tuple(kinds), found)
+
+    def every(self, text: str) -> list[Label]:
+        """All labels, the likeliest first."""
+        names, scores = self.model.predict(text, k=-1)
+        return [(name, float(score)) for name, score in zip(names, scores, strict=True)]
+
+
+@register("fasttext_doc", file="")
+class AnyClassifier(_Classifier):
+    """All labels of any fastText classifier."""
+
+    def labels(self, text: str) -> Sequence[Label]:
+        found = self.every(text.replace("\n", " ").strip())
+        return [(name.removeprefix(_PREFIX), score) for name, score in found]
+
+
+class _Jigsaw(_Classifier):
+    """The label that means something first, the one that begins with ``non`` after it."""
+
+    def labels(self, text: str) -> Sequence[Label]:
+        found = self.every(text.replace("\n", " ").strip())[:2]
+        return found[::-1] if found and "non" in found[0][0] else found
+
+
+@register("jigsaw_hatespeech_document_v2", file=_JIGSAW.format("hatespeech"))
+class HateDocument(_Jigsaw):
+    """Of the whole text."""
+
+
+@register("jigsaw_hatespeech_sentence_v2", file=_JIGSAW.format("hatespeech"))
+class HateSentence(_Jigsaw):
+    """Of each sentence."""
+
+    by_sentence = True
+
+
+@register("jigsaw_nsfw_document_v1", file=_JIGSAW.format("nsfw"))
+class UnsafeDocument(_Jigsaw):
+    """Of the whole text."""
+
+
+@register("jigsaw_nsfw_sencence_v2", file=_JIGSAW.format("nsfw"))
+class UnsafeSentence(_Jigsaw):
+    """Of each sentence; the name is Dolma's."""
+
+    by_sentence = True
+
+
+@register("dclm-oh-eli5", file="openhermes_reddit_eli5_vs_rw_v2_bigram_200k_train.bin")
+class Dclm(_Classifier):
+    """How likely a text is of high quality (Li et al. 2024, https://arxiv.org/abs/2406.11794)."""
+
+    def labels(self, text: str) -> Sequence[Label]:
+        names, scores = self.model.predict(" ".join(text.strip().splitlines()))
+        if not names:
+            return []
+        name, score = names[0].removeprefix(_PREFIX), float(scores[0])
+        return [("score" if name in ("cc", "hq") else name, 1 - score if name == "cc" else score)]
+
+
+@register("dolma17-quality", file=_MIXED)
+class Dolma17(_Classifier):
+    """All labels, words being what stands between white space."""
+
+    def labels(self, text: str) -> Sequence[Label]:
+        found = sorted(self.every(" ".join(text.split())), key=lambda label: -label[1])
+        return [(name.removeprefix(_PREFIX), score) for name, score in found]
+
+
+class _Tokens:
+    """How many tokens there are."""
+
+    metadata = False
+    kind, stripped, special = "tokens", False, False
+
+    def __init__(self, path: str) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise MissingExtra("counting tokens needs the package tokenizers", "tokenize") from None
+        try:
+            self.tokenizer: Any = Tokenizer.from_file(path)
+        except Exception as error:  # the package raises nothing more precise
+            raise ConfigError(
+                f"this is no tokenizer ({error})", file=path, fix="Give the path of a tokenizer.json."
+            ) from None
+
+    def tag(self, batch: Batch) -> Spans:
+        texts = [text.strip() for text in batch.texts] if self.stripped else batch.texts
+        found = self.tokenizer.encode_batch_fast(texts, add_special_tokens=self.special)
+        # Dolma does not ask about texts that are blank: markers at both ends would count.
+        counts = np.array([len(tokens) if text else 0 for tokens, text in zip(found, texts, strict=True)])
+        return Spans.of_documents(batch.lengths, **{self.kind: counts})
+
+
+@register("tokens", file="tokenizer.json")
+@register("tokenizers_EleutherAI_GPT_NeoX_20B", "tokenizers_AI2_OLMo_v1", file="")
+class Tokens(_Tokens):
+    """Of the text as it is, by any tokenizer.json."""
+
+
+@register("dolma_v1_tokenizer", "dolma_v2_tokenizer", file="")
+class DolmaTokens(_Tokens):
+    """Of the stripped text, with the markers that the tokenizer adds."""
+
+    kind, stripped, special = "length", True, True

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
+from feedmill.errors import DataError
 from feedmill.kernels import characters
 from feedmill.kernels.hints import ADDRESS, EMAIL, PHONE
 
@@ -34,12 +35,17 @@ def _hints(batch: Batch, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int
     return bits
 
 
-def _matches(text: str, hint: int) -> Iterator[tuple[int, int, int]]:
-    """(kind, start, end) of what the patterns find and the rule for addresses lets pass."""
+def _matches(text: str, hint: int, group: int) -> Iterator[tuple[int, int, int]]:
+    """(kind, start, end) of what the patterns find and the rule for addresses lets pass.
+
+    Args:
+        group: whether that rule looks at all that was found (0), or at the address alone (1): what was found may begin
+            with an ``@`` of its own.
+    """
     for kind, (bit, pattern) in enumerate(zip(_BITS, _PATTERNS, strict=True)):
         if hint & bit:
             for match in pattern.finditer(text):
-                if kind or _is_email(match[0]):
+                if kind or _is_email(match[group]):
                     yield kind, match.start(), match.end()
 
 
@@ -53,7 +59,7 @@ def _documents(batch: Batch, *, counts: bool) -> Spans:
     found: list[Found] = []
     for text, hint in zip(batch.texts, _hints(batch, batch.offsets[:-1], batch.offsets[1:]), strict=True):
         spans: Found = []
-        for kind, start, end in _matches(text, hint):
+        for kind, start, end in _matches(text, hint, 0):
             if kind:
                 near = text[max(0, start - _CONTEXT) : end + _CONTEXT].lower()
                 if "isbn" in near or "doi" in near or "#" in near:
@@ -63,19 +69,40 @@ def _documents(batch: Batch, *, counts: bool) -> Spans:
     words = np.diff(batch.words[1])
     many = np.array([len(spans) for spans in found])
     share = np.where(words > 0, many / np.maximum(words, 1), -1.0)
-    documents = {"doc_count": many, "doc": share} if counts else {"doc": share}
+    documents = {"doc": share, "doc_count": many} if counts else {"doc": share}
     return Spans.joined([Spans.of_lists(KINDS, found), Spans.of_documents(batch.lengths, **documents)])
 
 
-@register("pii_regex_v1", "pii_regex_v2")
+@register("pii_regex_v1")
+def pii_regex_v1(batch: Batch) -> Spans:
+    """As the second version; Dolma stops where a document has no words, and so does `exact`."""
+    _stop_without_words(batch, "pii_regex_v1")
+    return _documents(batch, counts=False)
+
+
+@register("pii_regex_v2")
 def pii_regex(batch: Batch) -> Spans:
-    """-1 where a document has no words; Dolma's first version stops with an error there."""
+    """The document's score is spans by words, -1 where there are no words."""
     return _documents(batch, counts=False)
 
 
 @register("pii_regex_with_counts_v2")
 def pii_regex_with_counts(batch: Batch) -> Spans:
+    """And how many spans there are."""
+    _stop_without_words(batch, "pii_regex_with_counts_v2")
     return _documents(batch, counts=True)
+
+
+def _stop_without_words(batch: Batch, name: str) -> None:
+    if batch.exact:
+        empty = np.flatnonzero(np.diff(batch.words[1]) == 0)
+        if len(empty):
+            raise DataError(
+                f"{name!r} divides by the number of words, and this document has none",
+                record=batch.rows[empty[0]].id,
+                kind="no-words",
+                fix="Leave out --exact, or use 'pii_regex_v2'.",
+            )
 
 
 @register("pii_regex_with_counts_fast_v2")
@@ -93,13 +120,14 @@ def pii_regex_with_counts_fast(batch: Batch) -> Spans:
         bits[chosen].tolist(),
         strict=True,
     ):
-        text = batch.texts[k][low:high]
-        if text.count("?") > _TOO_MANY_QUESTIONS:
+        if batch.texts[k].count("?") > _TOO_MANY_QUESTIONS:
             continue
-        found[k] += [(kind, low + start, low + end, 1.0) for kind, start, end in _matches(text, hint)]
+        text = batch.texts[k][low:high]
+        found[k] += [(kind, low + start, low + end, 1.0) for kind, start, end in _matches(text, hint, 1)]
     many = np.array([len(spans) for spans in found])
-    # The span that holds the count is counted among the characters, as Dolma does: never below 1.
-    inside = np.array([sum(end - start for _, start, end, _ in spans) for spans in found]) + batch.lengths
+    inside = np.array([sum(end - start for _, start, end, _ in spans) for spans in found])
+    if batch.exact:  # Dolma counts the characters of the span that holds the count, too: never below 1
+        inside = inside + batch.lengths
     share = np.where(batch.lengths > 0, inside / np.maximum(batch.lengths, 1), -1.0)
     documents = Spans.of_documents(batch.lengths, doc_count=many, doc_frac=share)
     return Spans.joined([Spans.of_lists(KINDS, found), documents])

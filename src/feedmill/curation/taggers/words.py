@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -12,78 +13,75 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.curation.taggers.lengths import filled, paragraph_spans, sums
-from feedmill.errors import MissingExtra
+from feedmill.kernels.wordbreak import tables
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def segments(text: str) -> list[str]:
-    """The words and what is between them, by the package uniseg. Raises `MissingExtra`."""
-    try:
-        from uniseg.wordbreak import words
-    except ImportError:
-        raise MissingExtra("words by Unicode's rules need the package uniseg", "curation") from None
-    return list(words(text))
+def segment_counts(texts: Sequence[str]) -> npt.NDArray[np.int64]:
+    """int64[2, texts]: word segments by UAX 29 that are not blank, and all of them."""
+    from feedmill.kernels.segments_compiled import count_segments
+
+    encoded = [text.encode() for text in texts]
+    bounds = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(data) for data in encoded], out=bounds[1:])
+    data = np.frombuffer(b"".join(encoded), np.uint8)
+    found: npt.NDArray[np.int64] = count_segments(data, bounds[:-1], bounds[1:], *tables())
+    return found
 
 
-class _Uniseg:
-    """What the taggers over word segments share; says at once if the package is missing."""
+def segment_places(text: str) -> list[tuple[int, int]]:
+    """Start and end, in characters, of the segments that are not blank."""
+    from feedmill.kernels.wordbreak_compiled import words
 
-    metadata = False
+    data = np.frombuffer(text.encode(), np.uint8)
+    lows, highs = np.empty((2, len(data) + 1), np.int64)
+    count = words(data, 0, len(data), *tables(), lows, highs, 0)
+    # A character is counted at its first byte.
+    characters_before = np.concatenate(([0], np.cumsum((data & 0xC0) != 0x80)))
+    places = zip(characters_before[lows[:count]].tolist(), characters_before[highs[:count]].tolist(), strict=True)
+    return [(low, high) for low, high in places if text[low:high].strip()]
 
-    def __init__(self) -> None:
-        segments("a")
+
+def _paragraphs(batch: Batch, chosen: npt.NDArray[np.int64]) -> list[str]:
+    """The texts of columns of ``batch.paragraphs``."""
+    base = batch.offsets[chosen[0]]
+    columns = (chosen[0].tolist(), (chosen[1] - base).tolist(), (chosen[2] - base).tolist())
+    return [batch.texts[k][low:high] for k, low, high in zip(*columns, strict=True)]
 
 
 @register("uniseg_length_v1")
-class UnisegLength(_Uniseg):
+def uniseg_length(batch: Batch) -> Spans:
     """All segments of the stripped text, white space too."""
-
-    def tag(self, batch: Batch) -> Spans:
-        return Spans.of_documents(batch.lengths, length=[len(segments(text.strip())) for text in batch.texts])
+    return Spans.of_documents(batch.lengths, length=segment_counts([text.strip() for text in batch.texts])[1])
 
 
-class _UnisegParagraphs(_Uniseg):
-    blank, document = False, False
-
-    def tag(self, batch: Batch) -> Spans:
-        chosen = batch.paragraphs if self.blank else filled(batch)
-        counts = _words(batch, chosen)
-        parts = [paragraph_spans(batch, chosen, paragraph=counts, negative_paragraph=-counts)]
-        if self.document:
-            total = sums(batch, chosen[0], counts)
-            parts.append(Spans.of_documents(batch.lengths, document=total, negative_document=-total))
-        return Spans.joined(parts)
-
-
-def _words(batch: Batch, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """int64[paragraphs]: segments that are not blank."""
-    base = batch.offsets[chosen[0]]
-    columns = (chosen[0].tolist(), (chosen[1] - base).tolist(), (chosen[2] - base).tolist())
-    counts = [
-        sum(not piece.isspace() for piece in segments(batch.texts[k][low:high]))
-        for k, low, high in zip(*columns, strict=True)
-    ]
-    return np.array(counts, np.int64)
+def _uniseg_paragraphs(batch: Batch, *, blank: bool = False, document: bool = False) -> Spans:
+    chosen = batch.paragraphs if blank else filled(batch)
+    counts = segment_counts([text.strip() for text in _paragraphs(batch, chosen)])[0]
+    parts = [paragraph_spans(batch, chosen, paragraph=counts, negative_paragraph=-counts)]
+    if document:
+        total = sums(batch, chosen[0], counts)
+        parts.append(Spans.of_documents(batch.lengths, document=total, negative_document=-total))
+    return Spans.joined(parts)
 
 
 @register("uniseg_length_paragraphs_v1")
-class UnisegParagraphs(_UnisegParagraphs):
+def uniseg_paragraphs(batch: Batch) -> Spans:
     """Segments that are not blank, for each paragraph, also negative for filters that have a lower bound only."""
+    return _uniseg_paragraphs(batch)
 
 
 @register("uniseg_length_paragraphs_with_empty_v1")
-class UnisegParagraphsWithEmpty(_UnisegParagraphs):
+def uniseg_paragraphs_with_empty(batch: Batch) -> Spans:
     """Blank paragraphs too."""
-
-    blank = True
+    return _uniseg_paragraphs(batch, blank=True)
 
 
 @register("uniseg_length_paragraphs_with_doc_length_v1")
-class UnisegParagraphsWithDocument(_UnisegParagraphs):
+def uniseg_paragraphs_with_document(batch: Batch) -> Spans:
     """And their sum."""
-
-    document = True
+    return _uniseg_paragraphs(batch, document=True)
 
 
 @cache
@@ -120,9 +118,7 @@ def olmo_pretokenizer(batch: Batch) -> Spans:
 @register("olmo_pretokenizer_with_paragraphs_v1")
 def olmo_pretokenizer_with_paragraphs(batch: Batch) -> Spans:
     chosen = filled(batch)
-    base = batch.offsets[chosen[0]]
-    columns = (chosen[0].tolist(), (chosen[1] - base).tolist(), (chosen[2] - base).tolist())
-    counts = [count_olmo_pieces(batch.texts[k][low:high]) for k, low, high in zip(*columns, strict=True)]
+    counts = [count_olmo_pieces(text) for text in _paragraphs(batch, chosen)]
     values = np.array(counts, np.int64)
     return Spans.joined(
         [

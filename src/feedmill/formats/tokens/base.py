@@ -8,8 +8,7 @@ A format's writer is a `TokenWriter`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,31 +23,72 @@ Int64s = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.integer[Any]]
 
 
-@dataclass(slots=True)
+COUNTED = -1
+"""Documents of a shard whose number is not known before its bounds are."""
+
+
 class TokenShard:
     """One file of tokens, and the documents in it.
 
-    Attributes:
+    Args:
         path: the file in its store.
         dtype: a token as it is stored, byte order included.
         offset: bytes before the first token.
         tokens: how many there are.
-        documents: how many there are; None where the format's index of documents is missing.
+        documents: how many there are; `COUNTED` where the bounds have to be loaded to know it, None where the
+            format's index of documents is missing.
         load_bounds: gives int64[documents + 1], rising: the token numbers at which each document begins, then where
             the last one ends. Called once, when first needed; a memory map where the format has one.
         load_loss: gives bool or uint8[tokens]: 1 where a token counts for the loss. None where there is no mask.
-        facts: words on which the fingerprint is built beside path, counts and size: the store's version words.
+        facts: words on which the fingerprint is built beside path, counts and size: what tells this file from
+            another one of its size. They must not change when the file is copied.
+        remarks: what was found and mended while loading the bounds, for `TokenDataset.describe`; `load_bounds` adds.
     """
 
-    path: str
-    dtype: np.dtype[Any]
-    offset: int
-    tokens: int
-    documents: int | None
-    load_bounds: Callable[[], Int64s]
-    load_loss: Callable[[], npt.NDArray[Any]] | None = None
-    facts: tuple[str, ...] = ()
-    _bounds: Int64s | None = field(default=None, repr=False)
+    __slots__ = (
+        "_bounds",
+        "_documents",
+        "dtype",
+        "facts",
+        "load_bounds",
+        "load_loss",
+        "offset",
+        "path",
+        "remarks",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        path: str,
+        dtype: np.dtype[Any],
+        offset: int,
+        tokens: int,
+        documents: int | None,
+        load_bounds: Callable[[], Int64s],
+        load_loss: Callable[[], npt.NDArray[Any]] | None = None,
+        facts: tuple[str, ...] = (),
+        remarks: list[str] | None = None,
+    ) -> None:
+        self.path, self.dtype, self.offset, self.tokens = path, dtype, offset, tokens
+        self.load_bounds, self.load_loss, self.facts = load_bounds, load_loss, facts
+        self.remarks = [] if remarks is None else remarks
+        self._documents = documents
+        self._bounds: Int64s | None = None
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        # Another process loads or maps the bounds itself.
+        return None, {name: None if name == "_bounds" else getattr(self, name) for name in self.__slots__}
+
+    @property
+    def indexed(self) -> bool:
+        """Whether there is an index of documents. Costs nothing."""
+        return self._documents is not None
+
+    @property
+    def documents(self) -> int | None:
+        """How many documents there are; None where the index of documents is missing."""
+        return len(self.bounds) - 1 if self._documents == COUNTED else self._documents
 
     @property
     def bounds(self) -> Int64s:
@@ -56,6 +96,11 @@ class TokenShard:
         if self._bounds is None:
             self._bounds = self.load_bounds()
         return self._bounds
+
+    @property
+    def words(self) -> str:
+        """What the fingerprint is made of: known without loading the bounds."""
+        return f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {' '.join(self.facts)}"
 
 
 class TokenWriter(Protocol):
@@ -106,18 +151,26 @@ class TokenDataset(Dataset):
         self.store, self.shards, self.url = store, list(shards), name
         self.format = format  # type: ignore[misc]
         self.about = dict(about or {})
-        missing = next((shard for shard in self.shards if shard.documents is None), None)
+        missing = next((shard for shard in self.shards if not shard.indexed), None)
         self._no_index = None if missing is None else missing.path
-        self._ends = np.cumsum([shard.documents or 0 for shard in self.shards], dtype=np.int64)
-        self._starts = self._ends - np.asarray([shard.documents or 0 for shard in self.shards], np.int64)
         self.tokens = sum(shard.tokens for shard in self.shards)
         self._lengths: Int64s | None = None
 
+    @cached_property
+    def _ends(self) -> Int64s:
+        """int64[shards]: documents up to the end of each shard."""
+        return np.cumsum([shard.documents or 0 for shard in self.shards], dtype=np.int64)
+
+    @cached_property
+    def _starts(self) -> Int64s:
+        return np.concatenate((np.zeros(1, np.int64), self._ends))[:-1]
+
     def __len__(self) -> int:
-        self._need_index()
+        self.need_index()
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def _need_index(self) -> None:
+    def need_index(self) -> None:
+        """Raise `NotFound` where a file's index of documents is missing."""
         if self._no_index is not None:
             raise NotFound(
                 "the index of documents is missing, so only windows can be read",
@@ -129,7 +182,7 @@ class TokenDataset(Dataset):
     @property
     def lengths(self) -> Int64s:
         if self._lengths is None:
-            self._need_index()
+            self.need_index()
             pieces = [np.diff(shard.bounds) for shard in self.shards]
             self._lengths = np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
         return self._lengths
@@ -211,30 +264,32 @@ class TokenDataset(Dataset):
         return int(key)
 
     def fingerprint(self) -> str:
-        return self._fingerprint(len(self.shards))
+        return self.fingerprint_of_shards(len(self.shards))
 
     def fingerprint_of_first(self, count: int) -> str | None:
         shards = int(np.searchsorted(self._ends, count))
         if self._no_index is not None or count < 1 or shards == len(self._ends) or self._ends[shards] != count:
             return None
-        return self._fingerprint(shards + 1)
+        return self.fingerprint_of_shards(shards + 1)
 
-    def _fingerprint(self, shards: int) -> str:
-        return hash_words(
-            [f"{s.path} {s.dtype.str} {s.tokens} {s.documents} {' '.join(s.facts)}" for s in self.shards[:shards]]
-        )
+    def fingerprint_of_shards(self, shards: int) -> str:
+        """The fingerprint that a data set of only the first `shards` files has."""
+        return hash_words([shard.words for shard in self.shards[:shards]])
 
     def describe(self) -> dict[str, Any]:
+        samples = None if self._no_index is not None else len(self)
+        remarks = [f"{shard.path}: {remark}" for shard in self.shards for remark in shard.remarks]
         return {
             "format": self.format,
             "path": self.url,
             "split": self.split,
-            "samples": None if self._no_index is not None else len(self),
+            "samples": samples,
             "tokens": self.tokens,
             "token_bytes": sorted({shard.dtype.itemsize for shard in self.shards}),
             "shards": len(self.shards),
             "bytes": sum(self.store.stat(shard.path).size for shard in self.shards),
             "indexed": self._no_index is None,
+            **({"remarks": remarks} if remarks else {}),
             **self.about,
         }
 

@@ -6,6 +6,7 @@ format carries a tokenizer's identity of its own; with the manifest, mixing data
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -81,3 +82,12 @@ def read_manifest(store: Store, path: str) -> TokenManifest | None:
 def write_manifest(store: Store, path: str, manifest: TokenManifest) -> None:
     """Write the manifest of a token file, atomically; to be called before the file itself appears."""
     store.write_bytes(manifest_path(path), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+
+
+def tokenizer_words(store: Store, paths: Sequence[str]) -> dict[str, Any]:
+    """What `TokenDataset.describe` says of the tokenizers of some token files: nothing where no manifest names one."""
+    found = [manifest.tokenizer for path in paths if (manifest := read_manifest(store, path)) and manifest.tokenizer]
+    if not found:
+        return {}
+    names, hashes = (sorted({getattr(facts, word) for facts in found}) for word in ("name", "hash"))
+    return {"tokenizer": ", ".join(names), "tokenizer_hash": ", ".join(hashes)}

@@ -21,6 +21,9 @@ MODES = (TRAIN, VALIDATION)
 
 _DEEPEST = 100  # as in Feedmill's own recipes, which refuse what is nested deeper
 
+MOST_NESTED = 64
+"""Files that may lead from one to the next."""
+
 METADATASET, NANOTRON, VLA = "metadataset", "nanotron", "vla"
 
 Place = tuple[int | str, ...]
@@ -34,11 +37,13 @@ class Translation:
         file: the file that was read, or another name for it.
         data: what Feedmill's own YAML would say.
         origins: place in `data` -> ``file:line``.
+        nested: the recipes of sources that stand in the same file, by the place of the source.
     """
 
     file: str
     data: dict[str, Any] = field(default_factory=dict)
     origins: dict[Place, str] = field(default_factory=dict)
+    nested: dict[Place, Translation] = field(default_factory=dict)
 
     def where(self, place: Any) -> str:
         """``file:line`` that a value came from, or the nearest value above it that has one."""
@@ -67,6 +72,8 @@ def _top_keys(text: str | bytes) -> set[str]:
     """The keys of the document's mapping as far as it can be parsed; what is wrong with it is said later."""
     keys: set[str] = set()
     depth, is_key = 0, True
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogatepass")
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             if depth == 1 and isinstance(event, yaml.ScalarEvent) and is_key:
@@ -82,6 +89,17 @@ def _top_keys(text: str | bytes) -> set[str]:
     except yaml.YAMLError:
         pass
     return keys
+
+
+def check_chain(files: int, file: str) -> None:
+    """Raises `ConfigError` where too many files have led to this one: through links they may do so without end."""
+    if files > MOST_NESTED:
+        raise ConfigError(
+            f"more than {MOST_NESTED} files lead from one to the next",
+            file=file,
+            kind="recipe-cycle",
+            fix="Check whether they contain each other, by way of a link.",
+        )
 
 
 def check_mode(mode: str, file: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.yamls import Document
-from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, recognise
+from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, recognise
 from feedmill.samples.types import did_you_mean
 from feedmill.samples.view import is_ours
 from feedmill.storage import join_url
@@ -256,6 +256,7 @@ class _Translator:
                 kind="recipe-cycle",
                 fix="Take one of them out of the other.",
             )
+        check_chain(len(outer.chain), at)
         try:
             document = self.load(url)
         except NotFound as error:

@@ -4,18 +4,24 @@ A stage has a ``dataset_folder`` in one of its forms: a path; a list of paths, o
 once, shuffled together; paths with weights, as a mapping or as a list beside ``dataset_weights``. A stage begins at
 its ``start_training_step`` (the first at 1).
 
-What the folders hold is mixed by Feedmill's own exact order. The order that Nanotron itself gives is another thing:
-see docs/order.md.
+Where the file says the ``sequence_length``, the plan is what Nanotron's `Nanoset` gives, bit for bit: windows of
+``sequence_length + 1`` tokens in the Nanoset's order, each stage a Nanoset of its own that begins with its first
+sample. A file without it is a mixture of the folders' documents, in Feedmill's own exact order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.dialects import VALIDATION, Place, Translation
+from feedmill.planning.plan import unique_names
 from feedmill.planning.recipes.marks import Marks
+
+_DEFAULT_SEED = 42
+"""Nanotron's seed where a stage has none."""
 
 
 def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
@@ -40,12 +46,12 @@ class _Stages:
         if not isinstance(stages, list) or not stages:
             raise self.error(("data_stages",), f"expected a list of stages, found {stages!r:.60}", "Give at least one.")
         starts = self.starts(stages)
+        length = self.sequence_length(data, stages)
+        if length is not None:
+            return self.nanosets(data, stages, starts, length)
         seed = self.data_of(stages[0], ("data_stages", 0)).get("seed")
         if seed is not None:
             self.result.data["seed"] = seed
-        length = self.sequence_length(data, stages)
-        if length is not None:
-            self.result.data["pack"] = {"method": "concat", "seq_len": length, "overlap": True}
         if len(stages) == 1:
             self.result.data |= self.single(stages[0])
         else:
@@ -61,10 +67,65 @@ class _Stages:
             if length != found[0]:
                 place = ("data_stages", number, "sequence_length")
                 raise self.error(place, f"the stages differ in length: {found[0]} and {length}", "Run them one by one.")
-        self.result.origins[("pack",)] = self.at(
-            ("data_stages", 0, "sequence_length") if whole is None else ("tokens",)
-        )
         return found[0]
+
+    def nanosets(self, config: Mapping[str, Any], stages: list[Any], starts: list[int], length: int) -> Translation:
+        """The stages as Nanosets, one after another."""
+        batch = _global_batch(config)
+        tokens = config.get("tokens")
+        steps = tokens.get("train_steps") if isinstance(tokens, Mapping) else None
+        ends = [*starts[1:], steps + 1 if isinstance(steps, int) else None]
+        made = []
+        for number, (stage, start, end) in enumerate(zip(stages, starts, ends, strict=True)):
+            place: Place = ("data_stages", number)
+            if end is not None and end <= start:
+                what = f"the stage starts at step {start}, the training ends after step {end - 1}"
+                raise self.error((*place, "start_training_step"), what, "Take the stage out, or train longer.")
+            part = self.nanoset(stage, place, length)
+            if end is not None and batch is not None:
+                part.data["samples"] = (end - start) * batch
+            elif len(stages) > 1:
+                what = (
+                    "the length of a stage needs 'tokens' with train_steps, micro_batch_size and"
+                    " batch_accumulation_per_replica, and 'parallelism' with dp"
+                )
+                raise self.error(place, what, "Give them, or leave one stage.")
+            made.append(part)
+        if len(made) == 1:
+            return made[0]
+        self.result.data = {"concat": [], "shuffle": "none", "epochs": 1}
+        for number, part in enumerate(made):
+            title = str(stages[number].get("name") or f"stage {number + 1}").replace("/", "-")
+            self.result.data["concat"].append({"name": title, "recipe": f"stage {number + 1}"})
+            self.result.origins[("concat", number)] = self.at(("data_stages", number))
+            self.result.nested[("concat", number)] = part
+        return self.result
+
+    def nanoset(self, stage: Mapping[str, Any], place: Place, length: int) -> Translation:
+        """One stage as a recipe of its own in the order of a Nanoset."""
+        reader = _Stages(self.marks, self.file)
+        member = reader.member(stage, place, ())
+        data, at = reader.data_of(stage, place), (*place, "data", "dataset")
+        kind = next((kind for kind in ("blend", "concat") if kind in member), None)
+        folders = member[kind] if kind else [member]
+        result = Translation(self.file)
+        for where, origin in reader.result.origins.items():
+            result.origins[("blend", *where[1:]) if kind else ("blend", 0, *where)] = origin
+        windows: dict[str, Any] = {"seq_len": length, "files": "nanotron"}
+        if data["dataset"].get("return_positions"):
+            windows["positions"] = True
+        if data["dataset"].get("token_size_in_bytes") is not None:
+            windows["token_size"] = data["dataset"]["token_size_in_bytes"]
+        seed = _DEFAULT_SEED if data.get("seed") is None else data["seed"]
+        result.data = {
+            "seed": seed,
+            "order": "nanoset",
+            "blend": [{**folder, "windows": windows} for folder in folders],
+        }
+        result.origins[("blend",)] = self.at(at)
+        result.origins[("seed",)] = self.at((*place, "data"))
+        result.origins[("samples",)] = self.at(place)
+        return result
 
     def starts(self, stages: list[Any]) -> list[int]:
         """The first step of each stage, from 1."""
@@ -81,9 +142,10 @@ class _Stages:
             if (start != 1) if not starts else (start <= starts[-1]):
                 wanted = f"after step {starts[-1]}" if starts else "at step 1"
                 raise self.error(here, f"this stage starts at step {start}", f"It must start {wanted}.")
-            if stage.get("name") in names:
-                raise self.error((*place, "name"), f"two stages are named {stage['name']!r}", "Rename one.")
-            names.add(str(stage.get("name")))
+            if stage.get("name") is not None:
+                if str(stage["name"]) in names:
+                    raise self.error((*place, "name"), f"two stages are named {stage['name']!r}", "Rename one.")
+                names.add(str(stage["name"]))
             starts.append(start)
         return starts
 
@@ -102,22 +164,29 @@ class _Stages:
         """A recipe of several stages: all sources in one blend, with weights that change."""
         sources: list[dict[str, Any]] = []
         table: list[dict[str, Any]] = []
-        known: dict[str, str] = {}
+        known: dict[tuple[str, int], str] = {}
+
+        def named(wanted: str) -> str:
+            return unique_names([*(source["name"] for source in sources), wanted])[-1]
+
         for number, stage in enumerate(stages):
             place: Place = ("data_stages", number)
             member = self.member(stage, place, ("blend", len(sources)))
             if "concat" in member:  # shuffled together: a source of its own, which no other stage can share
-                title = str(stage.get("name") or f"stage {number + 1}").replace("/", "-")
+                title = named(str(stage.get("name") or f"stage {number + 1}").replace("/", "-"))
                 sources.append({"name": title, **member})
                 weights: dict[str, Any] = {title: 1}
             else:
                 weights = {}
+                times = Counter[str]()
                 for each in member.get("blend", [{**member, "weight": 1}]):
                     path = each["path"]
-                    if path not in known:
-                        known[path] = path.strip("/").replace("/", "-")
-                        sources.append({"name": known[path], "path": path})
-                    weights[known[path]] = each["weight"]
+                    again = path, times[path]  # a folder that a stage names twice is two sources, as in a single stage
+                    times[path] += 1
+                    if again not in known:
+                        known[again] = named(path.strip("/").replace("/", "-"))
+                        sources.append({"name": known[again], "path": path})
+                    weights[known[again]] = each["weight"]
             entry: dict[str, Any] = {"weights": weights}
             if number + 1 < len(stages):
                 entry["steps"] = starts[number + 1] - starts[number]
@@ -157,6 +226,8 @@ class _Stages:
             own = (*at, "dataset_folder", folder if beside == "dataset_folder" and weights is not None else number)
             if not isinstance(folder, str) or not folder:
                 raise self.error(own, f"a folder is a path, found {folder!r:.60}", "Write its path.")
+            if weights is not None and weights[number] is None:
+                raise self.error(own, f"{folder} has no weight", "Give it one.")
             members.append({"path": folder})
             base = here if alone else (*here, kind, number)
             self.result.origins[base] = self.at(own)

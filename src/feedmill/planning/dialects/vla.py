@@ -103,7 +103,7 @@ class _Lists:
 
     def check_modalities(self, modalities: list[Any]) -> None:
         kind = self.get("type")
-        if kind not in MODALITIES:
+        if not isinstance(kind, str) or kind not in MODALITIES:
             raise ConfigError(
                 f"the type {kind!r} is not known{did_you_mean(str(kind), list(MODALITIES))}",
                 file=self.at("type"),
@@ -128,6 +128,8 @@ class _Lists:
                 f"{manifest[:60]!r} would run a command, and data never does", file=at, fix="Give a path or URL."
             )
         folder, slash, name = manifest.rpartition("/")
+        if not name:
+            raise ConfigError(f"{manifest!r} is a folder", file=at, kind="bad-recipe", fix="Name the manifest in it.")
         found = {"path": (folder or slash) if slash else "."}
         return found if name == "manifest.jsonl" else {**found, "dataset_config": name}
 

@@ -8,8 +8,9 @@ Inside the period, draw j of source i may take any slot of its window ``[floor(j
 the slots where the source's count stays strictly within one of its share. Earliest deadline first finds such a slot
 for every draw, for any number of sources; choosing the source that is furthest behind does not.
 
-Where D is beyond 2^20 the period is not written down: `lines` computes the schedule of any D up to 2^50. Weights beyond
-that are rounded to 2^50 parts, which is a thousandth of a sample in 10^12.
+Where D is beyond 2^20 the period is not written down: `lines` computes the schedule where that keeps every source
+within one sample, else `deadlines` deals it out block by block. Where D is beyond 2^50 weights are rounded to 2^50
+parts, which is a thousandth of a sample in 10^12, or, in one group of `deadlines`, to 2^60.
 
 Sources: Tijdeman 1980, "The chairman assignment problem"; Baruah, Cohen, Plaxton and Varvel 1996, "Proportionate
 progress" (the windows); Liu and Layland 1973 (earliest deadline first is optimal on one processor).
@@ -30,10 +31,14 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 
 PERIOD_LIMIT = 2**20
 """Longest period that is written down as a table."""
+
+_WITH_ROOM = Fraction(127, 128)
+"""Below this there is room for the rounding of weights: 2^-50 of a sample with every sample."""
 
 IntArray = npt.NDArray[np.int64]
 
@@ -168,8 +173,11 @@ class Schedule:
         ]
 
 
-def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> Schedule | Lines:
-    """The schedule for these weights: a table of one period where that is no longer than `limit`, else `Lines`.
+AnySchedule = Schedule | Lines | Deadlines
+
+
+def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> AnySchedule:
+    """The schedule for these weights: a table of one period where that is no longer than `limit`, else computed.
 
     A table takes about 0.6 us per slot: well under 1 ms for a period of 1,000, half a second for the longest.
 
@@ -178,10 +186,17 @@ def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> Schedule | Li
     """
     asked = normalise(weights)
     period = lcm(*(share.denominator for share in asked))
-    if period > LINES_LIMIT:
-        return Lines(asked, apportion(asked, LINES_LIMIT))
-    counts = [int(share * period) for share in asked]
-    return _table(asked, counts) if period <= limit else Lines(asked, counts)
+    if period <= limit:
+        return _table(asked, apportion(asked, period))
+    lines = Lines(asked, apportion(asked, min(period, LINES_LIMIT)))
+    if lines.bound < (1 if period <= LINES_LIMIT else _WITH_ROOM):
+        return lines
+    for longest, groups_allowed in ((ONE_GROUP_LIMIT, 1), (LINES_LIMIT, 2)):
+        counts = apportion(asked, min(period, longest))
+        groups = groups_of(counts)
+        if groups and len(groups) <= groups_allowed:
+            return Deadlines(asked, counts, groups)
+    return lines
 
 
 def _table(asked: tuple[Fraction, ...], counts: Sequence[int]) -> Schedule:
@@ -206,8 +221,8 @@ def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
         )
     counts = [max(1, int(share * period)) if share else 0 for share in shares]
     error = [share * period - count for share, count in zip(shares, counts, strict=True)]
-    for _ in range(period - sum(counts)):
-        i = max(range(len(counts)), key=error.__getitem__)
+    short = max(0, period - sum(counts))  # fewer than there are remainders above 0
+    for i in sorted(range(len(counts)), key=error.__getitem__, reverse=True)[:short]:
         counts[i] += 1
         error[i] -= 1
     for _ in range(sum(counts) - period):  # the guaranteed single draws were more than the remainders

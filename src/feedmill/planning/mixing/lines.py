@@ -9,7 +9,8 @@ How far is a source from its share? A line is at most 1/2 off, and passes on wha
 share of it. So a source of weight ``w`` is off by at most half the sum of ``w / w_a`` over itself and its ancestors
 ``a`` below the root. Up to four sources that is below 1 (two levels). For more, a tree with a bound below 1 is looked
 for: among all trees of up to eight sources; of more, among those over the last eight branches of Huffman's. Where none
-is found Huffman's tree is taken. There a node weighs at least as much as the two below it on any path, so the sum is
+is found, `deadlines` has a schedule that stays below 1 but for sources with less than a billionth of the blend;
+else Huffman's tree is taken. There a node weighs at least as much as the two below it on any path, so the sum is
 below that of the inverse Fibonacci numbers, 3.36: **no source is ever off by 1.68 samples**, however many there are.
 `Lines.bound` is the bound of the tree at hand: below 1 in most cases, rarely above 1.3.
 
@@ -84,7 +85,7 @@ class Lines:
                 source[rows], ordinal[rows] = branch.source, draws
                 continue
             left, right = branch.sides
-            before, rest = _divide(draws, left.weight, branch.weight, branch.weight // 2)
+            before, rest = divide(draws, left.weight, branch.weight, branch.weight // 2)
             goes_left = rest >= right.weight  # the line rises by one with the next sample
             for side, chosen in ((left, goes_left), (right, ~goes_left)):
                 some = np.flatnonzero(chosen)
@@ -102,7 +103,7 @@ class Lines:
             rows = order[ends[number - 1] if number else 0 : ends[number]]
             draws = ordinal[rows]
             for part, whole, start in self._paths[number]:
-                draws, _ = _divide(draws, whole, part, start)
+                draws, _ = divide(draws, whole, part, start)
             positions[rows] = draws
         return positions
 
@@ -127,7 +128,7 @@ class Lines:
         return counts
 
 
-def _divide(values: IntArray, factor: int, divisor: int, start: int) -> tuple[IntArray, IntArray]:
+def divide(values: IntArray, factor: int, divisor: int, start: int) -> tuple[IntArray, IntArray]:
     """Quotient and remainder of ``(values * factor + start) / divisor``, with products of up to 113 bits.
 
     The quotient is estimated in floating point, wrong by less than 2^13 for values and quotients below 2^63. What that

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import Schedule, schedule
-from feedmill.planning.mixing.lines import Lines
+from feedmill.planning.mixing.blend import AnySchedule, schedule
 
 IntArray = npt.NDArray[np.int64]
 
@@ -58,7 +57,7 @@ class Stages:
                     f"stage {number + 1} has {size} samples", kind="bad-stage", fix="Give it at least one, or drop it."
                 )
         self.samples = tuple(samples)
-        self.schedules: list[Schedule | Lines] = [schedule(each) for each in weights]
+        self.schedules: list[AnySchedule] = [schedule(each) for each in weights]
         self.starts = [0]
         self.before = [[0] * len(weights[0])]
         for part, size in zip(self.schedules, samples, strict=True):

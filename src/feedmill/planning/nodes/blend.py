@@ -20,7 +20,7 @@ _LONGEST_SHOWN = 10**6
 
 
 class ScheduleLike(Protocol):
-    """What orders the draws of an interleaving: `blend.Schedule`, `lines.Lines` or `stages.Stages`."""
+    """What orders the draws of an interleaving: a schedule of `mixing.blend`, or `stages.Stages`."""
 
     @property
     def counts(self) -> IntArray:
@@ -70,7 +70,7 @@ class Interleaved(Junction):
         self.length = length or self.length
         # An endless child is one epoch that outlasts all.
         self._lengths = np.array([LONGEST if size is None else size for size in lengths], np.int64)
-        self._per_epoch = np.array(schedule.drawn(self.length) if self.length else schedule.counts, np.int64)
+        self._per_epoch = np.array(schedule.drawn(self.length or LONGEST), np.int64)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
         child, ordinal = self._schedule.at(positions)
@@ -84,10 +84,13 @@ class Interleaved(Junction):
 
     def outward(self, child: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         ordinal = epochs * self._lengths[child] + positions
-        never = self._per_epoch[child] == 0
-        known = np.where(never, int(self._per_epoch.argmax()), child)
+        most = self._per_epoch[child]
         if self.length is None:
+            never = ordinal >= most  # its position is beyond 64 bits
+            known, ordinal = np.where(never, int(self._per_epoch.argmax()), child), np.where(never, 0, ordinal)
             return np.where(never, NOWHERE, self._schedule.positions(known, ordinal)), epochs * 0
+        never = most == 0
+        known = np.where(never, int(self._per_epoch.argmax()), child)
         own_epochs, rest = np.divmod(ordinal, self._per_epoch[known])
         return np.where(never, NOWHERE, self._schedule.positions(known, rest)), own_epochs
 
@@ -123,7 +126,7 @@ def shares_text(shares: Shares) -> str:
 class Blend(Interleaved):
     """The streams of its children, interleaved so that each is always within one sample of its share.
 
-    Weights whose common denominator is beyond 2^20 may have the slightly wider bound that `lines` states.
+    Only weights of three scales and more, tiny ones among them, may have the wider bound that `lines` states.
 
     Args:
         children: the nodes to mix.
@@ -152,4 +155,6 @@ class Blend(Interleaved):
         return f"number {number} of a blend with weight {self.schedule.asked[number]}"
 
     def describe(self) -> str:
-        return f"blend {shares_text(self.schedule.asked)}"
+        bound = self.schedule.bound
+        wider = "" if bound <= 1 else f", within {float(bound):.3g} samples"
+        return f"blend {shares_text(self.schedule.asked)}{wider}"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import Schedule, schedule
-from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
+from feedmill.planning.mixing.blend import AnySchedule, schedule
+from feedmill.planning.mixing.lines import LINES_LIMIT
 from feedmill.planning.nodes.base import Node
 from feedmill.planning.nodes.blend import Interleaved, Shares
 from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
@@ -58,7 +58,7 @@ class EpochizedBlend(Interleaved):
         streams = [
             Repeat(child, max_repeats=cap, name=name) for child, cap, name in zip(children, caps, titles, strict=True)
         ]
-        self.schedule: Schedule | Lines = schedule(self.counts)
+        self.schedule: AnySchedule = schedule(self.counts)
         super().__init__(streams, self.schedule, length, sum(self.counts))
 
     def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same

@@ -1,7 +1,8 @@
 """The orders of other tools, bit for bit, for runs that move to Feedmill half-way. See docs/compatible_orders.md."""
 
+from feedmill.formats.tokens.ds import file_order
 from feedmill.planning.orders.modalities import ModalitiesSampler, sampler_indices
-from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset, file_order, nanoset_index, normalised
+from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset, nanoset_index, normalised
 from feedmill.planning.orders.vla import Cursor, Manifest, Window, read_manifest, select_window
 
 __all__ = [

@@ -137,9 +137,9 @@ class ModalitiesSampler(Wrapper):
 
     def _batch(self, positions: IntArray) -> tuple[IntArray, IntArray]:
         """Where the global batch of each position begins, and its samples per rank; the last one may be smaller."""
-        whole = self.ranks * (self.batch_size or 1)
-        first = positions - positions % whole
-        return first, np.minimum(self.batch_size or 1, (self.length - first) // self.ranks)
+        batch = min(self.batch_size or 1, self.length // self.ranks)
+        first = positions - positions % (self.ranks * batch)
+        return first, np.minimum(batch, (self.length - first) // self.ranks)
 
     def reach(self, total: int) -> list[int]:
         return [-(-total // self.length) * self._rounds * self._size]

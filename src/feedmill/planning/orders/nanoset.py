@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -27,22 +28,6 @@ from feedmill.planning.orders.whole import countable, made_whole
 
 DEFAULT_SEED = 1234
 """Nanotron's `random_seed`."""
-
-FILE_SEED = 42
-"""The seed that orders the files of a folder, whatever the seed of the run."""
-
-
-def file_order(paths: Sequence[str], seed: int | None = FILE_SEED) -> list[str]:
-    """The `.ds` files of one folder in the order in which a Nanoset numbers their samples.
-
-    Args:
-        paths: the files, in any order.
-        seed: datatrove's seed of the folder; None where it does not shuffle files.
-    """
-    row = sorted(paths)
-    if seed is None:
-        return row
-    return [row[i] for i in np.random.default_rng(seed).permutation(len(row))]
 
 
 def normalised(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -258,7 +243,7 @@ def _checked(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.floa
         row = np.array(weights, np.float64)
     except (TypeError, ValueError):
         raise _bad_weights(weights, "are not all numbers") from None
-    if not np.isfinite(row).all() or (row < 0).any():
+    if not np.isfinite(row).all() or (row < 0).any() or not isfinite(sum(row.tolist())):
         raise _bad_weights(weights, "are not all finite and 0 or more")
     if not row.any():
         raise _bad_weights(weights, "add up to zero")

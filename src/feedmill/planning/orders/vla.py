@@ -130,6 +130,8 @@ def select_window(
             fix="Give a number of samples, or set allow_multiple_epochs to false.",
         )
     total = _sum(given)
+    if not isfinite(total * max(samples, 1)):
+        raise _bad_weights(given)
     parts = []
     for number, (manifest, cursor, weight) in enumerate(zip(manifests, cursors, given, strict=True)):
         need = ceil(weight * samples / total) if samples > 0 else None
@@ -224,12 +226,16 @@ def _checked_weights(weights: Sequence[Any]) -> list[float]:
     except (TypeError, ValueError):
         row = []
     if len(row) != len(weights) or not all(isfinite(weight) and weight >= 0 for weight in row) or not any(row):
-        raise ConfigError(
-            f"the weights {str(list(weights))[:80]} are not all finite and 0 or more, with one above 0",
-            kind="bad-weight",
-            fix="Give plain numbers such as 0.7, written as in the run to be continued.",
-        )
+        raise _bad_weights(weights)
     return row
+
+
+def _bad_weights(weights: Sequence[Any]) -> ConfigError:
+    return ConfigError(
+        f"the weights {str(list(weights))[:80]} are not all finite and 0 or more, with one above 0",
+        kind="bad-weight",
+        fix="Give plain numbers such as 0.7, written as in the run to be continued.",
+    )
 
 
 def _checked_cursor(cursor: Cursor, manifest: Manifest) -> Cursor:

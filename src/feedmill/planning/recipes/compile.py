@@ -19,6 +19,7 @@ from feedmill.planning.plan import Plan, unique_names
 from feedmill.planning.recipes.recipe import kind_of, members
 from feedmill.planning.recipes.skip import with_skips
 from feedmill.planning.recipes.staging import check_names, stage_length
+from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.storage import join_url, open_store
 
@@ -40,6 +41,8 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
     compiler = _Compiler(open, trust)
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
+    if not recipe.model.mixed_tokenizers:
+        check_tokenizers(compiler.sources, compiler.names, compiler.lines)
     try:
         plan = Plan(root, compiler.sources, compiler.names, seed)
     except ConfigError as error:
@@ -63,10 +66,11 @@ class _Compiler:
         self.opened: dict[tuple[Any, ...], Dataset] = {}
         self.sources: list[Dataset] = []
         self.names: list[str] = []
+        self.lines: list[str] = []
         self.places: dict[str, str] = {}
         self.tokens = Tokens(self.sources)
 
-    def dataset(self, path: str, options: dict[str, str]) -> Dataset:
+    def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
         """A data set, opened once for each way to open it."""
         known = (path, *options.items())
         if known not in self.opened:
@@ -264,6 +268,7 @@ class _Walk:
             leaf = Leaf(len(compiler.sources), len(dataset))
         compiler.sources.append(dataset)
         compiler.names.append(name)
+        compiler.lines.append(self.file.where(place))
         if not member.ranges:
             return leaf
         with recipe_line(self.file, (*place, "subset")):
@@ -274,7 +279,10 @@ class _Walk:
         compiler = self.compiler
         assert wanted.path is not None
         given = {"split": wanted.split, "dataset_config": wanted.dataset_config, "split_config": wanted.split_config}
-        options = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
+        options: dict[str, Any] = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
+        windows = getattr(wanted, "windows", None)
+        if windows is not None:
+            options |= windows.options()
         path = join_url(self.file.base, wanted.path)
         dataset = compiler.dataset(path, options)
         if wanted.split is None and "train" in dataset.splits:

@@ -218,6 +218,32 @@ class SkipModel(Strict):
         return f"{self.source}: {' '.join(words)}" + (f" since {self.since}" if self.since else "")
 
 
+class WindowsModel(Strict):
+    """How token data is opened: what to read of it, instead of whole documents."""
+
+    seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a sample")
+    reuse_last_target: StrictBool | None = Field(
+        None, description="as Modalities: samples of seq_len + 1 tokens that share one with the next"
+    )
+    positions: StrictBool | None = Field(None, description="give each token's place in its document too")
+    eos: Position | None = Field(None, description="id of the token behind a document, for positions without an index")
+    files: Literal["sorted", "nanotron"] | None = Field(
+        None, description="folders of .ds: by path, or as Nanotron: permuted, and none from folders below"
+    )
+    token_size: Literal[2, 4] | None = Field(None, description=".ds without metadata: bytes per token")
+
+    def options(self) -> dict[str, Any]:
+        """As `feedmill.open` takes them."""
+        return self.model_dump(exclude_none=True)
+
+
+def _plain_length(value: Any) -> Any:
+    return {"seq_len": value} if type(value) is int else value
+
+
+WindowsField = Annotated[WindowsModel, BeforeValidator(_plain_length)]
+
+
 class PackModel(Strict):
     """How documents become rows of tokens."""
 

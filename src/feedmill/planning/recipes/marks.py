@@ -31,6 +31,8 @@ class Marks:
             ConfigError: not YAML, a key given twice, or aliases that unfold without end.
         """
         self.file = file
+        if isinstance(text, str):
+            text = text.encode("utf-8", "surrogatepass")  # the parser refuses surrogates, and says where
         safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         loader = safe(text)
         try:
@@ -38,7 +40,7 @@ class Marks:
             self._root: yaml.Node | None = loader.get_single_node()
             if self._root is not None:
                 _values(self._root, file, {})
-            self.data: Any = None if self._root is None else loader.construct_document(self._root)
+            self.data: Any = None if self._root is None else _built(loader, self._root, file)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             raise ConfigError(
@@ -109,6 +111,38 @@ def _values(node: yaml.Node, file: str, known: dict[int, int]) -> int:
         raise _refused(f"aliases unfold to more than {_MOST_VALUES:,} values", node, file)
     known[id(node)] = total
     return total
+
+
+def _built(loader: Any, root: yaml.Node, file: str) -> Any:
+    """The document as plain data."""
+    try:
+        return loader.construct_document(root)
+    except (ValueError, LookupError, AttributeError, TypeError):
+        # YAML's own types, as in '!!int ""' or 2020-13-01: their readers fail in many ways, and do not say where.
+        for scalar in _scalars(root):
+            try:
+                yaml.SafeLoader("").construct_object(scalar)
+            except (ValueError, LookupError, AttributeError, TypeError):
+                kind = scalar.tag.rpartition(":")[2]
+                raise ConfigError(
+                    f"{scalar.value[:60]!r} is no value of the YAML type {kind!r}",
+                    file=f"{file}:{scalar.start_mark.line + 1}",
+                    kind="bad-yaml",
+                    fix="Write text in quotes, and no tag.",
+                ) from None
+        raise
+
+
+def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.SequenceNode):
+        for child in node.value:
+            yield from _scalars(child)
+    elif isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            for child in pair:
+                yield from _scalars(child)
 
 
 def _refused(what: str, node: yaml.Node, file: str) -> ConfigError:

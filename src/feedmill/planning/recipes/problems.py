@@ -18,6 +18,7 @@ from feedmill.planning.recipes.fields import (
     ShuffleModel,
     SkipModel,
     StageModel,
+    WindowsModel,
 )
 from feedmill.planning.recipes.schema import Member, RecipeModel
 
@@ -58,6 +59,7 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         "order": OrderModel,
         "pack": PackModel,
         "stages": StageModel,
+        "windows": WindowsModel,
     }
     owner = place[-2] if isinstance(place[-1], int) and len(place) > 1 else place[-1]
     return list(models.get(str(owner), Member).model_fields)

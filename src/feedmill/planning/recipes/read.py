@@ -127,8 +127,11 @@ def _validated(
     except ValidationError as error:
         raise _invalid(problems(error), marks, file) from None
     recipe = Recipe(model, base=base, file=file, marks=marks)
+    inner = marks.nested if isinstance(marks, Translation) else {}
     for place, member in members(model):
-        if member.recipe is not None:
+        if place in inner:
+            recipe.nested[place] = _validated(inner[place].data, base, file, inner[place], chain)
+        elif member.recipe is not None:
             recipe.nested[place] = _nested(recipe, place, member.recipe, chain)
     return recipe
 
@@ -143,6 +146,7 @@ def _nested(outer: Recipe, place: Place, path: str, chain: tuple[str, ...]) -> R
             kind="recipe-cycle",
             fix="Take one of them out of the other.",
         )
+    dialects.check_chain(len(chain), outer.where((*place, "recipe")))
     return load(url, chain=chain)
 
 

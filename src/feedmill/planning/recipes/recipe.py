@@ -150,6 +150,8 @@ class Recipe:
         words += [f"{key} {value}" for key, value in (member.subflavors or {}).items()]
         if member.shuffle is not None:
             words.append(f"shuffle {_shuffle_words(member.shuffle)}")
+        if member.windows is not None:
+            words.append(f"windows of {member.windows.seq_len:,}")
         words += _mix_words(member)
         kind = "join" if member.join is not None else kind_of(member)
         title = member.name or member.path or member.recipe or kind

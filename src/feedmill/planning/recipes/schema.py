@@ -9,9 +9,10 @@ from collections import Counter
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
-    field_validator,
+    StrictBool,
     model_validator,
 )
 
@@ -32,13 +33,61 @@ from feedmill.planning.recipes.fields import (
     Strict,
     Unit,
     Weight,
+    WindowsField,
     all_pairs,
     one_of,
     short,
     skip_short,
 )
 
-_OF_A_PATH = ("split", "dataset_config", "split_config", "aux", "subset", "subflavors")
+_OF_A_PATH = ("split", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
+
+
+def _check_epochized(members: list[Member]) -> list[Member]:
+    _check_names(members)
+    for name in ("weight", "epochs"):
+        if any(getattr(member, name) is not None for member in members):
+            raise ValueError(f"a source of an epochized blend has 'repetitions', no '{name}'")
+    return members
+
+
+def _no_repetitions(members: list[Member]) -> None:
+    if any(member.repetitions is not None for member in members):
+        raise ValueError("'repetitions' belong to a 'blend_epochized'; use 'epochs' here")
+
+
+def _check_blend(members: list[Member]) -> list[Member]:
+    _check_names(members)
+    _no_repetitions(members)
+    weights = [member.weight for member in members]
+    missing = weights.count(None)
+    if 0 < missing < len(weights):
+        raise ValueError(f"{missing} of {len(weights)} sources have no 'weight': give all of them one, or none")
+    try:
+        normalise([1 if weight is None else weight for weight in weights])
+    except ConfigError as error:
+        raise ValueError(f"{error.what}. {error.fix}") from None
+    return members
+
+
+def _check_concat(members: list[Member]) -> list[Member]:
+    _check_names(members)
+    _no_repetitions(members)
+    if any(member.weight is not None for member in members):
+        raise ValueError("a concatenation has no weights: use 'blend', or leave 'weight' out")
+    return members
+
+
+def _check_names(members: list[Member]) -> None:
+    twice = [name for name, times in Counter(member.name for member in members).items() if name and times > 1]
+    if twice:
+        raise ValueError(f"the name {twice[0]!r} is given twice: names are unique in their list")
+
+
+_List = Annotated[list["Member"], Field(min_length=1)]
+_Blend = Annotated[_List, AfterValidator(_check_blend)]
+_Epochized = Annotated[_List, AfterValidator(_check_epochized)]
+_Concat = Annotated[_List, AfterValidator(_check_concat)]
 
 
 class Member(Strict):
@@ -50,11 +99,11 @@ class Member(Strict):
     recipe: str | None = Field(
         default=None, min_length=1, description="another recipe: path as seen from this one, or URL"
     )
-    blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
-    blend_epochized: list[Member] | None = Field(
-        default=None, min_length=1, description="sources mixed so that an epoch holds each 'repetitions' times"
+    blend: _Blend | None = Field(None, description="sources mixed by weight")
+    blend_epochized: _Epochized | None = Field(
+        default=None, description="sources mixed so that an epoch holds each 'repetitions' times"
     )
-    concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    concat: _Concat | None = Field(None, description="sources one after another")
     join: Parts | None = Field(
         default=None, description="prepared data sets side by side, matched by key: a list, or names for them"
     )
@@ -71,6 +120,9 @@ class Member(Strict):
     weight: Weight | None = Field(None, description="share in the blend, relative to the sum: 0.7, 30% or 1/3")
     split: str | None = Field(
         None, description="split of the data set; 'train' where it has one and none is named, '*' for all"
+    )
+    windows: WindowsField | None = Field(
+        default=None, description="token data as windows of so many tokens, instead of documents"
     )
     dataset_config: str | None = Field(None, description="name of the data set's description file")
     split_config: str | None = Field(None, description="name of the data set's split file")
@@ -92,7 +144,7 @@ class Member(Strict):
         one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:4]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:5]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' belongs to a data set ('path'); write it where the data set stands")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
@@ -112,21 +164,6 @@ class Member(Strict):
             return ()
         return self.subset if all_pairs(self.subset) else (self.subset,)  # type: ignore[return-value]
 
-    @field_validator("blend")
-    @classmethod
-    def _weights_fit(cls, members: list[Member] | None) -> list[Member] | None:
-        return _check_blend(members)
-
-    @field_validator("blend_epochized")
-    @classmethod
-    def _repetitions_fit(cls, members: list[Member] | None) -> list[Member] | None:
-        return _check_epochized(members)
-
-    @field_validator("concat")
-    @classmethod
-    def _row_fits(cls, members: list[Member] | None) -> list[Member] | None:
-        return _check_concat(members)
-
 
 class RecipeModel(Strict):
     """A recipe: what is mixed, and how."""
@@ -145,17 +182,20 @@ class RecipeModel(Strict):
     source: Annotated[Member, BeforeValidator(short("path"))] | None = Field(
         default=None, description="a single source"
     )
-    blend: list[Member] | None = Field(None, min_length=1, description="sources mixed by weight")
-    blend_epochized: list[Member] | None = Field(
-        default=None, min_length=1, description="sources mixed so that an epoch holds each 'repetitions' times"
+    blend: _Blend | None = Field(None, description="sources mixed by weight")
+    blend_epochized: _Epochized | None = Field(
+        default=None, description="sources mixed so that an epoch holds each 'repetitions' times"
     )
-    concat: list[Member] | None = Field(None, min_length=1, description="sources one after another")
+    concat: _Concat | None = Field(None, description="sources one after another")
     stages: Stages | None = Field(None, description="weights of the blend that change")
     unit: Unit = Field(default="samples", description="what the weights of the blend count: samples or tokens")
     skip: list[Annotated[SkipModel, BeforeValidator(skip_short)]] | None = Field(
         default=None, description="positions, ranges and samples to leave out: see docs/ledger.md"
     )
 
+    mixed_tokenizers: StrictBool = Field(
+        default=False, description="mix token data that was made by different tokenizers, or the same by other names"
+    )
     pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
 
     @model_validator(mode="after")
@@ -190,21 +230,6 @@ class RecipeModel(Strict):
             raise ValueError("an 'order' says it all: leave out 'shuffle', and 'epochs' and 'max_repeats' of sources")
         return self
 
-    @field_validator("blend")
-    @classmethod
-    def _weights_fit(cls, members: list[Member] | None) -> list[Member] | None:
-        return _check_blend(members)
-
-    @field_validator("blend_epochized")
-    @classmethod
-    def _repetitions_fit(cls, members: list[Member] | None) -> list[Member] | None:
-        return _check_epochized(members)
-
-    @field_validator("concat")
-    @classmethod
-    def _row_fits(cls, members: list[Member] | None) -> list[Member] | None:
-        return _check_concat(members)
-
 
 def _check_mix(mix: Member | RecipeModel) -> None:
     """Weights stand in one place: beside the sources, or in the stages of their blend."""
@@ -220,50 +245,3 @@ def _check_mix(mix: Member | RecipeModel) -> None:
             raise ValueError(f"stage {number + 1} has a length in {' and '.join(given)}: give one of them")
         if not given and number < len(mix.stages) - 1:
             raise ValueError(f"stage {number + 1} has no length: only the last stage may go on without end")
-
-
-def _check_epochized(members: list[Member] | None) -> list[Member] | None:
-    if members is None:
-        return None
-    _check_names(members)
-    for name in ("weight", "epochs"):
-        if any(getattr(member, name) is not None for member in members):
-            raise ValueError(f"a source of an epochized blend has 'repetitions', no '{name}'")
-    return members
-
-
-def _no_repetitions(members: list[Member]) -> None:
-    if any(member.repetitions is not None for member in members):
-        raise ValueError("'repetitions' belong to a 'blend_epochized'; use 'epochs' here")
-
-
-def _check_blend(members: list[Member] | None) -> list[Member] | None:
-    if members is None:
-        return None
-    _check_names(members)
-    _no_repetitions(members)
-    weights = [member.weight for member in members]
-    missing = weights.count(None)
-    if 0 < missing < len(weights):
-        raise ValueError(f"{missing} of {len(weights)} sources have no 'weight': give all of them one, or none")
-    try:
-        normalise([1 if weight is None else weight for weight in weights])
-    except ConfigError as error:
-        raise ValueError(f"{error.what}. {error.fix}") from None
-    return members
-
-
-def _check_concat(members: list[Member] | None) -> list[Member] | None:
-    if members is None:
-        return None
-    _check_names(members)
-    _no_repetitions(members)
-    if any(member.weight is not None for member in members):
-        raise ValueError("a concatenation has no weights: use 'blend', or leave 'weight' out")
-    return members
-
-
-def _check_names(members: list[Member]) -> None:
-    twice = [name for name, times in Counter(member.name for member in members).items() if name and times > 1]
-    if twice:
-        raise ValueError(f"the name {twice[0]!r} is given twice: names are unique in their list")

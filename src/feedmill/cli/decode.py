@@ -1,0 +1,63 @@
+"""``feedmill decode``: documents of token files as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import emit
+
+if TYPE_CHECKING:
+    from feedmill.tokens.decode import Decoded
+
+TokensPath = Annotated[str, typer.Argument(metavar="PATH", help="Token files: .pbin, .ds, .idx or .bin, .npy.")]
+Documents = Annotated[
+    list[int] | None, typer.Option("--document", "-d", metavar="N", help="This document, from 0; may be repeated.")
+]
+First = Annotated[int, typer.Option("--first", metavar="N", min=0, help="Else so many from the beginning.")]
+TokenizerPath = Annotated[
+    str | None,
+    typer.Option("--tokenizer", "-t", metavar="PATH", help="Default: the one that the manifest beside it names."),
+]
+BackendName = Annotated[str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens or hf.")]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Show only so many tokens of each; 0: all.")
+]
+SkipSpecial = Annotated[bool, typer.Option("--skip-special", help="Leave out special tokens.")]
+Ids = Annotated[bool, typer.Option("--ids", help="Show the ids too.")]
+
+
+def decode(
+    path: TokensPath,
+    document: Documents = None,
+    first: First = 3,
+    tokenizer: TokenizerPath = None,
+    tokenizer_backend: BackendName = "auto",
+    max_tokens: MaxTokens = 500,
+    skip_special: SkipSpecial = False,
+    ids: Ids = False,
+    json: Json = False,
+) -> None:
+    """Show documents of token files as text."""
+    from feedmill.tokens.decode import decode_documents, open_tokens, tokenizer_for
+
+    dataset, manifest = open_tokens(path)
+    backend: Any = tokenizer_backend  # checked there
+    model = tokenizer_for(manifest, tokenizer, path, backend)
+    numbers = list(range(min(first, len(dataset)))) if document is None else document
+    found = list(
+        decode_documents(dataset, model, numbers, limit=max_tokens or None, skip_special=skip_special, ids=ids)
+    )
+    emit([one.as_dict() for one in found], json, lambda: show(found))
+
+
+def show(documents: list[Decoded]) -> None:
+    """Print documents for people."""
+    for one in documents:
+        cut = ", the beginning" if one.cut else ""
+        typer.echo(typer.style(f"document {one.document} ({one.tokens:,} tokens{cut})", bold=True))
+        if one.ids is not None:
+            typer.echo(" ".join(map(str, one.ids)))
+        typer.echo(one.text)

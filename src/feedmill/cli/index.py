@@ -1,0 +1,52 @@
+"""``feedmill index``: the index files beside token data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json, OverwriteFiles
+from feedmill.cli.output import counted, emit
+
+if TYPE_CHECKING:
+    from feedmill.tokens.index import IndexReport
+
+
+def index(
+    path: Annotated[str, typer.Argument(metavar="FILE", help="A .jsonl or .pbin file; a path or a URL.")],
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="FILE", help="Where the index of a JSONL file goes.")
+    ] = None,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="fail|skip", help="What a line that is not JSON does.")
+    ] = "fail",
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes.")] = None,
+    overwrite: OverwriteFiles = False,
+    json: Json = False,
+) -> None:
+    """Write Modalities' raw index of a JSONL file, or the bounds with which a .pbin opens at once.
+
+    Exit status 1 where lines were left out.
+    """
+    from feedmill.errors import ConfigError
+    from feedmill.tokens.index import index as write_index
+
+    if on_error not in ("fail", "skip"):
+        raise ConfigError(f"--on-error is {on_error!r}", fix="Write fail or skip.")
+    report = write_index(
+        path, output, skip_bad=on_error == "skip", overwrite=overwrite, workers=workers, progress=not json
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+    if report.dropped:
+        raise typer.Exit(1)
+
+
+def show(report: IndexReport) -> None:
+    """Print what was indexed, and which lines were left out."""
+    what = counted(report.entries, "line" if report.kind == "raw" else "document")
+    typer.echo(f"{report.index}: {what}")
+    for line in report.bad:
+        typer.echo(f"found: line {line['line']} at byte {line['offset']} was left out: {line['reason']}")
+    if report.dropped > len(report.bad):
+        typer.echo(f"found: {report.dropped - len(report.bad)} more lines were left out")

@@ -1,0 +1,100 @@
+"""``feedmill merge``: several token files as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from feedmill.cli.options import (
+    DropLoss,
+    Json,
+    MaxPerFile,
+    MixedTokenizers,
+    OverwriteFiles,
+    Seed,
+    TokenInputs,
+    TokenOutput,
+    TokenSize,
+)
+from feedmill.cli.output import emit, facts
+
+if TYPE_CHECKING:
+    from feedmill.tokens.rewrite import Report
+
+
+def merge(
+    inputs: TokenInputs,
+    output: TokenOutput,
+    order: Annotated[
+        Literal["stored", "datatrove"], typer.Option("--order", help="One file after another, or datatrove's merger.")
+    ] = "stored",
+    seed: Seed = None,
+    chunk: Annotated[
+        int | None, typer.Option("--chunk", metavar="N", help="Merge chunks of so many tokens (datatrove's order).")
+    ] = None,
+    max_tokens_per_file: MaxPerFile = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="Stop at so many tokens.")] = None,
+    token_size: TokenSize = None,
+    mixed_tokenizers: MixedTokenizers = False,
+    drop_loss: DropLoss = False,
+    learn_between: Annotated[
+        str | None,
+        typer.Option("--learn-between", metavar="B,E", help="Loss mask (.ds): learn what is between these token ids."),
+    ] = None,
+    overwrite: OverwriteFiles = False,
+    json: Json = False,
+) -> None:
+    """Write the documents of token files, or the lines of JSONL files, one file after another to one file.
+
+    Token sizes, and tokenizers where manifests tell them, have to be the same. Loss masks go along.
+    """
+    from feedmill.tokens.merge import merge as merge_files
+
+    report = merge_files(
+        inputs,
+        output,
+        order=order,
+        seed=seed,
+        chunk=chunk,
+        max_tokens_per_file=max_tokens_per_file,
+        max_tokens=max_tokens,
+        token_size=token_size,
+        mixed_tokenizers=mixed_tokenizers,
+        drop_loss=drop_loss,
+        learn_between=None if learn_between is None else _markers(learn_between),
+        overwrite=overwrite,
+        progress=not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def _markers(text: str) -> tuple[int, int]:
+    from feedmill.errors import ConfigError
+
+    begin, _, end = text.partition(",")
+    if not (begin.strip().isdecimal() and end.strip().isdecimal()):
+        raise ConfigError(f"{text!r} are no two markers", kind="bad-markers", fix="Write two token ids: 5,6.")
+    return int(begin), int(end)
+
+
+def show(report: Report) -> None:
+    """Print what a verb over token files wrote, and what it left out."""
+    lines = any(done.path.endswith(".jsonl") for done in report.outputs)
+    shown = report.outputs if len(report.outputs) <= 20 else report.outputs[:20]
+    for done in shown:
+        documents, amount = f"{done.documents:,} documents", f"{done.tokens:,} tokens"
+        if lines:
+            documents, amount = f"{done.documents:,} lines", f"{done.tokens:,} bytes"
+        typer.echo(f"{done.path}: {documents}, {amount}")
+    if len(report.outputs) > len(shown):
+        typer.echo(f"... and {len(report.outputs) - len(shown)} more files")
+    facts(
+        [
+            ("seed", None if report.seed is None else str(report.seed)),
+            ("finished earlier", f"{report.resumed} files" if report.resumed else None),
+            *((f"left out, {reason}", count) for reason, count in report.left_out.items()),
+        ]
+    )
+    for note in report.notes:
+        typer.echo(f"note: {note}", err=True)

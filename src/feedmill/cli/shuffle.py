@@ -1,0 +1,65 @@
+"""``feedmill shuffle``: documents, lines or chunks of tokens in a shuffled order."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from feedmill.cli.merge import show
+from feedmill.cli.options import (
+    DropLoss,
+    Json,
+    MaxPerFile,
+    MixedTokenizers,
+    OverwriteFiles,
+    Seed,
+    TokenInputs,
+    TokenOutput,
+    TokenSize,
+)
+from feedmill.cli.output import emit
+
+
+def shuffle(
+    inputs: TokenInputs,
+    output: TokenOutput,
+    seed: Seed = None,
+    order: Annotated[
+        Literal["feedmill", "modalities", "datatrove"],
+        typer.Option("--order", help="Whose shuffle: the project's own, or another tool's bit for bit."),
+    ] = "feedmill",
+    chunk: Annotated[
+        int | None, typer.Option("--chunk", metavar="N", help="Shuffle chunks of so many tokens, not documents.")
+    ] = None,
+    documents_too: Annotated[
+        bool, typer.Option("--documents-too", help="With --chunk: shuffle the documents before.")
+    ] = False,
+    max_tokens_per_file: MaxPerFile = None,
+    token_size: TokenSize = None,
+    mixed_tokenizers: MixedTokenizers = False,
+    drop_loss: DropLoss = False,
+    overwrite: OverwriteFiles = False,
+    json: Json = False,
+) -> None:
+    """Write all documents of token files, or all lines of JSONL files, in a shuffled order.
+
+    The data stay on disk; in memory are 8 bytes per document and one batch.
+    """
+    from feedmill.tokens.shuffle import shuffle as shuffle_files
+
+    report = shuffle_files(
+        inputs,
+        output,
+        seed=seed,
+        order=order,
+        chunk=chunk,
+        documents_too=documents_too,
+        max_tokens_per_file=max_tokens_per_file,
+        token_size=token_size,
+        mixed_tokenizers=mixed_tokenizers,
+        drop_loss=drop_loss,
+        overwrite=overwrite,
+        progress=not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))

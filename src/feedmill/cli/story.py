@@ -1,0 +1,73 @@
+"""How the demo tells what it does: numbered chapters, aligned rows with seconds, facts for ``--json``."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+
+from feedmill.cli.output import human_size
+from feedmill.errors import ConfigError
+
+_MARK = ".feedmill-demo"
+_OURS = ("pages", "docs", "text", "runs")
+Result = TypeVar("Result")
+
+
+class Story:
+    """Says what is done, chapter by chapter, in the folder `out`; `facts` collects what ``--json`` prints.
+
+    Raises:
+        ConfigError: the folder holds something else.
+    """
+
+    def __init__(self, out: Path, *, quiet: bool) -> None:
+        if out.exists() and any(out.iterdir()) and not (out / _MARK).exists():
+            raise ConfigError("the folder is not empty and not a demo's", file=str(out), fix="Give another --out.")
+        out.mkdir(parents=True, exist_ok=True)
+        (out / _MARK).touch()
+        for name in _OURS:
+            shutil.rmtree(out / name, ignore_errors=True)
+        self.out, self.quiet = out, quiet
+        self.recipe = out / "recipe.yaml"
+        self.begun, self.chapters = time.monotonic(), 0
+        self.facts: dict[str, Any] = {"out": str(out)}
+
+    def say(self, text: str, *, bold: bool = False) -> None:
+        """One line of the story; with ``--json`` it goes to stderr."""
+        typer.secho(text, bold=bold, err=self.quiet)
+
+    def chapter(self, title: str) -> None:
+        """Begin a numbered chapter."""
+        self.chapters += 1
+        self.say(f"\n{self.chapters}  {title}", bold=True)
+
+    def row(self, name: str, text: str, seconds: float | None = None) -> None:
+        """One aligned row: name, what happened, and how long it took."""
+        self.say(f"   {name:<14} {text:<66}" + ("" if seconds is None else f" {seconds:6.2f} s"))
+
+    def end(self) -> None:
+        """The last lines."""
+        self.say(f"\nThe first pages that the training saw: {self.facts['sheet']}")
+        verdict = (
+            "All is well"
+            if self.facts["identical"] and self.facts["rows_identical"]
+            else "The streams DIFFER: this is a bug"
+        )
+        self.say(f"{verdict}; {self.facts['seconds']:.0f} s in all.", bold=True)
+
+
+def timed(function: Callable[[], Result]) -> tuple[Result, float]:
+    """The function's result, and how many seconds it took."""
+    begun = time.monotonic()
+    result = function()
+    return result, time.monotonic() - begun
+
+
+def folder_size(folder: Path) -> str:
+    """Bytes of all files below a folder, for people."""
+    return human_size(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))

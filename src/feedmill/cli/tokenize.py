@@ -1,0 +1,149 @@
+"""``feedmill tokenize``: documents into token files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import counted, emit, facts, human_size
+
+if TYPE_CHECKING:
+    from feedmill.tokens.tokenize import TokenizeReport
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT...", help="Files or folders of documents: JSONL (also .gz, .zst), Parquet, Arrow, .txt; or URLs."
+    ),
+]
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="PATH", help="Where to write; each format adds its own suffix.")
+]
+TokenizerPath = Annotated[
+    str,
+    typer.Option("--tokenizer", "-t", metavar="PATH", help="tokenizer.json, its folder, or a SentencePiece .model."),
+]
+To = Annotated[
+    list[str] | None,
+    typer.Option("--to", metavar="FORMAT", help="pbin (default), ds, megatron, dolma; several by comma or repeated."),
+]
+Text = Annotated[str, typer.Option("--text", metavar="PATH", help="The text's field, path (.a.b[0]) or jq program.")]
+Eos = Annotated[
+    str, typer.Option("--eos", metavar="TOKEN", help="Ends each document; 'none' for none. auto: the tokenizer's own.")
+]
+Bos = Annotated[str, typer.Option("--bos", metavar="TOKEN", help="Begins each document; 'none' for none.")]
+AlwaysAdd = Annotated[
+    bool, typer.Option("--always-add", help="Add BOS and EOS also where the document has them already.")
+]
+Template = Annotated[
+    bool, typer.Option("--template/--no-template", help="Apply the tokenizer's own template to each document.")
+]
+SpecialsAsText = Annotated[
+    bool, typer.Option("--specials-as-text", help="Encode special tokens that stand in a text as plain text.")
+]
+TokenSize = Annotated[int | None, typer.Option("--token-size", metavar="BYTES", help="In place of the formats' rules.")]
+Loss = Annotated[
+    str | None,
+    typer.Option("--loss", metavar="RULE", help="Write .ds.loss from no_loss_ranges: mask, or datatrove (cuts)."),
+]
+BackendName = Annotated[
+    str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens, hf, or sentencepiece.")
+]
+OnErrorPolicy = Annotated[
+    str, typer.Option("--on-error", metavar="POLICY", help="A document that cannot be used: fail, or skip and count.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core.")
+]
+Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
+NONE = "none"
+
+
+def tokenize(
+    inputs: Inputs,
+    output: Output,
+    tokenizer: TokenizerPath,
+    to: To = None,
+    text: Text = "text",
+    eos: Eos = "auto",
+    bos: Bos = NONE,
+    always_add: AlwaysAdd = False,
+    template: Template = True,
+    specials_as_text: SpecialsAsText = False,
+    token_size: TokenSize = None,
+    loss: Loss = None,
+    tokenizer_backend: BackendName = "auto",
+    on_error: OnErrorPolicy = "fail",
+    overwrite: Overwrite = False,
+    workers: Workers = None,
+    progress: Progress = True,
+    json: Json = False,
+) -> None:
+    """Tokenize documents into token files, in one pass for any number of formats.
+
+    The same command again finishes a run that was killed. The result does not depend on the number of workers.
+    """
+    from feedmill.tokens.tokenize import tokenize as tokenize_documents
+
+    choices: dict[str, Any] = {"backend": tokenizer_backend, "on_error": on_error}  # checked there
+    report = tokenize_documents(
+        inputs,
+        output,
+        tokenizer=tokenizer,
+        formats=[name for item in to or ["pbin"] for name in item.split(",") if name],
+        text=text,
+        eos=None if eos == NONE else eos,
+        bos=None if bos == NONE else bos,
+        rule="always" if always_add else "missing",
+        template=template,
+        specials_as_text=specials_as_text,
+        token_size=token_size,
+        loss=loss is not None,
+        loss_rule=loss or "mask",  # type: ignore[arg-type]
+        overwrite=overwrite,
+        workers=workers,
+        progress=progress and not json,
+        **choices,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def show(report: TokenizeReport) -> None:
+    """Print what was done."""
+    rate = report.bytes / max(report.seconds, 1e-9)
+    speed = f", {human_size(rate)}/s, {report.tokens / max(report.seconds, 1e-9) / 1e6:.1f} M tokens/s"
+    reused = f" ({report.reused} of {report.units} pieces of work by an earlier run)" if report.reused else ""
+    engine = f"{report.tokenizer} ({report.backend})"
+    facts(
+        [
+            *(("wrote", f"{path} ({report.token_bytes[name]} bytes a token)") for name, path in report.outputs.items()),
+            ("documents", report.documents),
+            ("tokens", report.tokens),
+            ("read", f"{human_size(report.bytes)} in {counted(report.files, 'file')}{reused}"),
+            ("tokenizer", engine),
+            ("around documents", _around(report)),
+            ("blank lines", report.blank or None),
+            ("left out", counted(report.skipped, "document") if report.skipped else None),
+            ("time", f"{report.seconds:.2f} s" + ("" if report.complete else speed)),
+        ]
+    )
+    if report.complete:
+        typer.echo("The output was complete already: nothing was done. Add --overwrite to do it again.")
+    if report.fallback:
+        typer.echo(f"warning: the slow tokenizer backend was used: {report.fallback}", err=True)
+    if not report.documents:
+        typer.echo("warning: the inputs hold no documents", err=True)
+    for item in report.skipped_examples:
+        typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
+    if report.skipped > len(report.skipped_examples):
+        typer.echo(f"left out: and {report.skipped - len(report.skipped_examples):,} more", err=True)
+
+
+def _around(report: TokenizeReport) -> str:
+    """What is put around each document, for people."""
+    when = "always" if report.rule == "always" else "where missing"
+    ends = [f"{kind} {token} {when}" for kind, token in (("BOS", report.bos), ("EOS", report.eos)) if token is not None]
+    return ", ".join([*(ends or ["no BOS, no EOS"]), f"template {'on' if report.template else 'off'}"])

@@ -1,0 +1,1 @@
+"""Modalities' data commands over Feedmill."""

@@ -1,0 +1,212 @@
+"""``feedmill modalities data ...``: Modalities 0.5's data commands and options, over Feedmill.
+
+The files are Modalities' own byte for byte where those are right. Where the original loses or corrupts data (an empty
+document that ends a file, a merge with a wrong index, lines glued together), this does not;
+docs/migration/modalities.md lists the differences.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Annotated
+
+import typer
+
+from feedmill.cli.app import new_app
+from feedmill.cli.merge import show
+
+app = new_app(no_args_is_help=True, help="Modalities' command line: the same options, the same files.")
+data = new_app(no_args_is_help=True)
+app.add_typer(data, name="data", help="Index, pack, merge and shuffle.")
+
+
+class Policy(StrEnum):
+    """What a target that exists means."""
+
+    skip = "skip"
+    error = "error"
+    override = "override"
+
+
+ExistencePolicy = Annotated[Policy, typer.Option("--file_existence_policy", help="What a target that exists means.")]
+FileList = Annotated[
+    str, typer.Option("--input_file_list_path", metavar="FILE", help="Files below the root, one a line.")
+]
+Root = Annotated[str, typer.Option("--input_data_root_path", metavar="DIR", help="Where the files of the list are.")]
+Output = Annotated[str, typer.Option("--output_chunk_file_path", metavar="FILE", help="The file to write.")]
+Chunk = Annotated[int, typer.Option("--chunk_id", help="Which chunk, from 0.")]
+Chunks = Annotated[int, typer.Option("--num_chunks", help="How many chunks there are.")]
+GlobalSeed = Annotated[int | None, typer.Option("--global_seed", help="Drawn and shown where it is left out.")]
+InputData = Annotated[str, typer.Option("--input_data_path", metavar="FILE", help="The file to read.")]
+OutputData = Annotated[str, typer.Option("--output_data_path", metavar="FILE", help="The file to write.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Drawn and shown where it is left out.")]
+
+
+@data.command("create_raw_index")
+def create_raw_index(
+    src_path: Annotated[str, typer.Argument(metavar="SRC_PATH", help="A JSONL file.")],
+    index_path: Annotated[
+        str | None, typer.Option("--index_path", metavar="FILE", help="Default: beside the file, ending in .idx.")
+    ] = None,
+    file_existence_policy: ExistencePolicy = Policy.error,
+) -> None:
+    """Index the lines of a JSONL file; each has to be valid JSON."""
+    from feedmill.tokens.index import index
+
+    target = index_path or str(PurePosixPath(src_path).with_suffix(".idx"))
+    if _left_alone(target, file_existence_policy):
+        return
+    report = index(src_path, target, overwrite=file_existence_policy == Policy.override)
+    typer.echo(f"{report.index}: {report.entries:,} lines")
+
+
+@data.command("pack_encoded_data")
+def pack_encoded_data(
+    config_path: Annotated[str, typer.Argument(metavar="CONFIG", help="A packing configuration (YAML).")],
+    file_existence_policy: ExistencePolicy = Policy.error,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="fail|skip", help="What a document without tokens does.")
+    ] = "fail",
+) -> None:
+    """Tokenize a JSONL file and pack it, as a configuration says. Exit status 1 where documents were left out."""
+    from feedmill.compat.modalities.config import load_config
+    from feedmill.compat.modalities.packing import pack
+
+    report = pack(load_config(config_path), config_path, policy=file_existence_policy.value, on_error=on_error)
+    if report is None:
+        typer.echo("the target exists: nothing was done")
+        return
+    for path in report.outputs.values():
+        typer.echo(f"{path}: {report.documents:,} documents, {report.tokens:,} tokens")
+    for skipped in report.skipped_examples:
+        typer.echo(f"found: {skipped.file} line {skipped.line} was left out: {skipped.reason}")
+    if report.skipped:
+        raise typer.Exit(1)
+
+
+@data.command("create_shuffled_dataset_chunk")
+def create_shuffled_dataset_chunk(
+    input_file_list_path: FileList,
+    input_data_root_path: Root,
+    output_chunk_file_path: Output,
+    chunk_id: Chunk,
+    num_chunks: Chunks,
+    file_existence_policy: ExistencePolicy = Policy.error,
+    global_seed: GlobalSeed = None,
+) -> None:
+    """Shuffle one chunk of every .pbin of a list into one .pbin."""
+    inputs = _listed(input_file_list_path, input_data_root_path, ".pbin")
+    _chunk(inputs, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed)
+
+
+@data.command("create_shuffled_jsonl_chunk")
+def create_shuffled_jsonl_chunk(
+    input_file_list_path: FileList,
+    input_data_root_path: Root,
+    output_chunk_file_path: Output,
+    chunk_id: Chunk,
+    num_chunks: Chunks,
+    file_existence_policy: ExistencePolicy = Policy.error,
+    global_seed: GlobalSeed = None,
+) -> None:
+    """Shuffle one chunk of every JSONL file of a list into one JSONL file."""
+    inputs = _listed(input_file_list_path, input_data_root_path, ".jsonl")
+    _chunk(inputs, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed)
+
+
+@data.command("merge_packed_data")
+def merge_packed_data(
+    src_paths: Annotated[list[str], typer.Argument(metavar="SRC_PATHS...", help=".pbin files, or folders of them.")],
+    target_path: Annotated[str, typer.Argument(metavar="TARGET_PATH", help="The .pbin file to write.")],
+) -> None:
+    """Write .pbin files one after another to one file."""
+    from feedmill.tokens.merge import merge
+
+    inputs = [path for source in src_paths for path in _packed(source)]
+    show(merge(inputs, target_path))
+
+
+@data.command("shuffle_tokenized_data")
+def shuffle_tokenized_data(
+    input_data_path: InputData,
+    output_data_path: OutputData,
+    batch_size: Annotated[  # noqa: ARG001 - batches are made by their bytes
+        int, typer.Option("--batch_size", min=1, help="Accepted; it does not change the file.")
+    ] = 100,
+    file_existence_policy: ExistencePolicy = Policy.error,
+    seed: Seed = None,
+) -> None:
+    """Shuffle the documents of a .pbin."""
+    _shuffle(input_data_path, output_data_path, file_existence_policy, seed)
+
+
+@data.command("shuffle_jsonl_data")
+def shuffle_jsonl_data(
+    input_data_path: InputData,
+    output_data_path: OutputData,
+    file_existence_policy: ExistencePolicy = Policy.error,
+    seed: Seed = None,
+) -> None:
+    """Shuffle the lines of a JSONL file."""
+    _shuffle(input_data_path, output_data_path, file_existence_policy, seed)
+
+
+@data.command("prepare_instruction_tuning_data")
+def prepare_instruction_tuning_data(
+    config_file_path: Annotated[
+        str, typer.Option("--config_file_path", metavar="FILE", help="A configuration of instruction-tuning data.")
+    ],
+) -> None:
+    """Put conversations through a chat template, divide them, and index and pack each part."""
+    from feedmill.compat.modalities.instruction import prepare
+
+    for part in prepare(config_file_path):
+        typer.echo(f"{part.path}: {part.lines:,} lines" + (f", packed as {part.packed}" if part.packed else ""))
+
+
+def _chunk(inputs: list[str], output: str, chunk: int, chunks: int, policy: Policy, seed: int | None) -> None:
+    from feedmill.tokens.shuffle import shuffle_chunk
+
+    if not _left_alone(output, policy):
+        overwrite = policy == Policy.override
+        show(shuffle_chunk(inputs, output, chunk=chunk, chunks=chunks, global_seed=seed, overwrite=overwrite))
+
+
+def _shuffle(source: str, output: str, policy: Policy, seed: int | None) -> None:
+    from feedmill.tokens.shuffle import shuffle
+
+    if not _left_alone(output, policy):
+        show(shuffle([source], output, seed=seed, order="modalities", overwrite=policy == Policy.override))
+
+
+def _left_alone(target: str, policy: Policy) -> bool:
+    from feedmill.compat.modalities.packing import existing
+
+    if existing(target, policy.value):
+        typer.echo(f"{target} exists: nothing was done")
+        return True
+    return False
+
+
+def _listed(path: str, root: str, suffix: str) -> list[str]:
+    """The files of a list, below a root, with another ending. Raises `ConfigError` for an empty list."""
+    from feedmill.errors import ConfigError
+    from feedmill.storage import join_url, open_store, split_url
+
+    folder, name = split_url(path)
+    lines = [line.strip() for line in open_store(folder).read(name).decode("utf-8", "surrogateescape").splitlines()]
+    files = [join_url(root, str(PurePosixPath(line).with_suffix(suffix))) for line in lines if line]
+    if not files:
+        raise ConfigError("the list names no file", file=path, fix="Write one relative path a line.")
+    return files
+
+
+def _packed(source: str) -> list[str]:
+    """A .pbin file, or all those below a folder, sorted."""
+    from feedmill.storage import open_store
+
+    if source.endswith(".pbin"):
+        return [source]
+    store = open_store(source)
+    return [store.locate(entry.path) for entry in store.files(suffixes=(".pbin",))]

@@ -1,0 +1,198 @@
+"""Modalities' YAML configurations: their scalars, references and resolvers, without OmegaConf.
+
+    ${a.b}, ${a[0]}, ${.c}                        another value of the file, from the top, or from where this one is
+    ${node_env:num_cpus}                          cores of this machine
+    ${cuda_env:RANK}                              an environment variable; RANK, LOCAL_RANK and WORLD_SIZE are numbers
+    ${modalities_env:config_file_path}            what the caller knows: config_file_path, config_folder_path, ...
+    \\${                                           a plain ${
+
+A value that is one reference takes the referenced value as it is; inside a text its text is put in. References may
+stand in references. Any other resolver is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any, NoReturn
+
+import yaml
+
+from feedmill.errors import ConfigError
+from feedmill.jobs.cores import available_cores
+from feedmill.storage import open_store, split_url
+
+_INNERMOST = re.compile(r"(?<!\\)\$\{([^{}$]*)\}")
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_NUMBERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE")
+_FLOAT = re.compile(
+    r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)|[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?)$"
+    r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe rules, but ``1e3`` is a number, dates are text, and a key given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key.value in seen:
+                what = f"the key {key.value!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in rules
+        if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float")
+    ]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+
+
+def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
+    """A configuration file with all references replaced.
+
+    Args:
+        path: path or URL of the file.
+        text: its content, where it is known.
+
+    Raises:
+        NotFound: there is no such file.
+        ConfigError: not YAML, or a reference to something that is not there; names it.
+    """
+    folder, name = split_url(path)
+    data = open_store(folder).read(name) if text is None else text
+    try:
+        value = yaml.load(data, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}" if mark else path
+        raise ConfigError(f"not YAML: {error.problem or error.context}", file=where, fix="Mend this line.") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"not YAML: {error}", file=path, fix="Mend the file.") from None
+    if not isinstance(value, dict):
+        raise ConfigError("this is no configuration: its top level has no keys", file=path, fix="Check the path.")
+    known = {"config_file_path": path, "config_folder_path": str(PurePosixPath(path).parent)}
+    return _Resolver(value, path, known).all()
+
+
+class _Resolver:
+    """Replaces the references of one file."""
+
+    def __init__(self, top: dict[str, Any], where: str, known: Mapping[str, str]) -> None:
+        self.top, self.where, self.known = top, where, known
+        self._active: list[tuple[str | int, ...]] = []
+
+    def all(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._value(self.top, ())
+        return found
+
+    def _value(self, value: Any, at: tuple[str | int, ...]) -> Any:
+        if isinstance(value, dict):
+            return {key: self._value(entry, (*at, key)) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [self._value(entry, (*at, number)) for number, entry in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        if at in self._active or len(self._active) > 50:
+            self._fail(value, "it refers to itself")
+        self._active.append(at)
+        try:
+            return self._text(value, at)
+        finally:
+            self._active.pop()
+
+    def _text(self, text: str, at: tuple[str | int, ...]) -> Any:
+        while True:
+            match = _INNERMOST.search(text)
+            if match is None:
+                break
+            found = self._reference(match[1].strip(), at)
+            if match.span() == (0, len(text)):
+                return found
+            text = text[: match.start()] + str(found) + text[match.end() :]
+        if re.search(r"(?<!\\)\$\{", text):
+            self._fail(text, "a brace is not closed")
+        return text.replace("\\${", "${")
+
+    def _reference(self, words: str, at: tuple[str | int, ...]) -> Any:
+        resolver, colon, argument = words.partition(":")
+        if not colon:
+            return self._lookup(words, at)
+        argument = argument.strip()
+        if resolver == "node_env" and argument == "num_cpus":
+            return available_cores()
+        if resolver == "cuda_env":
+            return self._environment(argument)
+        if resolver == "modalities_env" and argument in self.known:
+            return self.known[argument]
+        self._fail(
+            f"${{{words}}}",
+            "there is no such resolver",
+            "Known are node_env:num_cpus, cuda_env:NAME, " + ", ".join(f"modalities_env:{name}" for name in self.known),
+        )
+
+    def _environment(self, name: str) -> Any:
+        value = os.environ.get(name)
+        if name not in _NUMBERS:
+            return value
+        if value is None or not value.strip().lstrip("-").isdigit():
+            self._fail(f"${{cuda_env:{name}}}", f"the environment has no number {name}", "Set it, e.g. with torchrun.")
+        return int(value)
+
+    def _lookup(self, words: str, at: tuple[str | int, ...]) -> Any:
+        dots = len(words) - len(words.lstrip("."))
+        path: list[str | int] = list(at[: max(0, len(at) - dots)]) if dots else []
+        path += [int(number) if number else name for name, number in _STEP.findall(words.lstrip("."))]
+        value: Any = self.top
+        for step in path:
+            if isinstance(value, str) and "${" in value:
+                break
+            try:
+                value = value[int(step) if isinstance(value, list) else step]
+            except (KeyError, IndexError, TypeError, ValueError):
+                self._fail(f"${{{words}}}", f"there is no {step!r}", "Check the reference.")
+        return self._value(value, tuple(path))
+
+    def _fail(self, text: str, why: str, fix: str = "Mend it.") -> NoReturn:
+        raise ConfigError(
+            f"the reference in {text!r} leads nowhere: {why}", file=self.where, kind="bad-reference", fix=fix
+        )
+
+
+def section(config: Mapping[str, Any], path: str, where: str) -> dict[str, Any]:
+    """A mapping inside a configuration, by dots. Raises `ConfigError` where it isn't there."""
+    value: Any = config
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    if not isinstance(value, dict):
+        raise ConfigError(f"there is no section {path!r}", file=where, kind="bad-config", fix="Add it.")
+    return value
+
+
+def text_of(values: Mapping[str, Any], key: str, where: str) -> str:
+    """A text of a section that has to be there. Raises `ConfigError`."""
+    value = values.get(key)
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{key!r} is {value!r}, a text was expected", file=where, fix=f"Set {key!r}.")
+    return value
+
+
+def count_of(values: Mapping[str, Any], key: str, where: str, *, default: int | None = None) -> int:
+    """A whole number from 1 on. Raises `ConfigError`."""
+    value = values.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(
+            f"{key!r} is {value!r}, a whole number from 1 on was expected", file=where, fix=f"Set {key!r}, e.g. to 10."
+        )
+    return value

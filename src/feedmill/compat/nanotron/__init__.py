@@ -1,0 +1,1 @@
+"""Nanotron's faces: its command line (`cli`)."""

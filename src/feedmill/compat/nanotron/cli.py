@@ -1,0 +1,125 @@
+"""``feedmill nanotron preprocess_data ...``: the arguments of Nanotron's ``tools/preprocess_data.py``, over Feedmill.
+
+The files are the original's byte for byte. What it leaves out in silence is counted and reported here;
+docs/migration/nanotron.md lists the differences.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.app import new_app
+from feedmill.cli.options import Json
+from feedmill.cli.output import counted, emit, facts, to_json
+
+if TYPE_CHECKING:
+    from feedmill.tokens.dealt import DealtReport
+    from feedmill.tokens.sources import SourceFile
+
+app = new_app(no_args_is_help=True, help="Nanotron's data tool: the same options, the same files.")
+preprocess = new_app(no_args_is_help=True, help="Tokenize documents into .ds files, one per task.")
+app.add_typer(preprocess, name="preprocess_data")
+app.add_typer(preprocess, name="preprocess-data", hidden=True)
+
+Column = Annotated[str, typer.Option("--column", metavar="NAME", help="The field of the text.")]
+
+
+@preprocess.callback()
+def preprocess_data(
+    ctx: typer.Context,
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer-name-or-path", metavar="PATH", help="A tokenizer.json, or its folder.")
+    ],
+    output_folder: Annotated[str, typer.Option("--output-folder", metavar="FOLDER", help="Where the files go.")],
+    eos_token: Annotated[
+        str | None,
+        typer.Option("--eos-token", metavar="TOKEN", help="Put it behind every document, without the template."),
+    ] = None,
+    logging_dir: Annotated[
+        str | None, typer.Option("--logging-dir", metavar="FOLDER", help="Leave the report there, as JSON.")
+    ] = None,
+    n_tasks: Annotated[int, typer.Option("--n-tasks", metavar="N", min=1, help="Outputs; inputs are dealt.")] = 8,
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes (new).")] = None,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="skip|fail", help="What a bad document does (new).")
+    ] = "skip",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there (new).")] = False,
+) -> None:
+    """Tokenize documents into .ds files: 'hf' for a Hugging Face data set on disk, 'jsonl' for JSON lines."""
+    ctx.obj = {
+        "folder": output_folder,
+        "logging_dir": logging_dir,
+        "tasks": n_tasks,
+        "options": {
+            "tokenizer": tokenizer,
+            "eos": eos_token,
+            "on_error": on_error,
+            "workers": workers,
+            "overwrite": overwrite,
+        },
+    }
+
+
+@preprocess.command()
+def hf(
+    ctx: typer.Context,
+    dataset: Annotated[str, typer.Option("--dataset", metavar="FOLDER", help="Saved with save_to_disk, or Parquet.")],
+    column: Column = "text",
+    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Which split, where there are several.")] = (
+        "train"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Tokenize a Hugging Face data set on disk; each task gets every n-th row."""
+    from feedmill.tokens.dealt import deal_rows
+
+    _run(ctx, deal_rows(dataset, split, ctx.obj["tasks"]), column, [], as_json)
+
+
+@preprocess.command()
+def jsonl(
+    ctx: typer.Context,
+    dataset: Annotated[str, typer.Option("--dataset", metavar="PATH", help="A .jsonl file, or a folder of them.")],
+    column: Column = "text",
+    glob_pattern: Annotated[
+        str | None, typer.Option("--glob-pattern", metavar="GLOB", help="Which files of the folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Tokenize files of JSON lines; each task gets every n-th file."""
+    from feedmill.tokens.dealt import deal_files
+
+    tasks, ignored = deal_files(dataset, ctx.obj["tasks"], glob_pattern)
+    _run(ctx, tasks, column, ignored, as_json)
+
+
+def _run(ctx: typer.Context, tasks: list[list[SourceFile]], column: str, ignored: list[str], as_json: bool) -> None:
+    from feedmill.storage import open_store
+    from feedmill.tokens.dealt import tokenize_dealt
+
+    folder = ctx.obj["folder"]
+    report = tokenize_dealt(tasks, folder, column=column, ignored=ignored, **ctx.obj["options"])
+    if ctx.obj["logging_dir"] is not None:
+        open_store(ctx.obj["logging_dir"]).write_bytes("preprocess_data.json", to_json(report.as_dict()).encode())
+    emit(report.as_dict(), as_json, lambda: _show(report, folder))
+
+
+def _show(report: DealtReport, folder: str) -> None:
+    first = report.tasks[0]
+    facts(
+        [
+            ("tokenized", folder),
+            ("documents", report.documents),
+            ("tokens", report.tokens),
+            ("files", counted(len(report.tasks), ".ds file")),
+            ("end of text", first.eos or "none: documents run together"),
+            ("token size", f"{first.token_bytes['ds']} bytes"),
+            ("left out", f"{counted(report.skipped, 'document')} without usable text" if report.skipped else None),
+            ("ignored", f"{', '.join(report.ignored[:5])}: no JSON lines" if report.ignored else None),
+        ]
+    )
+    examples = [example for task in report.tasks for example in task.skipped_examples][:5]
+    for example in examples:
+        typer.echo(f"  {example.file}, line {example.line}: {example.reason}")

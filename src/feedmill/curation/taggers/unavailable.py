@@ -1,0 +1,32 @@
+"""Dolma's taggers that have no counterpart here, so that asking for one is answered with the reason."""
+
+from __future__ import annotations
+
+from feedmill.curation.registry import register_unavailable
+
+register_unavailable(
+    "it needs Presidio with a spaCy model, which runs code that the model brings",
+    "pii_presidio_v1",
+)
+register_unavailable("it needs detect-secrets", "code_secrets_v1")
+register_unavailable(
+    "it needs the package cld3, which can no longer be installed",
+    *("cld3_en_doc_v2", "cld3_en_paragraph_v2", "cld3_en_paragraph_with_doc_score_v2"),
+)
+register_unavailable(
+    "it needs rules in the language of ad blockers",
+    *("oisd_small_abp_v1", "oisd_big_abp_v1", "oisd_nsfw_abp_v1", "brave_core_abp_v1", "brave_nsfw_abp_v1"),
+)
+register_unavailable(
+    "it needs the package langdetect",
+    *("langdetect_doc_v1", "langdetect_doc_en_v1", "langdetect_paragraph_v1", "langdetect_en_paragraph_v1"),
+)
+register_unavailable(
+    "it needs the package lingua",
+    *("lingua_doc_v1", "lingua_1e2", "lingua_doc_en_v1", "lingua_en_only_v1", "lingua_par_v1", "lingua_en_par_v1"),
+)
+register_unavailable(
+    "repetitions of tokens are not looked for; 'repetitions_v1' finds those of characters",
+    *("tokenizer_repetitions_v1", "paragraph_tokenizer_repetitions_v1", "tokenizer_repetitions_v2r2"),
+)
+register_unavailable("it needs a model whose labels depend on its publisher's code", "code_composition")

@@ -1,0 +1,123 @@
+"""Whether a document's address (``metadata.url``) stands in a list: block lists and allow lists.
+
+A list is a text file: an address, a domain, a line of a hosts file (``0.0.0.0 domain``) or ``||domain^`` on each line,
+``#``, ``;`` and ``!`` begin comments.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from feedmill.curation.documents import Batch, RowWithMetadata
+from feedmill.curation.registry import register
+from feedmill.curation.spans import Spans
+from feedmill.errors import ConfigError
+
+_ADBLOCK = re.compile(r"\|+([a-z0-9_.-]+)\^")
+_NOWHERE = ("127.0.0.1", "0.0.0.0", "::1")
+_URLS = ("allowlist_wikidata_v1", "allowlist_wikidata_cleaned_v1", "link_blocklist_phishing_v1")
+_DOMAINS = (
+    *("domain_blocklist_utp_v1", "domain_blocklist_phishing_v1"),
+    *(f"blocklist_project_{name}_v1" for name in ("nsfw", "social", "crime", "vice", "ads")),
+    *(
+        f"blocklist_firebog_{name}_v1"
+        for name in ("ads", "crypto", "malicious", "nsfw", "social", "suspicious", "trackers")
+    ),
+    *(f"blocklist_hosts_{name}_v1" for name in ("adware_malware", "fakenews", "gambling", "porn", "social")),
+)
+
+
+def clean_url(url: str) -> str:
+    """Host, port and path in lower case, without scheme, query and the last slash.
+
+    >>> clean_url("https://www.Example.org/A/?q=1")
+    'www.example.org/a'
+    """
+    text = url.strip().lower()
+    if not text:
+        return ""
+    try:
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:  # not an address: in no list
+        return ""
+    return f"{parts.hostname or ''}{port}{parts.path}".rstrip("/")
+
+
+def domain(url: str) -> str:
+    """The host of an address without ``www.``."""
+    return re.sub(r"^www\.|:\d+$", "", clean_url(url).partition("/")[0])
+
+
+@lru_cache(8)
+def read_list(path: str, domains: bool) -> frozenset[str]:
+    """The entries of a list. Raises `ConfigError` where it has none."""
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        found = frozenset(entry for line in lines for entry in _entries(line.strip().lower(), domains) if entry)
+    if not found:
+        raise ConfigError("this list of addresses is empty", file=path, kind="empty-list", fix="Give another file.")
+    return found
+
+
+def _entries(line: str, domains: bool) -> Iterator[str]:
+    if not line or line[0] in "#;!":
+        return
+    clean = domain if domains else clean_url
+    rules = _ADBLOCK.match(line)
+    if rules:
+        yield rules[1]
+        return
+    first, *rest = line.split()
+    if rest and _is_address(first):
+        if first not in _NOWHERE:
+            yield first
+        first = rest[0]
+        if first in ("localhost", "localdomain"):
+            return
+    yield clean(first)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+class _UrlList:
+    """Score 1 for documents whose address is in the list, nothing for the others."""
+
+    metadata = True
+    domains = False
+
+    def __init__(self, path: str) -> None:
+        self.entries = read_list(path, self.domains)
+
+    def tag(self, batch: Batch) -> Spans:
+        clean = domain if self.domains else clean_url
+        scores = np.full(len(batch), np.nan)
+        for k, row in enumerate(batch.rows):
+            metadata = row.metadata if isinstance(row, RowWithMetadata) else None
+            url = (metadata or {}).get("url")
+            if isinstance(url, str) and clean(url) in self.entries:
+                scores[k] = 1.0
+        return Spans.of_documents(batch.lengths, url=scores)
+
+
+@register("url_list", *_URLS, file="")
+class UrlList(_UrlList):
+    """Compares whole addresses."""
+
+
+@register("domain_list", *_DOMAINS, file="")
+class DomainList(_UrlList):
+    """Compares hosts, with and without ``www.``."""
+
+    domains = True

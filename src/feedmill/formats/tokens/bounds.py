@@ -1,0 +1,80 @@
+"""The bounds sidecar: ``<x.pbin>.feedmill.bounds``, with which a file of any number of documents opens at once.
+
+    0   8 bytes  "FMBOUNDS"
+    8   u32      1, the version of this layout
+    12  u32      version of the file that it belongs to (for .pbin 0 to 3)
+    16  u64      documents, n
+    24  u64      bytes of the file
+    32  16 bytes xxh3-128 of the file's first 12 bytes and its last 64 KiB (of all of it where it is shorter)
+    48  u64      entries of the file's own index that were wrong and are right here
+    56  u64      0
+    64  u64 x (n + 1)  token at which each document begins; the last: how many tokens there are
+
+All little endian. A sidecar whose size or hash does not fit its file is left aside: it only saves work.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+import xxhash
+
+from feedmill.formats.offsets import Int64s
+from feedmill.storage import Store
+
+SUFFIX = ".feedmill.bounds"
+HEADER = struct.Struct("<8sIIQQ16sQQ")
+MAGIC, LAYOUT = b"FMBOUNDS", 1
+HEAD, TAIL = 12, 1 << 16
+
+
+class BoundsHeader(NamedTuple):
+    """What a sidecar says of its file: its format version, documents, bytes, hash, and index entries mended."""
+
+    version: int
+    documents: int
+    size: int
+    digest: bytes
+    repaired: int
+
+    def pack(self) -> bytes:
+        """The first 64 bytes of the sidecar."""
+        return HEADER.pack(MAGIC, LAYOUT, self.version, self.documents, self.size, self.digest, self.repaired, 0)
+
+
+def bounds_path(path: str) -> str:
+    """Where the sidecar of a token file lies."""
+    return path + SUFFIX
+
+
+def file_digest(store: Store, path: str, size: int) -> bytes:
+    """The hash by which a sidecar knows its file: of its two ends, 16 bytes."""
+    if size <= HEAD + TAIL:
+        return xxhash.xxh3_128_digest(store.read(path, 0, size))
+    head, tail = store.read_ranges(path, [0, size - TAIL], [HEAD, TAIL])
+    return xxhash.xxh3_128_digest(head + tail)
+
+
+def read_header(store: Store, path: str, size: int, digest: bytes) -> BoundsHeader | None:
+    """The header of a file's sidecar; None where there is none, or it belongs to another file or release."""
+    side = bounds_path(path)
+    if not store.exists(side):
+        return None
+    found = store.stat(side).size
+    if found < HEADER.size:
+        return None
+    magic, layout, *rest, _ = HEADER.unpack(store.read(side, 0, HEADER.size))
+    header = BoundsHeader(*rest)
+    fits = found == HEADER.size + 8 * (header.documents + 1) and (header.size, header.digest) == (size, digest)
+    return header if (magic, layout) == (MAGIC, LAYOUT) and fits else None
+
+
+def map_bounds(store: Store, path: str, documents: int) -> Int64s:
+    """The bounds in a file's sidecar, int64[documents + 1]: mapped where it is local."""
+    side = bounds_path(path)
+    if store.is_local:
+        with store.local_copy(side) as local:
+            return np.asarray(np.memmap(local, "<i8", "r", HEADER.size, (documents + 1,)))
+    return np.frombuffer(store.read(side, HEADER.size, 8 * (documents + 1)), "<i8")

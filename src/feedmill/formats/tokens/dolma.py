@@ -1,0 +1,279 @@
+"""Dolma's token files (``.npy`` and ``.csv.gz``), as OLMo reads them.
+
+Layout::
+
+    part-0-00000.npy      token ids one after another, nothing else: little-endian, and not numpy's ``.npy`` format
+                          in spite of the name
+    part-0-00000.csv.gz   one row per document: start, end, id, src, loc. Without a header; commas, quotes only where
+                          needed, rows end with CRLF. Start and end count tokens; rows follow one another without gaps.
+                          src is the document's file as it was named, loc its line there, from 1
+
+A folder is all its ``.npy`` files, sorted by path. The type of a token (unsigned, 1, 2, 4 or 8 bytes) stands nowhere;
+it follows from the size of the ``.npy`` and the end of the last row. Opening therefore reads the rows.
+
+Refused: rows that do not follow one another, sizes that do not fit each other. Dolma leaves a file of zeros where a
+group of files had no tokens; such a pair is refused too, and may be deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
+from feedmill.formats.tokens.flat import FlatFile, content_word, refuse_loss
+from feedmill.storage import Store
+
+FORMAT = "dolma"
+NPY, CSV = ".npy", ".csv.gz"
+
+_NUMPY_MAGIC = b"\x93NUMPY"
+_TYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
+
+
+class Origin(NamedTuple):
+    """Where a document came from: its id, its file as it was named, its line there (from 1)."""
+
+    id: str
+    src: str
+    loc: int
+
+
+def open_dolma(store: Store, path: str, url: str, *, dtype: np.dtype[Any] | str | None = None) -> TokenDataset:
+    """Open one pair of files, or a folder of them.
+
+    Args:
+        store: where they are.
+        path: a ``.npy`` file in the store, or a folder ("" for the store's own).
+        url: path or URL as the user gave it.
+        dtype: of a token; None for what the sizes tell.
+
+    Raises:
+        NotFound: a file is missing.
+        ConfigError: it is one of numpy's own ``.npy`` files, or tokens are not of `dtype`.
+        DataError: the files are damaged or do not fit each other.
+    """
+    names = [path] if path.endswith(NPY) and store.exists(path) else _in_folder(store, path, url)
+    shards = [_shard(store, name, None if dtype is None else np.dtype(dtype)) for name in names]
+    return TokenDataset(store, shards, name=url, format=FORMAT)
+
+
+def read_origins(store: Store, path: str) -> Iterator[Origin]:
+    """Where the documents of a ``.npy`` file came from, in order.
+
+    Raises:
+        NotFound: there is no ``.csv.gz`` beside it.
+        DataError: it is damaged.
+    """
+    name = _beside(path)
+    for number, row in enumerate(_rows(store, name, _unzipped(store, name))):
+        try:
+            yield Origin(row[2], row[3], int(row[4]))
+        except (ValueError, IndexError):
+            raise _damaged(store, name, f"expected start, end, id, src, loc, found {row!s:.80}", number) from None
+
+
+def dolma_dtype(vocab_size: int) -> np.dtype[Any]:
+    """The type of a token for a vocabulary: the smallest that holds its last id.
+
+    >>> [dolma_dtype(size).name for size in (256, 257, 65_536, 65_537)]
+    ['uint8', 'uint16', 'uint16', 'uint32']
+    """
+    return np.dtype(np.min_scalar_type(max(0, vocab_size - 1))).newbyteorder("<")
+
+
+@contextlib.contextmanager
+def write_dolma(store: Store, path: str, dtype: np.dtype[Any] | str) -> Iterator[DolmaWriter]:
+    """Write a ``.npy`` file and the ``.csv.gz`` beside it.
+
+    Args:
+        store, path: where; `path` ends in ``.npy``.
+        dtype: of a token; see `dolma_dtype`.
+
+    Raises:
+        ConfigError: tokens are unsigned integers.
+    """
+    kind = np.dtype(dtype).newbyteorder("<")
+    if kind not in _TYPES.values():
+        raise ConfigError(
+            f"the format has no tokens of type {np.dtype(dtype)}",
+            file=store.locate(path),
+            kind="bad-token-size",
+            fix="Take uint16 for small vocabularies, else uint32.",
+        )
+    with store.write(path) as file, store.write(_beside(path)) as packed:  # the first appears last
+        # No time and no name in the header: the same documents give the same bytes.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=6, mtime=0) as rows:
+            yield DolmaWriter(FlatFile(file, kind, store.locate(path)), rows)
+        store.delete(path)  # older tokens must not be seen beside the new rows
+
+
+class DolmaWriter:
+    """The `TokenWriter` of Dolma's files; made by `write_dolma`."""
+
+    def __init__(self, flat: FlatFile, rows: BinaryIO | gzip.GzipFile) -> None:
+        self._flat, self._rows = flat, rows
+
+    @property
+    def tokens(self) -> int:
+        """Tokens written so far."""
+        return self._flat.tokens
+
+    @property
+    def documents(self) -> int:
+        """Documents written so far."""
+        return self._flat.documents
+
+    def add(
+        self,
+        tokens: Tokens,
+        lengths: Int64s,
+        loss: npt.NDArray[np.bool_] | None = None,
+        *,
+        origins: Sequence[tuple[str, str, int]] | None = None,
+    ) -> None:
+        """Append documents, see `TokenWriter.add`.
+
+        Args:
+            origins: id, src and loc of each document (`Origin`); their numbers, from 0, where it is None.
+        """
+        refuse_loss(self._flat.where, loss)
+        first, begin = self._flat.documents, self._flat.tokens
+        if origins is None:
+            origins = [(str(first + i), "", first + i + 1) for i in range(len(lengths))]
+        elif len(origins) != len(lengths):
+            raise ValueError(f"{len(origins)} origins for {len(lengths)} documents")
+        ends = self._flat.add(tokens, lengths).tolist()
+        text = io.StringIO()
+        starts = [begin, *ends[:-1]]
+        csv.writer(text).writerows(
+            [start, end, *origin] for start, end, origin in zip(starts, ends, origins, strict=False)
+        )
+        self._rows.write(text.getvalue().encode("utf-8", "surrogatepass"))
+
+
+def _in_folder(store: Store, path: str, url: str) -> list[str]:
+    names = [entry.path for entry in store.files(path.rstrip("/"), suffixes=(NPY,))]
+    if not names:
+        raise NotFound("no '.npy' file is here", file=url, kind="no-token-files", fix="Check the folder.")
+    return names
+
+
+def _beside(path: str) -> str:
+    return path.removesuffix(NPY) + CSV
+
+
+def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
+    entry, rows = store.stat(path), _beside(path)
+    if store.read(path, 0, min(entry.size, 6)) == _NUMPY_MAGIC:
+        raise ConfigError(
+            "this is an array that numpy saved, not Dolma's tokens without a header",
+            file=store.locate(path),
+            kind="unknown-format",
+            fix="Read it with numpy.load.",
+        )
+    bounds = _bounds(store, rows)
+    tokens = int(bounds[-1])
+    size = dtype.itemsize if dtype is not None else entry.size // tokens if tokens else 0
+    if tokens * size != entry.size or (tokens and size not in _TYPES):
+        raise DataError(
+            f"it has {entry.size} bytes, which does not fit the {tokens} tokens of its '.csv.gz'",
+            file=store.locate(path),
+            kind="truncated",
+            fix="Copy both files again; if the '.csv.gz' is empty, Dolma left them over and both can be deleted.",
+        )
+    return TokenShard(
+        path=path,
+        dtype=_TYPES[size or 2] if dtype is None else dtype.newbyteorder("<"),
+        offset=0,
+        tokens=tokens,
+        documents=len(bounds) - 1,
+        load_bounds=partial(np.asarray, bounds),
+        facts=(content_word(store, path, entry.size), content_word(store, rows, store.stat(rows).size)),
+    )
+
+
+def _unzipped(store: Store, path: str) -> bytes:
+    try:
+        return gzip.decompress(store.read(path))
+    except (OSError, EOFError, zlib.error) as error:
+        raise _damaged(store, path, f"it cannot be decompressed ({error})") from None
+
+
+def _rows(store: Store, path: str, data: bytes) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(io.StringIO(data.decode("utf-8", "surrogatepass"), newline=""))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise _damaged(store, path, f"it cannot be read ({error})") from None
+
+
+def _bounds(store: Store, path: str) -> Int64s:
+    """int64[documents + 1], from the first two columns."""
+    data = _unzipped(store, path)
+    table = _plain_columns(data) if b'"' not in data else None
+    if table is None:
+        pairs = []
+        for number, row in enumerate(_rows(store, path, data)):
+            try:
+                pairs.append((int(row[0]), int(row[1])))
+            except (ValueError, IndexError):
+                raise _damaged(store, path, f"expected start and end, found {row!s:.80}", number) from None
+        table = np.array(pairs, np.int64).reshape(-1, 2)
+    bounds = np.concatenate((np.zeros(1, np.int64), table[:, 1]))
+    wrong = np.flatnonzero((table[:, 0] != bounds[:-1]) | (table[:, 1] < table[:, 0]))
+    if len(wrong):
+        start, end = table[wrong[0]].tolist()
+        what = f"its tokens are {start} to {end}, expected from {int(bounds[wrong[0]])} on"
+        raise _damaged(store, path, what, int(wrong[0]))
+    return bounds
+
+
+def _plain_columns(data: bytes) -> Int64s | None:
+    """The first two columns of rows without quotes, int64[n, 2]; None where they are not all numbers."""
+    if not data:
+        return np.zeros((0, 2), np.int64)
+    text = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
+    ends = np.flatnonzero(text == ord("\n"))
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    commas = np.append(np.flatnonzero(text == ord(",")), len(text))
+    first = np.searchsorted(commas, starts)
+    if (commas[np.minimum(first + 1, len(commas) - 1)] >= ends).any():
+        return None
+    left, right = commas[first], commas[first + 1]
+    numbers = [_digits(text, starts, left), _digits(text, left + 1, right)]
+    return None if numbers[0] is None or numbers[1] is None else np.stack(numbers, axis=1)  # type: ignore[arg-type]
+
+
+def _digits(text: npt.NDArray[np.uint8], begins: Int64s, ends: Int64s) -> Int64s | None:
+    """The decimal numbers at these places, int64[n]; None where there is anything but 1 to 18 digits."""
+    width = ends - begins
+    if (width < 1).any() or (width > 18).any():
+        return None
+    out = np.zeros(len(begins), np.int64)
+    for place in range(int(width.max())):
+        live = width > place
+        digit = text[np.where(live, begins + place, begins)] - np.uint8(ord("0"))
+        if (digit[live] > 9).any():
+            return None
+        out = np.where(live, out * 10 + digit, out)
+    return out
+
+
+def _damaged(store: Store, path: str, what: str, row: int | None = None) -> DataError:
+    return DataError(
+        what,
+        file=store.locate(path),
+        record=None if row is None else f"row {row + 1}",
+        kind="bad-index",
+        fix="Copy it again, or tokenize again.",
+    )

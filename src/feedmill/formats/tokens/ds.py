@@ -1,0 +1,356 @@
+"""datatrove's token files (``.ds``), as Nanotron's Nanosets read them.
+
+Layout. All numbers are little-endian; only the first of the files must be there::
+
+    x.ds            token ids one after another, nothing else: 2 bytes each where the vocabulary with its added tokens
+                    has at most 65,536 entries, else 4
+    x.ds.index      8 bytes per document, unsigned: the number of tokens up to its end, so the first begins at 0
+    x.ds.loss       1 byte per token: 1 where it is to be learnt, 0 where it is not
+    x.ds.metadata   three lines of text without a newline at the end: tokenizer name, "|", token size; the number of
+                    tokens; that number for people ("27.3 kT")
+
+A folder is all its ``.ds`` files, those in folders below included, sorted by path, and then, as Nanotron orders them,
+permuted by numpy's `default_rng(42)`. Documents of no tokens are possible: an end is repeated.
+
+The token size stands in ``.metadata`` only. Where that is missing, it follows from the size of the file and the last
+end in ``.index``. Where both are missing it has to be said: a wrong guess would read two tokens as one.
+
+Refused: sizes that do not fit each other (a file cut short, an index of another file), ends that fall, files of
+different token sizes in one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
+from feedmill.formats.tokens.flat import FlatFile, content_word, load_numbers, refuse_loss
+from feedmill.storage import Entry, Store
+
+FORMAT = "ds"
+SUFFIX, INDEX, LOSS, METADATA = ".ds", ".index", ".loss", ".metadata"
+FILE_SEED = 42
+"""The seed that orders the files of a folder for a Nanoset, whatever the seed of the run."""
+
+_UNKNOWN = "Unknown Tokenizer"
+_TYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_MAGNITUDES = ["", "k", "M", "G", "T", "P", "E", "Z"]
+
+
+class DsMetadata(NamedTuple):
+    """What a ``.metadata`` file says: the tokenizer's name ("" where unknown), bytes per token, tokens."""
+
+    tokenizer: str
+    token_size: int
+    tokens: int
+
+
+def open_ds(
+    store: Store,
+    path: str,
+    url: str,
+    *,
+    pattern: str = "*.ds",
+    recursive: bool = True,
+    seed: int | None = None,
+    token_size: int | None = None,
+) -> TokenDataset:
+    """Open one ``.ds`` file, or a folder of them.
+
+    Args:
+        store: where it is.
+        path: the file in the store, or a folder ("" for the store's own).
+        url: path or URL as the user gave it.
+        pattern: which file names of a folder belong to it, as a shell pattern.
+        recursive: whether files in folders below belong to it too.
+        seed: None for files sorted by path; `FILE_SEED` for the order that Nanotron reads them in.
+        token_size: bytes per token, 2 or 4; needed only where neither metadata nor index is there.
+
+    Raises:
+        NotFound: there is no such file.
+        ConfigError: the token size is not known, or not the one of the file.
+        DataError: the files do not fit each other.
+    """
+    files = _listed(store, path, pattern, recursive, url)
+    names = file_order([name for name in files if fnmatchcase(name.rpartition("/")[2], pattern)], seed)
+    if path.endswith(SUFFIX) and path in files:
+        names = [path]
+    shards, tokenizers = [], []
+    for name in names:
+        shard, tokenizer = _shard(store, files, name, token_size)
+        shards.append(shard)
+        if tokenizer and tokenizer not in tokenizers:
+            tokenizers.append(tokenizer)
+    _same_size(store, shards)
+    about = {"tokenizer": tokenizers[0] if len(tokenizers) == 1 else tokenizers} if tokenizers else {}
+    return TokenDataset(store, shards, name=url, format=FORMAT, about=about)
+
+
+def file_order(paths: Sequence[str], seed: int | None = FILE_SEED) -> list[str]:
+    """The ``.ds`` files of one folder in the order in which a Nanoset numbers their samples.
+
+    Args:
+        paths: the files, in any order.
+        seed: datatrove's seed of the folder; None where it does not shuffle files.
+    """
+    row = sorted(paths)
+    if seed is None:
+        return row
+    return [row[i] for i in np.random.default_rng(seed).permutation(len(row))]
+
+
+def read_metadata(store: Store, path: str) -> DsMetadata | None:
+    """What the ``.metadata`` of a ``.ds`` file says; None where there is none.
+
+    Raises:
+        DataError: it is not such a file.
+    """
+    name = path + METADATA
+    if not store.exists(name):
+        return None
+    try:
+        lines = store.read(name).decode().split("\n")
+        tokenizer, size = lines[0].rsplit("|", 1)
+        found = DsMetadata(tokenizer, int(size), int(lines[1]))
+        if found.token_size not in _TYPES:
+            raise ValueError
+    except (UnicodeDecodeError, ValueError, IndexError):
+        raise DataError(
+            "this is no metadata of token data (expected 'tokenizer|token size', with 2 or 4, then a line with the"
+            " number of tokens)",
+            file=store.locate(name),
+            kind="bad-metadata",
+            fix="Restore it, or delete it: the '.index' tells the token size too.",
+        ) from None
+    # datatrove writes "Unknown Tokenizer|2|2" where it has no name
+    return found._replace(tokenizer="") if tokenizer.split("|")[0] == _UNKNOWN else found
+
+
+def metadata_text(tokenizer: str | None, token_size: int, tokens: int) -> str:
+    """What a ``.metadata`` file holds."""
+    return f"{tokenizer or _UNKNOWN}|{token_size}\n{tokens}\n{human_tokens(tokens)}"
+
+
+def human_tokens(count: int) -> str:
+    """A number of tokens in three digits and the prefixes of the metric system.
+
+    >>> human_tokens(0), human_tokens(27_261), human_tokens(999_500), human_tokens(2_000_000_000)
+    ('0.00 T', '27.3 kT', '1.00 MT', '2.00 GT')
+    """
+    exponent = len(str(count)) - 1
+    while True:
+        step, place = divmod(exponent, 3)
+        text = f"{count / 10 ** (3 * step):.{2 - place}f}"
+        if float(text) < 10 ** (place + 1):
+            return f"{text} {_MAGNITUDES[step]}T"
+        exponent += 1  # rounding made a digit more: 999.5 k is 1.00 M
+
+
+def ds_token_size(vocab_size: int) -> int:
+    """Bytes per token by datatrove's rule; `vocab_size` counts added tokens too."""
+    return 2 if vocab_size <= 65_536 else 4
+
+
+@contextlib.contextmanager
+def write_ds(
+    store: Store,
+    path: str,
+    token_size: int,
+    *,
+    tokenizer_name: str | None,
+    index: bool = True,
+    metadata: bool = True,
+    loss: bool = False,
+) -> Iterator[DsWriter]:
+    """Write one ``.ds`` file and those beside it, byte for byte as datatrove does.
+
+    Args:
+        store, path: where; `path` ends in ``.ds``.
+        token_size: bytes per token, 2 or 4; see `ds_token_size`.
+        tokenizer_name: the first line of the metadata begins with it.
+        index, metadata, loss: which files to write beside it; those of an older file that are not are removed.
+
+    Raises:
+        ConfigError: there is no such token size.
+    """
+    if token_size not in _TYPES:
+        raise ConfigError(
+            f"'.ds' files have 2 or 4 bytes per token, not {token_size}",
+            file=store.locate(path),
+            kind="bad-token-size",
+            fix="Take 2 for vocabularies of up to 65,536 entries, else 4.",
+        )
+    with store.write(path) as file, contextlib.ExitStack() as sides:  # the first appears last
+        ends = sides.enter_context(store.write(path + INDEX)) if index else None
+        mask = sides.enter_context(store.write(path + LOSS)) if loss else None
+        writer = DsWriter(FlatFile(file, _TYPES[token_size], store.locate(path)), ends, mask)
+        yield writer
+        # Tokens of an older file must not be seen beside the new index, nor the new ones beside an older one.
+        store.delete(path)
+        for side, kept in ((INDEX, index), (LOSS, loss), (METADATA, metadata)):
+            if not kept:
+                store.delete(path + side)
+        if metadata:
+            text = metadata_text(tokenizer_name, token_size, writer.tokens)
+            store.write_bytes(path + METADATA, text.encode())
+
+
+class DsWriter:
+    """The `TokenWriter` of ``.ds`` files; made by `write_ds`."""
+
+    def __init__(self, flat: FlatFile, ends: BinaryIO | None, mask: BinaryIO | None) -> None:
+        self._flat, self._ends, self._mask = flat, ends, mask
+
+    @property
+    def tokens(self) -> int:
+        """Tokens written so far."""
+        return self._flat.tokens
+
+    @property
+    def documents(self) -> int:
+        """Documents written so far."""
+        return self._flat.documents
+
+    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
+        """Append documents, see `TokenWriter.add`. Without `loss` all tokens are to be learnt."""
+        if self._mask is None:
+            refuse_loss(self._flat.where, loss)
+        ends = self._flat.add(tokens, lengths)
+        if self._ends is not None:
+            self._ends.write(ends.astype("<u8").data)
+        if self._mask is not None:
+            mask = np.ones(len(tokens), np.uint8) if loss is None else np.asarray(loss, np.bool_).view(np.uint8)
+            if len(mask) != len(tokens):
+                raise ValueError(f"a mask of {len(mask)} for {len(tokens)} tokens")
+            self._mask.write(np.ascontiguousarray(mask).data)
+
+
+def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) -> dict[str, Entry]:
+    """The files of the data set and those beside them, by path."""
+    if path.endswith(SUFFIX):
+        found = {}
+        for name in (path, path + INDEX, path + LOSS, path + METADATA):
+            with contextlib.suppress(NotFound):
+                found[name] = store.stat(name)
+        if path in found:
+            return found
+    folder = path.rstrip("/")
+    depth = folder.count("/") + 1 if folder else 0
+    found = {entry.path: entry for entry in store.files(folder) if recursive or entry.path.count("/") == depth}
+    if not any(fnmatchcase(name.rpartition("/")[2], pattern) for name in found):
+        inside = ", ".join(list(found)[:4])
+        raise NotFound(
+            f"no file {pattern!r} is here (" + (f"found {inside} ..." if inside else "it is empty") + ")",
+            file=url,
+            kind="no-token-files",
+            fix="Check the folder and the pattern.",
+        )
+    return found
+
+
+def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int | None) -> tuple[TokenShard, str]:
+    """One file, and its tokenizer's name ("" where unknown)."""
+    entry, index, loss = files[path], files.get(path + INDEX), files.get(path + LOSS)
+    metadata = read_metadata(store, path) if path + METADATA in files else None
+    last = None if index is None else _last_end(store, index)
+    size = _token_size(store, entry, metadata, last, token_size)
+    tokens, rest = divmod(entry.size, size)
+    if rest:
+        raise _inconsistent(store, path, f"{entry.size} bytes are no whole number of tokens of {size} bytes")
+    if metadata is not None and metadata.tokens != tokens:
+        raise _inconsistent(store, path, f"it has {tokens} tokens, its '.metadata' says {metadata.tokens}")
+    if last is not None and last != tokens:
+        raise _inconsistent(store, path, f"it has {tokens} tokens, its '.index' ends at {last}")
+    if loss is not None and loss.size != tokens:
+        raise _inconsistent(store, path, f"it has {tokens} tokens, its '.loss' has {loss.size}")
+    shard = TokenShard(
+        path=path,
+        dtype=_TYPES[size],
+        offset=0,
+        tokens=tokens,
+        documents=None if index is None else index.size // 8,
+        load_bounds=partial(_load_bounds, store, path),
+        load_loss=None if loss is None else partial(load_numbers, store, loss.path, "u1"),
+        facts=tuple(content_word(store, each.path, each.size) for each in (entry, index, loss) if each is not None),
+    )
+    return shard, metadata.tokenizer if metadata else ""
+
+
+def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: int | None, wanted: int | None) -> int:
+    """Bytes per token of one file, from whatever tells it."""
+    told = metadata.token_size if metadata is not None else None
+    if told is None and last is not None and last * 2 == entry.size:
+        told = 2
+    elif told is None and last is not None and last * 4 == entry.size:
+        told = 4
+    if told is None and last is not None and wanted is None:
+        raise _inconsistent(store, entry.path, f"its '.index' ends at token {last}, but it has {entry.size} bytes")
+    if wanted is not None and (wanted not in _TYPES or (entry.size and told is not None and told != wanted)):
+        raise ConfigError(
+            f"it was to be read with {wanted} bytes per token" + (f", but it has {told}" if told else ""),
+            file=store.locate(entry.path),
+            kind="bad-token-size",
+            fix="Leave 'token_size' out." if told else "There are files of 2 and of 4 bytes per token.",
+        )
+    if told is None and wanted is None and entry.size:
+        raise ConfigError(
+            "without a '.metadata' or '.index' file beside it, it is not known how many bytes a token has",
+            file=store.locate(entry.path),
+            kind="token-size-unknown",
+            fix="Say it: token_size=2, or 4 where the vocabulary has more than 65,536 entries.",
+        )
+    return told or wanted or 2
+
+
+def _last_end(store: Store, index: Entry) -> int:
+    """Where the last document of an index ends; 0 where it has none."""
+    if index.size % 8:
+        raise _inconsistent(store, index.path, f"{index.size} bytes are no list of 8-byte numbers")
+    return int.from_bytes(store.read(index.path, index.size - 8, 8), "little") if index.size else 0
+
+
+def _load_bounds(store: Store, path: str) -> Int64s:
+    ends = load_numbers(store, path + INDEX, "<i8")
+    bounds = np.zeros(len(ends) + 1, np.int64)
+    bounds[1:] = ends
+    falls = np.flatnonzero(bounds[1:] < bounds[:-1])
+    if len(falls):
+        number = int(falls[0])
+        raise DataError(
+            f"the document ends at token {int(bounds[number + 1])}, before it begins ({int(bounds[number])})",
+            file=store.locate(path + INDEX),
+            record=str(number),
+            kind="bad-index",
+            fix="The index is damaged: restore it, or tokenize again.",
+        )
+    return bounds
+
+
+def _same_size(store: Store, shards: Sequence[TokenShard]) -> None:
+    filled = [shard for shard in shards if shard.tokens]
+    other = next((shard for shard in filled if shard.dtype != filled[0].dtype), None)
+    if other is not None:
+        raise DataError(
+            f"it has {other.dtype.itemsize} bytes per token, {filled[0].path} has {filled[0].dtype.itemsize}: they are"
+            " of different tokenizers",
+            file=store.locate(other.path),
+            kind="mixed-token-sizes",
+            fix="Put them into folders of their own.",
+        )
+
+
+def _inconsistent(store: Store, path: str, what: str) -> FeedmillError:
+    return DataError(
+        what,
+        file=store.locate(path),
+        kind="truncated",
+        fix="It was copied incompletely, or the files beside it belong to another one: copy them all again.",
+    )

@@ -1,0 +1,103 @@
+"""Flat files of token ids: what their writers check and count, and how their readers map and recognise them."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.offsets import hash_words
+from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.storage import Store
+
+_END_BYTES = 16 << 10
+
+
+class FlatFile:
+    """Tokens written one after another in one type.
+
+    Args:
+        file: where they go.
+        dtype: a token as it is stored.
+        where: path or URL of the file, for errors.
+
+    Attributes:
+        documents, tokens: how many were written.
+    """
+
+    def __init__(self, file: BinaryIO, dtype: np.dtype[Any], where: str) -> None:
+        self.file, self.dtype, self.where = file, dtype, where
+        self.documents = self.tokens = 0
+
+    def add(self, tokens: Tokens, lengths: Int64s) -> Int64s:
+        """Append documents; returns int64[n], where each one ends, in tokens from the beginning of the file.
+
+        Raises:
+            DataError: an id does not fit the token size.
+            ValueError: the lengths do not add up to the tokens.
+        """
+        tokens = np.asarray(tokens)
+        lengths = np.asarray(lengths, np.int64)
+        if (lengths < 0).any() or int(lengths.sum()) != len(tokens):
+            raise ValueError(f"lengths that add up to {int(lengths.sum())} for {len(tokens)} tokens")
+        ends = self.tokens + np.cumsum(lengths)
+        if len(tokens):
+            self._check(tokens, ends)
+            self.file.write(np.ascontiguousarray(tokens, self.dtype).data)
+        self.documents += len(lengths)
+        self.tokens += len(tokens)
+        return ends
+
+    def _check(self, tokens: Tokens, ends: Int64s) -> None:
+        limits = np.iinfo(self.dtype)
+        if int(tokens.min()) >= 0 and (tokens.dtype == self.dtype or int(tokens.max()) <= limits.max):
+            return
+        wrong = int(np.flatnonzero((tokens < 0) | (tokens > limits.max))[0])
+        raise DataError(
+            f"the token id {int(tokens[wrong])} does not fit into {self.dtype.itemsize} bytes"
+            f" (ids from 0 to {limits.max} do)",
+            file=self.where,
+            record=str(self.documents + int(np.searchsorted(ends, self.tokens + wrong, side="right"))),
+            kind="token-too-big",
+            fix="Write a larger token size, or check that the tokenizer is the one that was meant.",
+        )
+
+
+def refuse_loss(where: str, loss: npt.NDArray[np.bool_] | None) -> None:
+    """For formats that keep no mask of the tokens to be learnt. Raises ConfigError where one is given."""
+    if loss is not None:
+        raise ConfigError(
+            "this file has no place for the mask of the tokens to be learnt",
+            file=where,
+            kind="no-loss-mask",
+            fix="Write the '.ds' format with its '.loss' file, or leave the mask out.",
+        )
+
+
+def load_numbers(store: Store, path: str, dtype: str, offset: int = 0, count: int = -1) -> npt.NDArray[Any]:
+    """Numbers of a file: mapped where it is local, read otherwise.
+
+    Args:
+        dtype: the type of a number.
+        offset: bytes before the first.
+        count: how many; all up to the end by default.
+    """
+    kind = np.dtype(dtype)
+    if count < 0:
+        count = (store.stat(path).size - offset) // kind.itemsize
+    if not count:
+        return np.zeros(0, kind)
+    if store.is_local:
+        with store.local_copy(path) as local:
+            return np.asarray(np.memmap(local, kind, "r", offset, (count,)))
+    return np.frombuffer(store.read(path, offset, count * kind.itemsize), kind)
+
+
+def content_word(store: Store, path: str, size: int) -> str:
+    """A word that tells a file from another one of its size, by its two ends; the same for a copy."""
+    ends = [store.read(path, 0, min(size, _END_BYTES))]
+    if size > _END_BYTES:
+        ends.append(store.read(path, max(size - _END_BYTES, _END_BYTES), min(_END_BYTES, size - _END_BYTES)))
+    return hash_words([str(size), *(block.hex() for block in ends)])

@@ -1,0 +1,66 @@
+"""Which tokenizers made a data set of tokens: by the manifests beside its files, or the names in ``.ds.metadata``."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from feedmill.errors import DataError
+from feedmill.formats.base import Dataset
+from feedmill.formats.tokens import ds, megatron
+from feedmill.formats.tokens.base import TokenDataset
+from feedmill.formats.tokens.manifest import read_manifest
+from feedmill.formats.tokens.windows import WindowDataset
+
+
+class Identity(NamedTuple):
+    """A tokenizer: its name as it was given, the hash of its model ("" where unknown), and the file it made."""
+
+    name: str
+    hash: str
+    file: str
+
+    def differs(self, other: Identity) -> bool:
+        """Whether the two are known to be different: by hash where both have one, else by name."""
+        if self.hash and other.hash:
+            return self.hash != other.hash
+        mine, others = _steps(self.name), _steps(other.name)
+        shared = min(len(mine), len(others))
+        return mine[-shared:] != others[-shared:]
+
+    def __str__(self) -> str:
+        return f"{self.name!r} (hash {self.hash[:8]})" if self.hash else repr(self.name)
+
+
+def identities(dataset: Dataset) -> list[Identity]:
+    """The different tokenizers of a data set; none where nothing is known, or where it is none of tokens."""
+    documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
+    if not isinstance(documents, TokenDataset):
+        return []
+    found: list[Identity] = []
+    for shard in documents.shards:
+        identity = _identity(documents, shard.path)
+        if identity is not None and all(identity[:2] != each[:2] for each in found):
+            found.append(identity)
+    return found
+
+
+def _identity(dataset: TokenDataset, path: str) -> Identity | None:
+    store = dataset.store
+    described = megatron.strip(path) + megatron.IDX if path.endswith(megatron.BIN) else path
+    manifest = read_manifest(store, described)
+    if manifest is not None and manifest.tokenizer is not None:
+        return Identity(manifest.tokenizer.name, manifest.tokenizer.hash, store.locate(path))
+    if not path.endswith(ds.SUFFIX):
+        return None
+    try:
+        metadata = ds.read_metadata(store, path)
+    except DataError:
+        return None  # opening has judged it already
+    return Identity(metadata.tokenizer, "", store.locate(path)) if metadata and metadata.tokenizer else None
+
+
+def _steps(name: str) -> list[str]:
+    """A name or path in parts: the same tokenizer is named by paths of different length, with and without its file."""
+    parts = [part for part in name.replace(os.sep, "/").split("/") if part not in ("", ".")]
+    return parts[:-1] if len(parts) > 1 and parts[-1] == "tokenizer.json" else parts

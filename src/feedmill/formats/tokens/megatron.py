@@ -1,0 +1,291 @@
+"""Megatron-LM's token files (``.bin`` and ``.idx``), which NeMo and others read too.
+
+Layout. All numbers are little-endian::
+
+    x.bin   token ids one after another, nothing else
+    x.idx   0   9 bytes  "MMIDIDX" and two zero bytes
+            9   u64      1, the version
+            17  u8       type of a token: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 (6 f64 and 7 f32 are no tokens)
+            18  u64      S, how many sequences there are
+            26  u64      K, how many document bounds: documents + 1
+            34  S * i32  tokens of each sequence
+                S * i64  where each begins in x.bin, in bytes
+                K * i64  the sequence at which each document begins, and at the end S
+                S * i8   mode of each sequence, in multimodal sets only
+
+A document is one sequence or, where a tool split it into sentences, several. Nothing in the file says whether it
+has modes, but its size does: they are there where it has S bytes more.
+
+Writers choose the type by the vocabulary: Megatron-LM 2 bytes (u16) below 65,500 entries, datatrove up to 65,536;
+4 bytes (i32) above.
+
+Refused: sizes that do not fit each other, sequences that do not lie one after another, types that are no integers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
+from feedmill.formats.tokens.flat import FlatFile, content_word, load_numbers, refuse_loss
+from feedmill.storage import Store
+
+FORMAT = "megatron"
+MAGIC = b"MMIDIDX\x00\x00"
+BIN, IDX = ".bin", ".idx"
+HEADER = struct.Struct("<9sQBQQ")
+VERSION = 1
+
+_CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+_INTEGERS = {code: np.dtype(name) for code, name in _CODES.items() if "f" not in name}
+_PER_WRITE = 1 << 20
+
+
+class MegatronIndex(NamedTuple):
+    """The header of an ``.idx`` file, and where its arrays begin.
+
+    Attributes:
+        dtype: a token as it is stored.
+        sequences, documents: how many there are.
+        multimodal: whether each sequence has a mode.
+    """
+
+    dtype: np.dtype[Any]
+    sequences: int
+    documents: int
+    multimodal: bool
+
+    @property
+    def lengths_at(self) -> int:
+        return HEADER.size
+
+    @property
+    def offsets_at(self) -> int:
+        return HEADER.size + 4 * self.sequences
+
+    @property
+    def documents_at(self) -> int:
+        return HEADER.size + 12 * self.sequences
+
+    @property
+    def modes_at(self) -> int:
+        return self.documents_at + 8 * (self.documents + 1)
+
+
+def open_megatron(
+    store: Store, prefix: str, url: str, *, unit: Literal["documents", "sequences"] = "documents"
+) -> TokenDataset:
+    """Open the files ``<prefix>.bin`` and ``<prefix>.idx``.
+
+    Args:
+        store: where they are.
+        prefix: their path in the store without ``.bin`` or ``.idx``; with one of them is the same.
+        url: path or URL as the user gave it.
+        unit: what a sample is, where documents were split into sequences.
+
+    Raises:
+        NotFound: one of them is missing.
+        DataError: they are damaged or do not fit each other.
+    """
+    prefix = strip(prefix)
+    index = read_header(store, prefix + IDX)
+    data, idx = store.stat(prefix + BIN), store.stat(prefix + IDX)
+    end = 0
+    if index.sequences:
+        last = index.sequences - 1
+        length = int.from_bytes(store.read(prefix + IDX, index.lengths_at + 4 * last, 4), "little", signed=True)
+        begin = int.from_bytes(store.read(prefix + IDX, index.offsets_at + 8 * last, 8), "little", signed=True)
+        end = begin + length * index.dtype.itemsize
+    if end != data.size:
+        raise _damaged(store, prefix + BIN, f"it has {data.size} bytes, its index expects {end}", kind="truncated")
+    bound = int.from_bytes(store.read(prefix + IDX, index.modes_at - 8, 8), "little", signed=True)
+    if bound != index.sequences:
+        raise _damaged(store, prefix + IDX, f"the last document ends at sequence {bound} of {index.sequences}")
+    shard = TokenShard(
+        path=prefix + BIN,
+        dtype=index.dtype,
+        offset=0,
+        tokens=data.size // index.dtype.itemsize,
+        documents=index.documents if unit == "documents" else index.sequences,
+        load_bounds=partial(_load_bounds, store, prefix + IDX, index, unit),
+        facts=(content_word(store, data.path, data.size), content_word(store, idx.path, idx.size), unit),
+    )
+    about = {"sequences": index.sequences, "multimodal": index.multimodal}
+    return TokenDataset(store, [shard], name=strip(url) + BIN, format=FORMAT, about=about)
+
+
+def strip(path: str) -> str:
+    """The prefix of a path that may end in ``.bin`` or ``.idx``."""
+    return path[:-4] if path.endswith((BIN, IDX)) else path
+
+
+def is_megatron(store: Store, path: str) -> bool:
+    """Whether a file that ends in ``.idx`` is of this format; other tools have index files of that name."""
+    return store.exists(path) and store.stat(path).size >= HEADER.size and store.read(path, 0, len(MAGIC)) == MAGIC
+
+
+def read_header(store: Store, path: str) -> MegatronIndex:
+    """The header of an ``.idx`` file, checked against its size.
+
+    Raises:
+        NotFound: there is no such file.
+        DataError: it is of another format, cut short, or of a type that is no integer.
+    """
+    size = store.stat(path).size
+    head = store.read(path, 0, min(size, HEADER.size))
+    if not head.startswith(MAGIC):
+        raise _damaged(store, path, f"it begins with {head[:9]!r}, not with {MAGIC!r}: it is another kind of index")
+    if len(head) < HEADER.size:
+        raise _damaged(store, path, f"it has {size} bytes, its header alone has {HEADER.size}", kind="truncated")
+    _, version, code, sequences, bounds = HEADER.unpack(head)
+    if version != VERSION:
+        raise _damaged(store, path, f"it is of version {version}, only version {VERSION} is known")
+    if code not in _INTEGERS:
+        raise _damaged(store, path, f"its type of a token is {_CODES.get(code, code)}, which is no integer")
+    if not bounds:
+        raise _damaged(store, path, "it has no document bounds; there is always one more than there are documents")
+    plain = HEADER.size + 12 * sequences + 8 * bounds
+    if size not in (plain, plain + sequences):
+        what = f"it has {size} bytes, {sequences} sequences and {bounds - 1} documents need {plain}"
+        raise _damaged(store, path, what, kind="truncated")
+    return MegatronIndex(_INTEGERS[code], sequences, bounds - 1, bool(sequences) and size == plain + sequences)
+
+
+def read_modes(store: Store, prefix: str) -> npt.NDArray[np.int8] | None:
+    """The mode of each sequence, int8[sequences]; None where the set is not multimodal. Raises as `read_header`."""
+    index = read_header(store, strip(prefix) + IDX)
+    if not index.multimodal:
+        return None
+    return load_numbers(store, strip(prefix) + IDX, "i1", index.modes_at, index.sequences)
+
+
+def megatron_dtype(vocab_size: int, *, datatrove: bool = False) -> np.dtype[Any]:
+    """The type of a token for a vocabulary: Megatron-LM's own rule, or datatrove's.
+
+    >>> [megatron_dtype(size).name for size in (65_499, 65_500)]
+    ['uint16', 'int32']
+    >>> [megatron_dtype(size, datatrove=True).name for size in (65_536, 65_537)]
+    ['uint16', 'int32']
+    """
+    small = vocab_size <= 65_536 if datatrove else vocab_size < 65_500
+    return np.dtype("<u2" if small else "<i4")
+
+
+@contextlib.contextmanager
+def write_megatron(store: Store, prefix: str, dtype: np.dtype[Any] | str) -> Iterator[MegatronWriter]:
+    """Write ``<prefix>.bin`` and ``<prefix>.idx``, byte for byte as Megatron-LM does; a document is one sequence.
+
+    Args:
+        store: where.
+        prefix: path in the store without ``.bin``; with it is the same.
+        dtype: of a token; see `megatron_dtype`.
+
+    Raises:
+        ConfigError: the format has no such type.
+    """
+    prefix = strip(prefix)
+    kind = np.dtype(dtype).newbyteorder("<")
+    code = next((code for code, known in _INTEGERS.items() if known == kind), None)
+    if code is None:
+        raise ConfigError(
+            f"the format has no tokens of type {np.dtype(dtype)}",
+            file=store.locate(prefix + IDX),
+            kind="bad-token-size",
+            fix="Take uint16 for small vocabularies, else int32.",
+        )
+    with store.write(prefix + IDX) as index:  # the outermost appears last
+        with store.write(prefix + BIN) as file:
+            writer = MegatronWriter(FlatFile(file, kind, store.locate(prefix + BIN)))
+            yield writer
+            store.delete(prefix + IDX)  # an older index must not be seen beside the new tokens
+        writer.write_index(index, code)
+
+
+class MegatronWriter:
+    """The `TokenWriter` of Megatron-LM's files; made by `write_megatron`. Keeps 4 bytes per document in memory."""
+
+    def __init__(self, flat: FlatFile) -> None:
+        self._flat = flat
+        self._lengths: list[npt.NDArray[np.int32]] = []
+
+    @property
+    def tokens(self) -> int:
+        """Tokens written so far."""
+        return self._flat.tokens
+
+    @property
+    def documents(self) -> int:
+        """Documents written so far."""
+        return self._flat.documents
+
+    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
+        """Append documents, see `TokenWriter.add`. A document has less than 2^31 tokens."""
+        refuse_loss(self._flat.where, loss)
+        lengths = np.asarray(lengths, np.int64)
+        long = np.flatnonzero(lengths >= 2**31)
+        if len(long):
+            raise DataError(
+                f"the document has {int(lengths[long[0]])} tokens; the format counts to {2**31 - 1}",
+                file=self._flat.where,
+                record=str(self._flat.documents + int(long[0])),
+                kind="document-too-long",
+                fix="Divide it, or write another format.",
+            )
+        self._flat.add(tokens, lengths)
+        self._lengths.append(lengths.astype(np.int32))
+
+    def write_index(self, index: BinaryIO, code: int) -> None:
+        """Write the ``.idx`` file."""
+        count = self._flat.documents
+        lengths = np.concatenate([np.zeros(0, np.int32), *self._lengths])
+        index.write(HEADER.pack(MAGIC, VERSION, code, count, count + 1))
+        index.write(lengths.astype("<i4").data)
+        begin = 0
+        for low in range(0, count, _PER_WRITE):
+            ends = begin + np.cumsum(lengths[low : low + _PER_WRITE], dtype=np.int64)
+            index.write((np.concatenate(([begin], ends[:-1])) * self._flat.dtype.itemsize).astype("<i8").data)
+            begin = int(ends[-1])
+        for low in range(0, count + 1, _PER_WRITE):
+            index.write(np.arange(low, min(low + _PER_WRITE, count + 1), dtype="<i8").data)
+
+
+def _load_bounds(store: Store, path: str, index: MegatronIndex, unit: str) -> Int64s:
+    lengths = load_numbers(store, path, "<i4", index.lengths_at, index.sequences)
+    offsets = load_numbers(store, path, "<i8", index.offsets_at, index.sequences)
+    bounds = np.zeros(index.sequences + 1, np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    wrong = np.flatnonzero((offsets != bounds[:-1] * index.dtype.itemsize) | (lengths < 0))
+    if len(wrong):
+        number = int(wrong[0])
+        expected = int(bounds[number]) * index.dtype.itemsize
+        raise _damaged(
+            store,
+            path,
+            f"the sequence begins at byte {int(offsets[number])} and has {int(lengths[number])} tokens; expected at"
+            f" byte {expected}, after the one before it",
+            record=str(number),
+        )
+    if unit == "sequences":
+        return bounds
+    firsts = load_numbers(store, path, "<i8", index.documents_at, index.documents + 1)
+    if firsts[0] != 0 or (firsts[1:] < firsts[:-1]).any():
+        raise _damaged(store, path, "its documents do not begin at sequence 0 or do not follow one another")
+    return np.asarray(bounds[firsts])
+
+
+def _damaged(store: Store, path: str, what: str, *, kind: str = "bad-index", record: str | None = None) -> DataError:
+    return DataError(
+        what,
+        file=store.locate(path),
+        record=record,
+        kind=kind,
+        fix="Copy both files again ('.bin' and '.idx' belong together), or tokenize again.",
+    )

@@ -1,0 +1,371 @@
+"""Modalities' packed token files, ``.pbin``: documents of tokens, and behind them a pickled list of where each one is.
+
+    0      u64  D, bytes of tokens
+    8      u32  token size: 1, 2 or 4
+    12     D bytes, the documents one after another; unsigned tokens, little endian
+    12 + D a pickled list of (start, length) in bytes, one pair a document, up to the end of the file
+
+Read are all versions there are:
+
+    V0  before 2024: no token size (4 bytes), everything big endian, starts count from the file's beginning (8)
+    V1  12 bytes of header, big endian, starts from the file's beginning (12)
+    V2  as V1, little endian
+    V3  little endian, starts from the first token (0); since 2024-06, and what is written here, byte for byte
+
+The pickle is read opcode by opcode (`pickled`), never unpickled. Starts that are 12, 24 ... bytes too low are what
+Modalities' own merge writes: they are put right, which `describe` reports. Refused, each with its own words: a length
+field of 0 over data (the writer was killed), a file shorter than its header says, an index that is cut short or is
+something else, and documents that do not add up to the tokens. The tokens can be read in windows without the index.
+
+With a bounds sidecar (`bounds`), which `write_pbin` and `write_bounds` write, opening costs the same for any file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.tokens.base import COUNTED, TokenDataset, Tokens, TokenShard
+from feedmill.formats.tokens.bounds import HEADER, BoundsHeader, bounds_path, file_digest, map_bounds, read_header
+from feedmill.formats.tokens.manifest import tokenizer_words
+from feedmill.formats.tokens.pickled import read_pairs, write_pairs
+from feedmill.storage import Store
+
+PICKLE = 0x80
+MERGE_SHIFT = 12
+_MAKE_AGAIN = "Make the file again from its source, or copy it again if it was copied."
+_FORMAT = "Modalities .pbin"
+
+
+class Layout(NamedTuple):
+    """Where things are in a file: token type, bytes before the tokens, bytes of tokens, bytes of the whole."""
+
+    dtype: np.dtype[Any]
+    header: int
+    data: int
+    size: int
+
+    @property
+    def behind(self) -> int:
+        """The byte at which the pickled list begins."""
+        return self.header + self.data
+
+
+def token_size(vocab_size: int) -> int:
+    """Bytes a token by Modalities' rule: the fewest of 1, 2 and 4 that hold the ids below `vocab_size`.
+
+    >>> [token_size(n) for n in (256, 257, 65_536, 65_537)]
+    [1, 2, 2, 4]
+
+    Raises:
+        ConfigError: there are more than 2^32 ids, or none.
+    """
+    for size in (1, 2, 4):
+        if 0 < vocab_size <= 1 << (8 * size):
+            return size
+    raise ConfigError(
+        f"a vocabulary of {vocab_size} ids does not fit tokens of 4 bytes",
+        fix="Use a vocabulary of 1 to 4,294,967,296 ids.",
+    )
+
+
+def open_pbin(store: Store, path: str, url: str) -> TokenDataset:
+    """The documents of a ``.pbin`` file. Raises `NotFound`, and `DataError` where it is damaged or something else."""
+    return open_pbins(store, [path], url)
+
+
+def open_pbins(store: Store, paths: list[str], url: str) -> TokenDataset:
+    """Several files of a store as one data set, in the order given: what Modalities calls combined."""
+    return TokenDataset(
+        store, [pbin_shard(store, path) for path in paths], name=url, format="pbin", about=tokenizer_words(store, paths)
+    )
+
+
+def pbin_shard(store: Store, path: str) -> TokenShard:
+    """One file: its tokens now, its documents when they are first asked for. Raises as `open_pbin`."""
+    size = store.stat(path).size
+    layout = find_layout(store, path, size)
+    digest = file_digest(store, path, size)
+    remarks: list[str] = []
+    known = read_header(store, path, size, digest)
+    load = partial(_from_sidecar, store, path, layout, known) if known else partial(_load, store, path, layout, remarks)
+    if known and known.repaired:
+        remarks.append(_repaired(known.repaired))
+    shard = TokenShard(
+        path,
+        layout.dtype,
+        layout.header,
+        layout.data // layout.dtype.itemsize,
+        COUNTED,
+        load,
+        facts=(str(size), digest.hex()),
+        remarks=remarks,
+    )
+    if known and store.is_local:
+        _ = shard.bounds  # mapped, not read: nothing has to be there later
+    return shard
+
+
+def find_layout(store: Store, path: str, size: int) -> Layout:
+    """Which version a file is, as far as it must be known to read its tokens. Raises `DataError`."""
+    head = store.read(path, 0, min(12, size))
+    found = [layout for layout in _possible(head, size) if _is_index(store, path, layout)]
+    if len(found) > 1:  # the first token of a V0 may look like a token size: the documents have to add up
+        found = [layout for layout in found if _adds_up(store, path, layout)] or found[:1]
+    if not found:
+        raise _no_layout(store, path, head, size)
+    layout = found[0]
+    if store.read(path, size - 1, 1) != b".":
+        raise DataError(
+            f"the list of documents at byte {layout.behind} is cut short",
+            file=store.locate(path),
+            kind="truncated",
+            fix=_MAKE_AGAIN,
+        )
+    return layout
+
+
+def _possible(head: bytes, size: int) -> Iterator[Layout]:
+    """What the header may mean, as far as the sizes fit."""
+    for order, name in (("<", "little"), (">", "big")):
+        data, width = (int.from_bytes(part, name) for part in (head[:8], head[8:12]))  # type: ignore[arg-type]
+        if len(head) == 12 and width in (1, 2, 4) and 12 + data < size and data % width == 0:
+            yield Layout(np.dtype(f"{order}u{width}"), 12, data, size)
+    data = int.from_bytes(head[:8], "big")
+    if 8 + data < size and data % 4 == 0:
+        yield Layout(np.dtype(">u4"), 8, data, size)
+
+
+def _is_index(store: Store, path: str, layout: Layout) -> bool:
+    """Whether a pickled list begins where it should."""
+    start = store.read(path, layout.behind, min(4, layout.size - layout.behind))
+    if not (len(start) == 4 and start[0] == PICKLE and 2 <= start[1] <= 5 and start[2] in b"\x5d\x95"):
+        return False
+    return layout.data > 0 or _adds_up(store, path, layout)  # no tokens: either no documents, or a killed writer
+
+
+def _adds_up(store: Store, path: str, layout: Layout) -> bool:
+    try:
+        read_index(store, path, layout)
+    except DataError:
+        return False
+    return True
+
+
+def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
+    """Why a file is no .pbin, or no whole one."""
+    where = store.locate(path)
+    data, width = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:12], "little")
+    if size < 12:
+        what, kind = f"the file has {size} bytes, which is less than the header of a {_FORMAT}", "truncated"
+    elif data == 0 and width in (1, 2, 4, 0):
+        return DataError(
+            "the length field is 0, although there is data: the program that wrote the file was stopped before its end",
+            file=where,
+            kind="unfinished",
+            fix="Make the file again; its tokens have no list of documents.",
+        )
+    elif width in (1, 2, 4) and 12 + data >= size:
+        what, kind = (
+            f"the file is cut short (the header promises {data} bytes of tokens and a list of documents behind"
+            f" them, the whole file has {size} bytes)",
+            "truncated",
+        )
+    elif width in (1, 2, 4):
+        odd = f"{data} bytes are no whole number of tokens of {width} bytes"
+        gone = f"no list of documents begins at byte {12 + data}, where the tokens end"
+        what, kind = odd if data % width else gone, "bad-index"
+    else:
+        return DataError(
+            f"this is not a {_FORMAT}: its header names tokens of {width} bytes, known are 1, 2 and 4",
+            file=where,
+            offset=8,
+            kind="not-pbin",
+            fix="Check the path.",
+        )
+    return DataError(what, file=where, kind=kind, fix=_MAKE_AGAIN)
+
+
+class Index(NamedTuple):
+    """Documents of a file: int64[n + 1] bounds in tokens, version of the file, entries that had to be put right."""
+
+    bounds: Int64s
+    version: int
+    repaired: int
+
+
+def read_index(store: Store, path: str, layout: Layout) -> Index:
+    """Read the pickled list of documents. Raises `DataError` where it is damaged or does not fit the tokens."""
+    total = documents = repaired = base = 0
+    width = layout.dtype.itemsize
+    pieces = [np.zeros(1, np.int64)]
+    bad = partial(_bad_entry, store.locate(path))
+    for starts, lengths in read_pairs(store, path, layout.behind, layout.size - layout.behind, fix=_MAKE_AGAIN):
+        if not len(starts):
+            continue
+        if documents == 0 and starts[0] == layout.header:
+            base = layout.header
+        wrong = np.flatnonzero((lengths > layout.data) | (lengths % width != 0))
+        if len(wrong):
+            i = int(wrong[0])
+            raise bad(
+                documents + i, f"a length of {lengths[i]} bytes, with tokens of {width} bytes, {layout.data} in all"
+            )
+        ends = total + np.cumsum(lengths)
+        early = ends - lengths + base - starts
+        wrong = np.flatnonzero((early < 0) | (early % MERGE_SHIFT != 0))
+        if len(wrong):
+            i = int(wrong[0])
+            raise bad(documents + i, f"a start of {starts[i]}, expected {ends[i] - lengths[i] + base}")
+        repaired += int(np.count_nonzero(early))
+        total, documents = int(ends[-1]), documents + len(starts)
+        pieces.append(ends // width)
+    if total != layout.data:
+        raise DataError(
+            f"the documents in the index have {total} bytes in all, the file has {layout.data} bytes of tokens",
+            file=store.locate(path),
+            kind="bad-index",
+            fix=_MAKE_AGAIN + " Windows (seq_len=...) can be read all the same.",
+        )
+    little = layout.dtype.str[0] != ">"
+    version = (3 if base == 0 else 2) if little else (1 if layout.header == 12 else 0)
+    return Index(np.concatenate(pieces), version, repaired)
+
+
+def _bad_entry(where: str, number: int, found: str) -> DataError:
+    return DataError(
+        f"the entry in the index of documents has {found}",
+        file=where,
+        record=f"document {number}",
+        kind="bad-index",
+        fix=_MAKE_AGAIN + " Windows (seq_len=...) can be read all the same.",
+    )
+
+
+def _load(store: Store, path: str, layout: Layout, remarks: list[str]) -> Int64s:
+    found = read_index(store, path, layout)
+    if found.repaired:
+        remarks.append(_repaired(found.repaired))
+    return found.bounds
+
+
+def _from_sidecar(store: Store, path: str, layout: Layout, header: BoundsHeader) -> Int64s:
+    bounds = map_bounds(store, path, header.documents)
+    tokens = layout.data // layout.dtype.itemsize
+    if bounds[0] != 0 or bounds[-1] != tokens:
+        raise DataError(
+            f"the bounds run from {bounds[0]} to {bounds[-1]}, the file has {tokens} tokens",
+            file=store.locate(bounds_path(path)),
+            kind="bad-index",
+            fix="Delete this file; without it the index is read from the .pbin itself.",
+        )
+    return bounds
+
+
+def _repaired(count: int) -> str:
+    return f"{count} entries of the index were wrong (as Modalities' merge writes them) and are read as they should be"
+
+
+def write_bounds(store: Store, path: str) -> int:
+    """Write the sidecar of a ``.pbin``, so that it opens at once; gives its documents. Raises as `open_pbin`."""
+    size = store.stat(path).size
+    found = read_index(store, path, find_layout(store, path, size))
+    documents = len(found.bounds) - 1
+    header = BoundsHeader(found.version, documents, size, file_digest(store, path, size), found.repaired)
+    with store.write(bounds_path(path)) as out:
+        out.write(header.pack())
+        out.write(found.bounds.astype("<i8", copy=False).data)
+    return documents
+
+
+class PbinWriter:
+    """Writes one ``.pbin``; made by `write_pbin`. Documents already added are on disk, bounds included.
+
+    Attributes:
+        documents, tokens: how many were added.
+    """
+
+    def __init__(self, out: BinaryIO, bounds: BinaryIO, token_size: int, where: str) -> None:
+        self._out, self._bounds, self._where = out, bounds, where
+        self._dtype = np.dtype(f"<u{token_size}")
+        self.documents = self.tokens = 0
+
+    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
+        """Append documents, see `TokenWriter.add`. A loss mask is refused: the format has no place for it."""
+        ends = np.cumsum(lengths, dtype=np.int64)
+        if loss is not None:
+            raise ConfigError("a .pbin keeps no loss mask", file=self._where, fix="Write .ds files, or leave it out.")
+        if (int(ends[-1]) if len(ends) else 0) != len(tokens) or (len(ends) and min(lengths) < 0):
+            raise FeedmillError(
+                f"the lengths of the documents do not add up to {len(tokens)} tokens",
+                file=self._where,
+                kind="bad-lengths",
+            )
+        self._out.write(self._checked(tokens, ends).data)
+        self._bounds.write((ends + self.tokens).astype("<i8", copy=False).data)
+        self.documents += len(ends)
+        self.tokens += len(tokens)
+
+    def _checked(self, tokens: Tokens, ends: Int64s) -> Tokens:
+        """The tokens in their stored type, contiguous."""
+        given, most = tokens.dtype, np.iinfo(self._dtype).max
+        if given.kind not in "iu":
+            raise FeedmillError(f"tokens have to be integers, found {given}", file=self._where, kind="bad-tokens")
+        may_be_wrong = given.kind == "i" or given.itemsize > self._dtype.itemsize
+        if len(tokens) and may_be_wrong and (tokens.max() > most or tokens.min() < 0):
+            i = int(np.flatnonzero((tokens > most) | (tokens < 0))[0])
+            document = self.documents + int(np.searchsorted(ends, i, side="right"))
+            raise DataError(
+                f"the token id {tokens[i]} does not fit tokens of {self._dtype.itemsize} bytes (0 to {most})",
+                file=self._where,
+                record=f"document {document}",
+                kind="token-too-large",
+                fix="Use a larger token size: the tokenizer's vocabulary with its added tokens decides it.",
+            )
+        return np.ascontiguousarray(tokens, self._dtype)
+
+
+@contextlib.contextmanager
+def write_pbin(store: Store, path: str, token_size: int) -> Iterator[PbinWriter]:
+    """Write a ``.pbin`` as Modalities 0.5 does, byte for byte, and its bounds sidecar before it.
+
+    Args:
+        token_size: bytes a token: 1, 2 or 4; see the function `token_size`.
+
+    Raises:
+        ConfigError: another token size.
+    """
+    if token_size not in (1, 2, 4):
+        raise ConfigError(f"tokens of {token_size} bytes are not known", fix="Use 1, 2 or 4.")
+    # Contexts end from the inside out: the sidecar appears first, and is left aside while the file is not there.
+    with store.build(path) as file, store.build(bounds_path(path)) as side:
+        with open(file, "r+b") as out, open(side, "r+b") as bounds:
+            out.write(bytes(12))
+            bounds.write(bytes(HEADER.size + 8))
+            writer = PbinWriter(out, bounds, token_size, store.locate(path))
+            yield writer
+            bounds.flush()
+            table = np.memmap(side, "<i8", "r", HEADER.size)
+            write_pairs(out, table[:-1] * token_size, np.diff(table) * token_size)
+            out.seek(0)
+            out.write((writer.tokens * token_size).to_bytes(8, "little") + token_size.to_bytes(4, "little"))
+        _seal(str(file), str(side), writer.documents)
+
+
+def _seal(file: str, side: str, documents: int) -> None:
+    """Write the header of the sidecar, now that its file is finished."""
+    from feedmill.storage import open_store, split_url
+
+    folder, name = split_url(file)
+    store = open_store(folder)
+    size = store.stat(name).size
+    header = BoundsHeader(3, documents, size, file_digest(store, name, size), 0)
+    with open(side, "r+b") as out:
+        out.write(header.pack())

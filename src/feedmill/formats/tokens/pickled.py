@@ -1,0 +1,71 @@
+"""Modalities' indices: a pickled ``list[tuple[int, int]]`` of offsets and lengths in bytes, never unpickled.
+
+The same bytes stand alone as the raw index of a JSONL file (``.idx``) and at the end of a ``.pbin``. Read are the lists
+that pickle protocols 2 to 5 make of plain integers from 0 to 2^63 - 1, and nothing else: any other opcode, one out of
+place, a number too large, a frame that does not fit, bytes behind the end, or a missing end is an error that names the
+byte. Written is protocol 4 as CPython writes it. See `feedmill.kernels.pairs` for the opcodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import numpy as np
+
+from feedmill.errors import DataError
+from feedmill.formats.offsets import Int64s
+from feedmill.kernels import pairs
+from feedmill.storage import Store
+
+BLOCK = 1 << 20
+"""Bytes read at once: pieces of this size stay in the processor's cache."""
+
+_WHAT = {
+    pairs.FOREIGN_OPCODE: "the pickle has the opcode {}, which no list of pairs of integers has",
+    pairs.MISPLACED: "the pickle has the opcode {} where a list of pairs of integers has another",
+    pairs.BAD_NUMBER: "a number of the pickled list is negative or beyond 2^63 - 1 (opcode {})",
+    pairs.BAD_PROTOCOL: "the pickle is of a protocol other than 2 to 5",
+    pairs.BAD_FRAME: "a frame of the pickle does not fit its opcodes (at {})",
+    pairs.TRAILING: "there are bytes behind the end of the pickled list",
+    pairs.TRUNCATED: "the pickled list is cut short",
+}
+
+
+def read_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> Iterator[tuple[Int64s, Int64s]]:
+    """The pairs of a pickled list that is a file or its end, in pieces of int64[n] each.
+
+    Args:
+        offset, size: where the pickle lies in the file, in bytes.
+        fix: what the user is to do when it is damaged.
+
+    Raises:
+        DataError: it is anything else than such a list; names the byte and the opcode.
+    """
+    blocks = (store.read(path, at, min(BLOCK, offset + size - at)) for at in range(offset, offset + size, BLOCK))
+    try:
+        yield from pairs.decode(blocks)
+    except pairs.PickleFault as error:
+        fault = error.fault
+        raise DataError(
+            _WHAT[fault.code].format(pairs.opcode_name(fault.opcode)),
+            file=store.locate(path),
+            offset=offset + fault.offset,
+            kind="bad-pickle" if fault.code != pairs.TRUNCATED else "truncated",
+            fix=fix,
+        ) from None
+
+
+def load_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> tuple[Int64s, Int64s]:
+    """All pairs of a pickled list, int64[n] both. Raises as `read_pairs`."""
+    pieces = list(read_pairs(store, path, offset, size, fix=fix))
+    firsts, seconds = (np.concatenate([piece[i] for piece in pieces]) for i in (0, 1))
+    return firsts, seconds
+
+
+def write_pairs(out: BinaryIO, starts: Int64s, lengths: Int64s) -> int:
+    """Write the pickle of ``list(zip(starts, lengths))``, int64[n] both; gives its bytes."""
+    size = 0
+    for piece in pairs.encode(starts, lengths):
+        size += out.write(piece)
+    return size

@@ -1,0 +1,270 @@
+"""Modalities' raw index of a JSONL file: ``<stem>.idx``, where each line lies.
+
+A pickled list of (offset, length) in bytes (see `pickled`), one pair a line: the length leaves out the newline, but not
+a carriage return before it. Lines end at byte 0x0A only; the last may lack it. Not the ``.jsonl.idx`` of Energon (u64
+offsets), nor Megatron's ``.idx`` (which begins with ``MMIDIDX``).
+
+A line is good when Python's ``json.loads`` accepts its bytes. That is more than JSON (NaN, Infinity, lone surrogates, a
+byte order mark, UTF-16 even) and less (no integers of over 4,300 digits, no depth of 1,000). A fast parser decides for
+nearly all lines (`feedmill.kernels.jsonlines`); whatever is not plain to it is put to ``json.loads`` itself.
+A blank line is no good line, and neither is a file without a byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.tokens.pickled import load_pairs, write_pairs
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.threads import ordered_map
+from feedmill.kernels.jsonlines import plain_lines
+from feedmill.storage import Store
+
+BLOCK = 1 << 18
+RANGE = 16 << 20
+"""Bytes that one thread takes at once."""
+PARALLEL_FROM = 64 << 20
+LISTED = 100
+"""How many bad lines are named; all are counted."""
+CHECKED = 1000
+
+
+class BadLine(NamedTuple):
+    """A line that is not JSON: its number from 1, the byte where it begins, and why."""
+
+    line: int
+    offset: int
+    reason: str
+
+
+class RawIndex(NamedTuple):
+    """The good lines of a file, int64[n] offsets and lengths in bytes; how many were bad, and the first `LISTED`."""
+
+    starts: Int64s
+    lengths: Int64s
+    dropped: int
+    bad: list[BadLine]
+
+
+class _Part(NamedTuple):
+    """What one range of a file holds: as `RawIndex`, lines counted from 0 at its beginning, and all its lines."""
+
+    starts: Int64s
+    lengths: Int64s
+    lines: int
+    bad: list[tuple[int, int, str]]
+    dropped: int
+
+
+def raw_index_path(path: str) -> str:
+    """Where Modalities puts the index of a file: the last suffix replaced by ``.idx``."""
+    return str(PurePosixPath(path).with_suffix(".idx"))
+
+
+def index_lines(
+    store: Store, path: str, *, drop: bool = False, workers: int | None = None, progress: Progress | None = None
+) -> RawIndex:
+    """Find and check the lines of a JSONL file.
+
+    Args:
+        drop: leave bad lines out (counted and listed); otherwise the first one is an error.
+        workers: threads, 0 for none but this; None for one per core where the file is large enough for that to pay.
+        progress: advanced by the bytes done.
+
+    Raises:
+        DataError: a bad line, with its number and the reason; or an empty file. Not with `drop`.
+        NotFound: there is no such file.
+    """
+    size = store.stat(path).size
+    if size == 0:
+        # Modalities takes a file without a byte for one blank line.
+        return _merged(store, path, [_Part(*_no_lines(), 1, [(0, 0, "the file is empty")], 1)], drop)
+    if workers is None:
+        workers = available_cores() if size >= PARALLEL_FROM else 0
+    ranges = [(low, min(low + RANGE, size)) for low in range(0, size, RANGE)]
+    # The scan and the reading leave the interpreter to others; only doubtful lines don't.
+    parts = ordered_map(partial(_index_range, store, path, size), ranges, workers=workers, in_flight=2 * workers)
+    return _merged(store, path, _told(parts, ranges, progress), drop)
+
+
+def _told(parts: Iterable[_Part], ranges: list[tuple[int, int]], progress: Progress | None) -> Iterator[_Part]:
+    for part, (low, high) in zip(parts, ranges, strict=True):
+        if progress is not None:
+            progress.advance(high - low)
+        yield part
+
+
+def _merged(store: Store, path: str, parts: Iterable[_Part], drop: bool) -> RawIndex:
+    starts, lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    bad: list[BadLine] = []
+    lines = dropped = 0
+    for part in parts:
+        for number, offset, reason in part.bad[: LISTED - len(bad)]:
+            bad.append(BadLine(lines + number + 1, offset, reason))
+        if bad and not drop:
+            raise bad_line(store, path, bad[0])
+        lines, dropped = lines + part.lines, dropped + part.dropped
+        starts.append(part.starts)
+        lengths.append(part.lengths)
+    return RawIndex(np.concatenate(starts), np.concatenate(lengths), dropped, bad)
+
+
+def bad_line(store: Store, path: str, bad: BadLine) -> DataError:
+    """The error for a line that is not JSON."""
+    return DataError(
+        f"this line is not valid JSON ({bad.reason})",
+        file=store.locate(path),
+        record=f"line {bad.line}",
+        offset=bad.offset,
+        kind="bad-line",
+        fix="Correct or delete the line, or have bad lines dropped.",
+    )
+
+
+def _no_lines() -> tuple[Int64s, Int64s]:
+    return np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+
+def _index_range(store: Store, path: str, size: int, span: tuple[int, int]) -> _Part:
+    """The lines that begin in a range of bytes."""
+    all_starts, all_lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    bad: list[tuple[int, int, str]] = []
+    lines = dropped = 0
+    for base, block, used in _blocks(store, path, size, span):
+        buffer = np.frombuffer(block, np.uint8, used)
+        ends, plain = plain_lines(buffer)
+        begins = np.concatenate((np.zeros(1, np.int64), ends + 1))[:-1]
+        wrong = _wrong(block, begins, ends, np.flatnonzero(~plain))
+        bad += [(lines + i, base + int(begins[i]), why) for i, why in wrong[: LISTED - len(bad)]]
+        dropped, lines = dropped + len(wrong), lines + len(ends)
+        if wrong:
+            keep = np.ones(len(ends), bool)
+            keep[[i for i, _ in wrong]] = False
+            begins, ends = begins[keep], ends[keep]
+        all_starts.append(begins + base)
+        all_lengths.append(ends - begins)
+    return _Part(np.concatenate(all_starts), np.concatenate(all_lengths), lines, bad, dropped)
+
+
+def _blocks(store: Store, path: str, size: int, span: tuple[int, int]) -> Iterator[tuple[int, bytes, int]]:
+    """The lines that begin in a range: the offset of the first of a block, its bytes, and how many are whole lines."""
+    low, high = span
+    at = low
+    if low > 0:  # a line begins here only behind a newline
+        at = _line_end(store, path, low - 1, size)
+    while at < high:
+        stop = min(at + BLOCK, high)
+        block = store.read(path, at, stop - at)
+        used = block.rfind(b"\n") + 1
+        if used < len(block) and (stop == high or used == 0):
+            block += store.read(path, stop, _line_end(store, path, stop - 1, size) - stop)
+            used = len(block)
+        yield at, block, used
+        at += used
+
+
+def _line_end(store: Store, path: str, at: int, size: int) -> int:
+    """The byte behind the first newline from `at` on, or the file's size."""
+    step = 1 << 16
+    while at < size:
+        block = store.read(path, at, min(step, size - at))
+        found = block.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at, step = at + len(block), min(step * 4, 16 << 20)
+    return size
+
+
+def _wrong(block: bytes, begins: Int64s, ends: Int64s, doubtful: Int64s) -> list[tuple[int, str]]:
+    """Those of some lines that ``json.loads`` refuses: number in the block, and why."""
+    wrong = []
+    for i in doubtful.tolist():
+        reason = _refusal(block[begins[i] : ends[i]])
+        if reason is not None:
+            wrong.append((i, reason))
+    return wrong
+
+
+def _refusal(line: bytes) -> str | None:
+    """Why ``json.loads`` refuses a line; None where it takes it."""
+    if not line.strip():
+        return "it is blank"
+    try:
+        json.loads(line)
+    except RecursionError:
+        return "it nests too deep"
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} of it is not UTF-8"
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def write_raw_index(
+    store: Store,
+    path: str,
+    index_path: str | None = None,
+    *,
+    drop: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> RawIndex:
+    """Index a JSONL file as ``modalities data create_raw_index`` does, byte for byte. Raises as `index_lines`."""
+    found = index_lines(store, path, drop=drop, workers=workers, progress=progress)
+    with store.write(index_path or raw_index_path(path)) as out:
+        write_pairs(out, found.starts, found.lengths)
+    return found
+
+
+def load_raw_index(store: Store, index_path: str, path: str) -> tuple[Int64s, Int64s]:
+    """The index of a file: int64[n] offsets and lengths in bytes of its lines.
+
+    Raises:
+        NotFound: one of the two is missing.
+        DataError: it is no such index, or that of another file (entries outside of the file, or whose ends are not
+            those of lines; up to `CHECKED` of them are looked at).
+    """
+    where = store.locate(index_path)
+    again = f"Make it again from {store.locate(path)}."
+    size, index_size = store.stat(path).size, store.stat(index_path).size
+    if store.read(index_path, 0, min(7, index_size)) == b"MMIDIDX":
+        raise DataError(
+            "this is Megatron's index of a .bin file, not that of a JSONL file", file=where, kind="bad-index"
+        )
+    starts, lengths = load_pairs(store, index_path, 0, index_size, fix=again)
+    ends = starts + lengths
+    wrong = (ends > size) | (ends < 0)  # a sum beyond 2^63 turns negative
+    wrong[1:] |= starts[1:] <= ends[:-1]
+    if not wrong.any() and len(starts):
+        some = np.unique(np.linspace(0, len(starts) - 1, CHECKED).astype(np.int64))
+        wrong[some] = ~_are_lines(store, path, size, starts[some], ends[some])
+    if wrong.any():
+        i = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"this is not the index of {store.locate(path)}: no line of it lies at bytes {starts[i]} to {ends[i]}",
+            file=where,
+            record=f"entry {i}",
+            kind="stale-index",
+            fix=again,
+        )
+    return starts, lengths
+
+
+def _are_lines(store: Store, path: str, size: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
+    """Whether there are newlines (or the file's ends) right before and behind these ranges."""
+    at = np.concatenate((starts - 1, ends))
+    inside = (at >= 0) & (at < size)
+    found = np.ones(len(at), bool)
+    byte = store.read_ranges(path, at[inside].tolist(), [1] * int(inside.sum()))
+    found[inside] = np.frombuffer(b"".join(byte), np.uint8) == ord("\n")
+    return np.asarray(found[: len(starts)] & found[len(starts) :])

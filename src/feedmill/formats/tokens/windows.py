@@ -1,0 +1,359 @@
+"""Windows over the flat tokens of files, of any token format.
+
+Window i of a file with T tokens holds the tokens ``[i * stride, i * stride + width)``; there are
+``(T - width) // stride + 1`` of them, and the tokens behind the last one are left out (``tail="drop"``), or fill one
+more window (``"pad"``). The rules of others are settings of this one:
+
+    Modalities, reuse_last_target   width seq_len + 1, stride seq_len
+    Modalities, without             width seq_len,     stride seq_len
+    datatrove                       width seq_len + 1, stride seq_len + 1
+
+Files one after another each have their own windows; with ``across`` the files are one stream. Windows are arithmetic:
+opening costs nothing, whatever their number. `BlockDataset` (file `blocks`) begins its windows at documents instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.offsets import hash_words
+from feedmill.formats.tokens.base import Int64s, TokenDataset
+from feedmill.formats.tokens.gather import (
+    Gather,
+    boundaries_from,
+    positions_from,
+    resets_from_bounds,
+    resets_from_eos,
+)
+
+TAILS = ("drop", "pad")
+Resets = tuple[Int64s, Int64s]
+
+
+class Window(Sample):
+    """One window: ``window["input_ids"]`` is a row of the array that was read for all windows of the call."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(
+        self,
+        key: str,
+        values: dict[str, Any],
+        source: Callable[[], Source],
+        raw: Callable[[], bytes],
+        subflavors: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(key, b"", dict.fromkeys(values, (0, 0)), source, None, subflavors)
+        self._values = values
+        self._raw = raw
+
+    def raw(self, name: str) -> bytes:
+        """The window's tokens as they are stored. Raises `NotFound`."""
+        if name != "input_ids":
+            raise self._missing(name)
+        return self._raw()
+
+    def __getitem__(self, name: str) -> Any:
+        assert self._values is not None
+        return self._values[name] if name in self._values else super().__getitem__(name)
+
+    def select(self, keep: Callable[[str], bool]) -> Window:
+        """This window with only the parts whose name `keep` accepts."""
+        values = {name: self[name] for name in self if keep(name)}
+        return Window(self.key, values, self._source, self._raw, self.subflavors)
+
+    def __repr__(self) -> str:
+        return f"Window({self.key!r}, {', '.join(self)})"
+
+
+class WindowDataset(Dataset):
+    """Windows of `width` tokens, one every `stride` tokens.
+
+    A sample has ``input_ids``, `dtype`[width]; on request ``positions``, int64[width] (each token's place in its
+    document, as far as it lies in the window) and ``boundaries``, int64[k + 1] (0, where further documents begin,
+    width). Keys are the window's number as a decimal.
+
+    Args:
+        tokens: the files.
+        width: tokens in a window, 2 or more.
+        stride: tokens from one window to the next; `width` where None.
+        across: windows run over the ends of files.
+        tail: what becomes of the tokens behind the last whole window: ``drop``, or ``pad`` for one more window.
+        pad: id that fills that window.
+        positions, boundaries: give these too.
+        eos: id behind which a document begins, for positions and boundaries; by default the index says it.
+        dtype: of ``input_ids``; None for the type that is stored (the widest of the files').
+
+    Raises:
+        ConfigError: the settings make no sense, or there is not a single window.
+    """
+
+    format = "windows"
+
+    def __init__(
+        self,
+        tokens: TokenDataset,
+        *,
+        width: int,
+        stride: int | None = None,
+        across: bool = False,
+        tail: str = "drop",
+        pad: int | None = None,
+        positions: bool = False,
+        boundaries: bool = False,
+        eos: int | None = None,
+        dtype: npt.DTypeLike = np.int64,
+    ) -> None:
+        self.tokens, self.url, self.width = tokens, tokens.url, width
+        self.stride = width if stride is None else stride
+        self.across, self.tail, self.pad, self.eos = across, tail, pad, eos
+        self.positions, self.boundaries = positions, boundaries
+        self._check()
+        self.dtype = _native(tokens) if dtype is None else np.dtype(dtype)
+        self._check_dtype(self.dtype)
+        self._gather = Gather(tokens.store, tokens.shards)
+        sizes = [shard.tokens for shard in tokens.shards]
+        self._files = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
+        self._ends = self._count(np.asarray([sum(sizes)] if across else sizes, np.int64))
+        if not len(self):
+            raise ConfigError(
+                f"no file has a whole window of {width} tokens (the largest has {max(sizes, default=0)})",
+                file=self.url,
+                kind="no-windows",
+                fix="Use a smaller seq_len, or tail='pad'.",
+            )
+
+    def _check(self) -> None:
+        wrong = None
+        if self.width < 2 or self.stride < 1:
+            wrong = f"windows of {self.width} tokens every {self.stride} tokens make no sense"
+        elif self.tail not in TAILS or (self.tail == "pad") != (self.pad is not None):
+            wrong = f"tail={self.tail!r} with pad={self.pad} is not known"
+        if wrong:
+            raise ConfigError(
+                wrong,
+                file=self.url,
+                fix="Use a width of 2 or more, a stride of 1 or more, and tail='drop', or tail='pad' with pad=<id>.",
+            )
+
+    def _check_dtype(self, dtype: np.dtype[Any]) -> None:
+        stored = _native(self.tokens)
+        if not np.can_cast(stored, dtype, "safe"):
+            raise ConfigError(
+                f"not every token of type {stored} fits {dtype}",
+                file=self.url,
+                fix="Use int64, or dtype=None for the type that is stored.",
+            )
+
+    def _count(self, sizes: Int64s) -> Int64s:
+        """int64[rows of files]: windows up to the end of each."""
+        whole = np.where(sizes >= self.width, (sizes - self.width) // self.stride + 1, 0)
+        if self.tail == "pad":
+            whole += (whole * self.stride < sizes) & ((whole == 0) | ((whole - 1) * self.stride + self.width < sizes))
+        return np.cumsum(whole, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def begins(self, indices: Indices) -> tuple[Int64s, Int64s]:
+        """Number of the file and of the first token in it, int64[n] both. Raises IndexError."""
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise IndexError(
+                f"{self.url}: window {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} of {len(self)}"
+            )
+        if self.across:
+            at = wanted * self.stride
+            file = np.searchsorted(self._files, at, side="right") - 1
+            return file, at - self._files[file]
+        if len(self._ends) == 1:
+            return np.zeros(len(wanted), np.int64), wanted * self.stride
+        file = np.searchsorted(self._ends, wanted, side="right")
+        first = np.where(file > 0, self._ends[file - 1], 0)
+        return file, (wanted - first) * self.stride
+
+    def gather(self, indices: Indices, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """The tokens of many windows in one array.
+
+        Args:
+            indices: int64[n] window numbers.
+            out: integers[n, width] to write into, for example the numpy view of a pinned tensor; a new array of the
+                data set's `dtype` where None.
+
+        Raises:
+            IndexError: there is no such window.
+            ConfigError: `out` has another shape.
+        """
+        file, start = self.begins(indices)
+        if out is None:
+            out = np.empty((len(file), self.width), self.dtype)
+        elif out.shape != (len(file), self.width):
+            raise ConfigError(f"the array has the shape {out.shape}, expected {(len(file), self.width)}")
+        else:
+            self._check_dtype(out.dtype)
+        self._fill(file, start, out)
+        return out
+
+    def _fill(self, file: Int64s, start: Int64s, out: npt.NDArray[Any]) -> None:
+        sizes = np.diff(self._files)
+        whole = start + self.width <= sizes[file]
+        one = len(sizes) == 1 and bool(whole.all())
+        if one:
+            self._gather.rows(0, start, out)
+            return
+        for number in np.unique(file[whole]).tolist():
+            rows = np.flatnonzero((file == number) & whole)
+            self._gather.rows(number, start[rows], out, rows)
+        for row in np.flatnonzero(~whole).tolist():  # over the end of a file, or of the data
+            self._fill_pieces(int(file[row]), int(start[row]), out[row : row + 1])
+
+    def _pieces(self, file: int, start: int) -> list[tuple[int, int, int]]:
+        """What one window is made of: file, first token, how many."""
+        left, pieces = self.width, []
+        while left and file < len(self._files) - 1:
+            count = min(left, int(self._files[file + 1] - self._files[file]) - start)
+            pieces += [(file, start, count)] if count else []
+            left -= count
+            file, start = file + 1 if self.across else len(self._files), 0
+        return pieces
+
+    def _fill_pieces(self, file: int, start: int, out: npt.NDArray[Any]) -> None:
+        at = 0
+        for number, first, count in self._pieces(file, start):
+            self._gather.rows(number, np.array([first]), out[:, at : at + count])
+            at += count
+        if at < self.width:
+            out[:, at:] = self.pad
+
+    def resets(self, indices: Indices, tokens: npt.NDArray[Any]) -> Resets:
+        """Where documents begin inside of windows: int64[k] row and place, in order; from `eos`, or from the index.
+
+        Raises `NotFound` where neither is known.
+        """
+        if self.eos is not None:
+            return resets_from_eos(tokens, self.eos)
+        self.tokens.need_index()
+        file, start = self.begins(indices)
+        if len(self.tokens.shards) == 1:
+            return resets_from_bounds(self.tokens.shards[0].bounds, start, self.width)
+        rows, places = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for number in np.unique(file).tolist():
+            mine = np.flatnonzero(file == number)
+            row, place = resets_from_bounds(self.tokens.shards[number].bounds, start[mine], self.width)
+            rows.append(mine[row])
+            places.append(place)
+        if self.across:
+            for over in np.flatnonzero(start + self.width > np.diff(self._files)[file]).tolist():
+                at = 0
+                for number, first, count in self._pieces(int(file[over]), int(start[over])):
+                    if at:  # a file begins with a document, and the first piece has been looked at above
+                        _, place = resets_from_bounds(self.tokens.shards[number].bounds, np.array([first]), count)
+                        more = np.concatenate((np.zeros(1, np.int64), place)) + at
+                        rows.append(np.full(len(more), over))
+                        places.append(more)
+                    at += count
+                if at < self.width:  # the padding is no part of the last document
+                    rows.append(np.array([over]))
+                    places.append(np.array([at]))
+        row, place = np.concatenate(rows), np.concatenate(places)
+        order = np.lexsort((place, row))
+        return row[order], place[order]
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        numbers = np.asarray(indices, np.int64)
+        tokens = self.gather(numbers)
+        values: list[dict[str, Any]] = [{"input_ids": row} for row in tokens]
+        if self.positions or self.boundaries:
+            resets = self.resets(numbers, tokens)
+            if self.positions:
+                for value, row in zip(values, positions_from(resets, tokens.shape), strict=True):
+                    value["positions"] = row
+            if self.boundaries:
+                for value, row in zip(values, boundaries_from(resets, tokens.shape), strict=True):
+                    value["boundaries"] = row
+        return [
+            Window(str(number), value, partial(self.locate, number), partial(self._stored, number), self.subflavors)
+            for number, value in zip(numbers.tolist(), values, strict=True)
+        ]
+
+    def _stored(self, index: int) -> bytes:
+        file, start = (int(place[0]) for place in self.begins([index]))
+        out = []
+        for number, first, count in self._pieces(file, start):
+            table = self.tokens.shards[number]
+            size = table.dtype.itemsize
+            out.append(self.tokens.store.read(table.path, table.offset + first * size, count * size))
+        return b"".join(out)
+
+    def locate(self, index: int) -> Source:
+        number = self._checked(index)
+        file, start = (int(place[0]) for place in self.begins([number]))
+        table = self.tokens.shards[file]
+        size = table.dtype.itemsize
+        count = min(self.width, table.tokens - start)
+        return Source(
+            self.url, table.path, table.offset + start * size, count * size, number, str(number), ("input_ids",)
+        )
+
+    def find(self, key: str) -> int:
+        if not (key.isascii() and key.isdigit() and str(int(key)) == key and int(key) < len(self)):
+            raise no_such_key(self.url, key)
+        return int(key)
+
+    @property
+    def lengths(self) -> Int64s:
+        """Tokens per window, int64[len]: one number, repeated without memory."""
+        return np.broadcast_to(np.int64(self.width), (len(self),))
+
+    def _rule(self) -> str:
+        return f"{self.format} {self.width} {self.stride} {self.across} {self.tail} {self.pad}"
+
+    def fingerprint(self) -> str:
+        return hash_words([self._rule(), self.tokens.fingerprint_of_shards(len(self.tokens.shards))])
+
+    def fingerprint_of_first(self, count: int) -> str | None:
+        files = int(np.searchsorted(self._ends, count))
+        if self.across or count < 1 or files == len(self._ends) or self._ends[files] != count:
+            return None
+        return hash_words([self._rule(), self.tokens.fingerprint_of_shards(files + 1)])
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "format": f"{self.tokens.format} ({self.format})",
+            "path": self.url,
+            "split": self.split,
+            "samples": len(self),
+            "tokens": self.tokens.tokens,
+            "window": self.width,
+            "stride": self.stride,
+            "tokens_left_out": self._left_out(),
+            "shards": len(self.tokens.shards),
+            "bytes": sum(self.tokens.store.stat(shard.path).size for shard in self.tokens.shards),
+            "indexed": all(shard.indexed for shard in self.tokens.shards),
+            **self.tokens.about,
+            **self.about,
+        }
+
+    def _left_out(self) -> int:
+        """Tokens behind the last window of each file, and between windows where the stride is larger."""
+        counts = np.diff(np.concatenate((np.zeros(1, np.int64), self._ends)))
+        sizes = self._files[-1:] if self.across else np.diff(self._files)
+        seen = np.where(counts > 0, (counts - 1) * min(self.stride, self.width) + self.width, 0)
+        return int(np.maximum(sizes - seen, 0).sum())
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {}
+
+
+def _native(tokens: TokenDataset) -> np.dtype[Any]:
+    """The widest type in which tokens are stored, in this machine's byte order."""
+    dtypes = [shard.dtype.newbyteorder("=") for shard in tokens.shards]
+    return max(dtypes, key=lambda dtype: dtype.itemsize, default=np.dtype(np.int64))

@@ -1,0 +1,205 @@
+"""The compiled loops of `feedmill.kernels.jsonlines`: a recursion-free reader of JSON by its grammar."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from feedmill.kernels import jsonlines
+
+MOST_DEPTH, MOST_NUMBER = jsonlines.MOST_DEPTH, jsonlines.MOST_NUMBER
+
+# Bytes of a string that need no second look: everything from a space on but the quote, the backslash and non-ASCII.
+_plain = np.zeros(256, np.uint8)
+_plain[0x20:0x80] = 1
+_plain[0x22] = _plain[0x5C] = 0
+
+# What may come next.
+VALUE, FIRST_VALUE, FIRST_KEY, KEY, COLON, AFTER = range(6)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _hex(byte):  # type: ignore[no-untyped-def]
+    return 48 <= byte <= 57 or 97 <= byte | 32 <= 102
+
+
+@numba.njit(cache=True, nogil=True)
+def _special(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind an escape or a character beyond ASCII that begins at `at`; -1 where it is wrong."""
+    byte = data[at]
+    if byte == 0x5C:
+        if at + 1 >= end:
+            return -1
+        byte = data[at + 1]
+        if byte in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74):
+            return at + 2
+        if byte != 0x75 or at + 6 > end:
+            return -1
+        for i in range(2, 6):
+            if not _hex(data[at + i]):
+                return -1
+        return at + 6
+    if byte < 0xC2 or byte > 0xF4:
+        return -1
+    more = 1 if byte < 0xE0 else (2 if byte < 0xF0 else 3)
+    if at + more >= end:
+        return -1
+    for i in range(1, more + 1):
+        if data[at + i] & 0xC0 != 0x80:
+            return -1
+    second = data[at + 1]
+    if (byte == 0xE0 and second < 0xA0) or (byte == 0xED and second > 0x9F):
+        return -1
+    if (byte == 0xF0 and second < 0x90) or (byte == 0xF4 and second > 0x8F):
+        return -1
+    return at + more + 1
+
+
+ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+SPACES, QUOTES, BACKSLASHES = ONES * np.uint64(0x20), ONES * np.uint64(0x22), ONES * np.uint64(0x5C)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _all_plain(word):  # type: ignore[no-untyped-def]
+    """Whether none of the 8 bytes needs a second look. A borrow can only begin at a byte that does."""
+    quote, slash = word ^ QUOTES, word ^ BACKSLASHES
+    return (word | (word - SPACES) | (quote - ONES) | (slash - ONES)) & HIGHS == np.uint64(0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _string(data, words, at, end):  # type: ignore[no-untyped-def]
+    """Behind the string whose quote is before `at`; -1 where it is wrong."""
+    plain = _plain
+    while at < end:
+        byte = data[at]
+        if plain[byte]:
+            at += 1
+            if at & 7 == 0:
+                word = at >> 3
+                last = end >> 3
+                while word < last and _all_plain(words[word]):
+                    word += 1
+                at = word << 3 if word > at >> 3 else at
+        elif byte == 0x22:
+            return at + 1
+        elif byte < 0x20:
+            return -1
+        else:
+            at = _special(data, at, end)
+            if at < 0:
+                return -1
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _digits(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind one or more digits; -1 where there is none."""
+    begin = at
+    while at < end and 48 <= data[at] <= 57:
+        at += 1
+    return at if at > begin else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _number(data, at, end):  # type: ignore[no-untyped-def]
+    begin = at
+    if data[at] == 0x2D:
+        at += 1
+    if at < end and data[at] == 48:
+        at += 1
+    else:
+        at = _digits(data, at, end)
+    if at >= 0 and at < end and data[at] == 0x2E:
+        at = _digits(data, at + 1, end)
+    if at >= 0 and at < end and data[at] | 32 == 0x65:
+        at += 1
+        if at < end and (data[at] == 0x2B or data[at] == 0x2D):
+            at += 1
+        at = _digits(data, at, end)
+    return at if at - begin <= MOST_NUMBER else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _word(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind true, false or null; -1 for anything else."""
+    if end - at >= 4:
+        a, b, c, d = data[at], data[at + 1], data[at + 2], data[at + 3]
+        if (a == 0x74 and b == 0x72 and c == 0x75 and d == 0x65) or (
+            a == 0x6E and b == 0x75 and c == 0x6C and d == 0x6C
+        ):
+            return at + 4
+        if a == 0x66 and b == 0x61 and c == 0x6C and d == 0x73 and end - at >= 5 and data[at + 4] == 0x65:
+            return at + 5
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_plain(data, words, at, end):  # type: ignore[no-untyped-def]
+    """As `jsonlines.is_plain`."""
+    objects = np.uint64(0)  # bit d: what is open at depth d + 1 is an object
+    depth = 0
+    expect = VALUE
+    while at < end:
+        byte = data[at]
+        if byte == 0x20 or byte == 0x09 or byte == 0x0D or byte == 0x0A:
+            at += 1
+        elif expect == AFTER:
+            if depth == 0:
+                return False
+            inside = (objects >> np.uint64(depth - 1)) & np.uint64(1)
+            if byte == 0x2C:
+                expect = KEY if inside else VALUE
+            elif (byte == 0x7D and inside) or (byte == 0x5D and not inside):
+                depth -= 1
+            else:
+                return False
+            at += 1
+        elif expect == COLON:
+            if byte != 0x3A:
+                return False
+            expect = VALUE
+            at += 1
+        elif expect in (KEY, FIRST_KEY):
+            if byte == 0x22:
+                at = _string(data, words, at + 1, end)
+                if at < 0:
+                    return False
+                expect = COLON
+            elif byte == 0x7D and expect == FIRST_KEY:
+                depth -= 1
+                expect = AFTER
+                at += 1
+            else:
+                return False
+        elif byte == 0x7B or byte == 0x5B:
+            if depth >= MOST_DEPTH:
+                return False
+            bit = np.uint64(1) << np.uint64(depth)
+            objects = objects | bit if byte == 0x7B else objects & ~bit
+            expect = FIRST_KEY if byte == 0x7B else FIRST_VALUE
+            depth += 1
+            at += 1
+        elif byte == 0x5D and expect == FIRST_VALUE:
+            depth -= 1
+            expect = AFTER
+            at += 1
+        else:
+            if byte == 0x22:
+                at = _string(data, words, at + 1, end)
+            elif byte == 0x2D or 48 <= byte <= 57:
+                at = _number(data, at, end)
+            else:
+                at = _word(data, at, end)
+            if at < 0:
+                return False
+            expect = AFTER
+    return expect == AFTER and depth == 0
+
+
+@numba.njit(cache=True, nogil=True)
+def judge(data, words, ends, good):  # type: ignore[no-untyped-def]
+    """Fill in whether each line is plain. words: the same bytes as uint64, without the last few."""
+    begin = 0
+    for i in range(len(ends)):
+        good[i] = _is_plain(data, words, begin, ends[i])
+        begin = ends[i] + 1

@@ -1,0 +1,274 @@
+"""Exact blends of many sources without a table: never a whole sample away from the share, whatever the weights.
+
+Every draw has its window, the slots where its source stays within one sample of its share, and earliest deadline first
+finds a slot for each, as for the table in `blend`. What makes the order random-access is that the draws before any
+given slot can be told from the slot's neighbourhood (`kernels.deadlines`). So the order is dealt block by block: the
+counts at both borders of a block, which depend on nothing but the weights, then the draws between them.
+
+A block is twice as long as the widest window or more, and windows are as wide as one over the smallest weight. Where
+that is beyond 2^12 slots, the heavy and the light sources are two groups. A rounded line, as in `lines`, gives the
+light group its slots, the heavy one has the others, and each group's windows are counted in its own slots.
+
+Why each draw finds a slot: by Hall's theorem it is enough that in any interval ``[s, e)`` of time the draws whose
+window lies inside are no more than the slots. A source of share ``w`` has ``over(e) - begun(s)`` such draws, where that
+is positive. Let `I` be the sources where it is.
+
+* A group of total share ``W``, windows where a source stays strictly within 1 of its share: there its draws are
+  ``floor(w e) - ceil(w s) <= w (e - s)``, so those of all of `I` are at most ``floor(W (e - s))``. A rounded line, or
+  the slots that it leaves, has more than ``W (e - s) - 1`` slots: as a whole number that is enough.
+* One group of n sources, within ``a = 1 - 1 / (2n - 2)`` (Tijdeman's bound): a source has less than
+  ``w (e - s) + 2 - 2a`` draws. If `I` leaves a source out, its draws are less than
+  ``(e - s) + 2 (n - 1) (1 - a) = (e - s) + 1``: as a whole number that is at most ``e - s``. If `I` is all sources, the
+  draws are ``sum over(e) - sum begun(s)``, and ``sum over(e) <= e``: let ``f`` be the parts of 1 that the shares
+  ``w e`` have beyond whole numbers. Their sum is whole, and ``q`` of them, those above ``a``, count as one. If
+  ``q < n`` the sum is above ``q a >= q - 1/2``, so at least ``q``; if ``q = n`` it would have to be above ``n - 1`` and
+  below ``n``. Just so ``sum begun(s) >= s``.
+
+With Tijdeman's bound there is room for the rounding of weights whose common denominator is beyond 2^60: they stay
+strictly within one sample of what was asked for the first ``2^60 / (2n - 2)`` samples. Two groups need denominators up
+to 2^50, and rounding adds one sample in 2^50 to the bound.
+
+Source: Tijdeman 1980, "The chairman assignment problem".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.kernels.deadlines import Rates, counts_before, deal
+from feedmill.planning.mixing.lines import LINES_LIMIT, divide
+
+IntArray = npt.NDArray[np.int64]
+
+ONE_GROUP_LIMIT = 2**60
+"""Longest period of one group: up to here the kernel's sums of a few periods are within 64 bits."""
+MANY = 1024
+"""Most sources: each slot looks at all of them."""
+
+_NARROW = 2**12
+_WIDEST = 2**18
+_SHORTEST_BLOCK = 2**10
+_KEPT_SLOTS = 2**20
+
+
+def groups_of(counts: Sequence[int]) -> list[list[int]] | None:
+    """The sources with draws as one group, or as a light and a heavy one; None where windows would be too wide.
+
+    A group's widest window is its weight over the smallest weight in it; the two groups are those where the wider is
+    narrowest. None is too wide where each of n sources has one in ``2^36 / n`` of the blend or more: those below one
+    in 2^18 can be the light group.
+    """
+    order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: (-counts[i], i))
+    if len(order) > MANY:
+        return None
+    if _width(counts, order) <= _NARROW:
+        return [order]
+    splits = [[order[cut:], order[:cut]] for cut in range(1, len(order))]
+    best = min([[order], *splits], key=lambda groups: max(_width(counts, group) for group in groups))
+    return best if all(_width(counts, group) <= _WIDEST for group in best) else None
+
+
+def _width(counts: Sequence[int], group: Sequence[int]) -> int:
+    return sum(counts[i] for i in group) // counts[group[-1]] + 1
+
+
+class Deadlines:
+    """A periodic order of sources like `blend.Schedule`, dealt block by block instead of looked up.
+
+    Args:
+        asked: the normalised weights that were asked for.
+        counts: draws per source and period; together at most 2^60, or 2^50 for two groups.
+        groups: by `groups_of`.
+
+    Attributes:
+        period: the common denominator of the counts.
+        bound: no source is ever further from its share by `counts` than this many samples; always below 1.
+    """
+
+    def __init__(self, asked: Sequence[Fraction], counts: Sequence[int], groups: Sequence[Sequence[int]]) -> None:
+        self.asked = tuple(asked)
+        self.counts = np.array(counts, np.int64)
+        self.period = sum(counts)
+        if self.period > (ONE_GROUP_LIMIT if len(groups) == 1 else LINES_LIMIT):
+            raise ValueError(f"a period of {self.period} samples is too long for {len(groups)} groups")
+        if len(groups) == 1:
+            starts, room = [0], self.period // max(1, 2 * len(groups[0]) - 2)
+        else:
+            starts, room = [self.period // 2, self.period - 1 - self.period // 2], 1
+        slack = self.period - max(1, room)
+        self.bound = Fraction(slack, self.period)
+        self._groups = [
+            _Group(group, Rates(tuple(int(counts[i]) for i in group), self.period, slack, start))
+            for group, start in zip(groups, starts, strict=True)
+        ]
+        self._home = {source: (group, i) for group in self._groups for i, source in enumerate(group.sources.tolist())}
+        self._kind = np.min_scalar_type(len(counts) - 1)
+
+    @property
+    def realised(self) -> tuple[Fraction, ...]:
+        """The weights that the counts give; `asked` unless their common denominator is too large."""
+        return tuple(Fraction(int(count), self.period) for count in self.counts)
+
+    def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
+        """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
+        source = np.empty(len(positions), self._kind)
+        ordinal = np.empty(len(positions), np.int64)
+        if len(self._groups) == 1:
+            self._groups[0].at(positions, slice(None), source, ordinal)
+            return source, ordinal
+        light, heavy = self._groups
+        before, rest = divide(positions, light.total, self.period, self.period // 2)
+        is_light = rest >= heavy.total  # the line rises by one with the next sample
+        for group, rows in ((light, np.flatnonzero(is_light)), (heavy, np.flatnonzero(~is_light))):
+            slots = before[rows] if group is light else positions[rows] - before[rows]
+            group.at(slots, rows, source, ordinal)
+        return source, ordinal
+
+    def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
+        """Positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
+        positions = np.empty(len(ordinal), np.int64)
+        for number in np.unique(source).tolist():
+            group, i = self._home[number]
+            rows = np.flatnonzero(source == number)
+            slots = group.slots(i, ordinal[rows])
+            if len(self._groups) == 2:
+                slots, _ = divide(slots, self.period, group.total, self.period - 1 - group.rates.start)
+            positions[rows] = slots
+        return positions
+
+    def position(self, source: int, ordinal: int) -> int:
+        """The position of one draw, as an integer of any size."""
+        group, i = self._home[source]
+        return group.rates.time(group.slot(i, ordinal))
+
+    def drawn(self, total: int) -> list[int]:
+        """How often each source is drawn by the first `total` positions."""
+        counts = [0] * len(self.counts)
+        for group in self._groups:
+            inside = group.drawn((group.total * total + group.rates.start) // self.period)
+            for source, count in zip(group.sources.tolist(), inside, strict=True):
+                counts[source] = count
+        return counts
+
+
+class _Block(NamedTuple):
+    """before: draws of each source before the block; source, ordinal (since then) and slots as in `blend.Schedule`."""
+
+    before: list[int]
+    source: npt.NDArray[Any]
+    ordinal: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
+    starts: IntArray
+
+
+class _Group:
+    """Some sources and the slots that they share."""
+
+    def __init__(self, sources: Sequence[int], rates: Rates) -> None:
+        self.sources = np.array(sources, np.int64)
+        self.rates = rates
+        self.total = sum(rates.weights)
+        widest = self.total // min(rates.weights) + 1
+        self._bits = (max(_SHORTEST_BLOCK, 2 * widest) - 1).bit_length()
+        self._borders: dict[int, list[int]] = {}
+        self._blocks: dict[int, _Block] = {}
+
+    def at(self, slots: IntArray, rows: Any, source: npt.NDArray[Any], ordinal: IntArray) -> None:
+        """Fill in source and ordinal of the group's slots int64[n], at these rows of the results."""
+        local = np.empty(len(slots), np.int64)
+        draws = np.empty(len(slots), np.int64)
+        for number, some in _by_number(slots >> self._bits):
+            block = self._block(number)
+            inside = slots[some] - (number << self._bits)
+            local[some] = block.source.take(inside)
+            draws[some] = np.array(block.before, np.int64).take(local[some]) + block.ordinal.take(inside)
+        source[rows] = self.sources[local]
+        ordinal[rows] = draws
+
+    def slots(self, i: int, ordinal: IntArray) -> IntArray:
+        """The group's slots of draws of one source, int64[n]."""
+        # A draw comes after its window's begin; rounding is off by less than 2^-50 of it.
+        earliest = ordinal * (self.total / self.rates.weights[i] * (1 - 2.0**-50)) - 3
+        blocks = np.maximum(earliest, 0).astype(np.int64) >> self._bits
+        slots = np.empty(len(ordinal), np.int64)
+        pending = np.arange(len(ordinal))
+        while len(pending):
+            later = []
+            for number, some in _by_number(blocks[pending]):
+                rows = pending[some]
+                behind = ordinal[rows] >= self._before(number + 1)[i]
+                later.append(rows[behind])
+                rows = rows[~behind]
+                if len(rows):
+                    block = self._block(number)
+                    inside = ordinal[rows] - block.before[i] + block.starts[i]
+                    slots[rows] = (number << self._bits) + block.slots.take(inside).astype(np.int64)
+            pending = np.concatenate(later)
+            blocks[pending] += 1
+        return slots
+
+    def slot(self, i: int, ordinal: int) -> int:
+        """The group's slot of one draw, as an integer of any size."""
+        number = max(0, ordinal * self.total // self.rates.weights[i] - 3) >> self._bits
+        while ordinal >= self._before(number + 1)[i]:
+            number += 1
+        block = self._block(number)
+        return (number << self._bits) + int(block.slots[int(block.starts[i]) + (ordinal - block.before[i])])
+
+    def drawn(self, slots: int) -> list[int]:
+        """Draws of each source of the group in its first `slots` slots."""
+        number, inside = slots >> self._bits, slots & ((1 << self._bits) - 1)
+        if not inside:
+            return self._before(number)
+        block = self._block(number)
+        since = np.bincount(block.source[:inside], minlength=len(self.sources)).tolist()
+        return [a + b for a, b in zip(block.before, since, strict=True)]
+
+    def _before(self, number: int) -> list[int]:
+        found = self._borders.get(number)
+        if found is None:
+            found = counts_before(self.rates, number << self._bits)
+            if len(self._borders) >= _KEPT_SLOTS >> 10:
+                self._borders = {}
+            self._borders[number] = found
+        return found
+
+    def _block(self, number: int) -> _Block:
+        """One block's order; the last few are kept."""
+        found = self._blocks.get(number)
+        if found is not None:
+            return found
+        before, after = self._before(number), self._before(number + 1)
+        source = deal(self.rates, number << self._bits, before, after)
+        slots = np.argsort(source, kind="stable")
+        starts = np.zeros(len(before) + 1, np.int64)
+        counts = [b - a for a, b in zip(before, after, strict=True)]
+        np.cumsum(counts, out=starts[1:])
+        ordinal = np.empty(len(source), np.int32)
+        ordinal[slots] = np.arange(len(source)) - np.repeat(starts[:-1], counts)
+        found = _Block(before, source, ordinal, slots.astype(np.int32), starts)
+        if len(self._blocks) >= max(4, _KEPT_SLOTS >> self._bits):
+            self._blocks = {}
+        self._blocks[number] = found
+        return found
+
+
+def _by_number(numbers: IntArray) -> Iterator[tuple[int, Any]]:
+    """Each different number, and the rows that have it: a slice where they are in order, as in most calls."""
+    if not len(numbers):
+        return
+    changes = numbers[1:] != numbers[:-1]
+    if (numbers[1:] >= numbers[:-1]).all():
+        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(numbers)]
+        for begin, end in pairwise(bounds):
+            yield int(numbers[begin]), slice(begin, end)
+        return
+    order = np.argsort(numbers, kind="stable")
+    for number, some in _by_number(numbers[order]):
+        yield number, order[some]

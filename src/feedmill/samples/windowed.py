@@ -1,0 +1,67 @@
+"""Token data as the windows that a training run reads: each framework's rule by its own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.formats.base import Dataset
+from feedmill.formats.tokens.base import TokenDataset
+from feedmill.formats.tokens.blocks import BlockDataset
+from feedmill.formats.tokens.windows import WindowDataset
+
+_REUSES = ("pbin",)  # formats whose own reader begins a window with the last token of the one before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowOptions:
+    """How `feedmill.open` cuts token data; see there."""
+
+    seq_len: int | None = None
+    reuse_last_target: bool | None = None
+    block_size: int | None = None
+    positions: bool = False
+    boundaries: bool = False
+    eos: int | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """The options that are not their defaults."""
+        plain = WindowOptions()
+        return [name for name in self.__slots__ if getattr(self, name) != getattr(plain, name)]
+
+
+def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
+    """The data set's windows or blocks; the data set itself where neither is asked for.
+
+    Raises:
+        ConfigError: it is not token data, or the options do not go together.
+    """
+    if not options.given:
+        return dataset
+    if not isinstance(dataset, TokenDataset):
+        raise ConfigError(
+            f"{', '.join(options.given)}: only token data can be cut, this is {dataset.format}",
+            file=dataset.url,
+            fix="Leave it out, or pack tokenized data with 'pack' in a recipe.",
+        )
+    if (options.seq_len is None) == (options.block_size is None):
+        raise ConfigError(
+            f"expected seq_len or block_size, found {', '.join(options.given)}", file=dataset.url, fix="Give one."
+        )
+    shown: dict[str, Any] = {name: getattr(options, name) for name in ("positions", "boundaries", "eos")}
+    if options.block_size is not None:
+        if options.reuse_last_target is not None:
+            raise ConfigError("blocks share no token", file=dataset.url, fix="Leave reuse_last_target out.")
+        return BlockDataset(dataset, block_size=options.block_size, **shown)
+    assert options.seq_len is not None
+    width, stride = _rule(dataset.format, options.seq_len, options.reuse_last_target)
+    return WindowDataset(dataset, width=width, stride=stride, **shown)
+
+
+def _rule(format: str, seq_len: int, reuse: bool | None) -> tuple[int, int]:
+    """Width and stride of a window of `seq_len` tokens, by the rule of the format's own reader."""
+    if reuse is None and format not in _REUSES:
+        return seq_len + 1, seq_len + 1  # datatrove: the last token of a window is no input of any
+    return (seq_len, seq_len) if reuse is False else (seq_len + 1, seq_len)

@@ -1,0 +1,128 @@
+"""Documents in columns: Parquet files, and the Arrow files of Hugging Face data sets on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.storage import open_store
+from feedmill.tokens.documents import Batch
+from feedmill.tokens.sources import SourceFile, Unit
+from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked, parse_path, walk
+
+ROWS = 512
+
+
+def row_groups(file: SourceFile, unit_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Runs of row groups of a Parquet file: first, past the last, and their bytes; about `unit_bytes` each."""
+    pyarrow = _pyarrow()
+    with _opened(file, pyarrow) as (_, parquet):
+        begin = size = 0
+        for number in range(parquet.metadata.num_row_groups):
+            size += parquet.metadata.row_group(number).total_byte_size
+            if size >= unit_bytes or number + 1 == parquet.metadata.num_row_groups:
+                yield begin, number + 1, size
+                begin, size = number + 1, 0
+
+
+def count_rows(file: SourceFile, groups: int | None = None) -> int:
+    """Rows of a file, or of the first row groups of a Parquet file. Raises DataError, StorageError."""
+    with _opened(file, _pyarrow()) as (_, opened):
+        if file.kind == "parquet":
+            of = opened.metadata
+            return sum(of.row_group(n).num_rows for n in range(of.num_row_groups if groups is None else groups))
+        return 0 if groups is not None else sum(batch.num_rows for batch in opened)
+
+
+def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
+    """The documents of rows. Raises DataError, ConfigError."""
+    pyarrow = _pyarrow()
+    steps = parse_path(reader.expression)
+    if not steps or not isinstance(steps[0], str):
+        raise ConfigError(
+            f"{reader.expression!r} names no column",
+            file=unit.file.url,
+            kind="bad-text-path",
+            fix="For Parquet and Arrow files the text is a column, e.g. text or .message.content.",
+        )
+    row = 0
+    first, step = unit.file.rows
+    before = count_rows(unit.file, unit.begin) if step > 1 else 0
+    for table in _batches(unit, steps[0], reader.fields, pyarrow):
+        column = table.column(steps[0]).to_pylist()
+        fields = [
+            table.column(f).to_pylist() if f in table.schema.names else [None] * len(column) for f in reader.fields
+        ]
+        batch = Batch(lines=len(column))
+        for number, value in enumerate(column):
+            if step > 1 and (before + row + number - first) % step:
+                continue
+            beside = tuple(values[number] for values in fields)
+            try:
+                record = Record(checked(walk(value, steps[1:]), reader.expression), "", beside)
+            except BadDocument as error:
+                record = Record(None, str(error))
+            batch.add(row + number, record)
+        yield batch
+        row += len(column)
+
+
+def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> Iterator[Any]:
+    file = unit.file
+    with _opened(file, pyarrow) as (names, source):
+        if column not in names:
+            raise ConfigError(
+                f"there is no column {column!r} (there are: {', '.join(names)})",
+                file=file.url,
+                kind="no-column",
+                fix="Name the column of the text with --text.",
+            )
+        try:
+            if file.kind == "parquet":
+                wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))
+                groups = list(range(unit.begin, unit.end))
+                yield from source.iter_batches(ROWS, row_groups=groups, columns=wanted, use_threads=False)
+            else:
+                for table in source:
+                    for at in range(0, table.num_rows, ROWS):
+                        yield table.slice(at, ROWS)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise _damaged(file, error) from None
+
+
+@contextmanager
+def _opened(file: SourceFile, pyarrow: Any) -> Iterator[tuple[list[str], Any]]:
+    """Names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
+    with open_store(file.folder).local_copy(file.path) as local, open(local, "rb") as raw:
+        try:
+            if file.kind == "parquet":
+                import pyarrow.parquet as pq
+
+                opened: Any = pq.ParquetFile(raw)
+                names = list(opened.schema_arrow.names)
+            elif raw.read(6) == b"ARROW1":
+                reader = pyarrow.ipc.open_file(raw)
+                opened = (reader.get_batch(i) for i in range(reader.num_record_batches))
+                names = list(reader.schema.names)
+            else:
+                raw.seek(0)
+                opened = pyarrow.ipc.open_stream(raw)
+                names = list(opened.schema.names)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise _damaged(file, error) from None
+        yield names, opened
+
+
+def _damaged(file: SourceFile, error: Exception) -> DataError:
+    return DataError(f"the file cannot be read ({str(error)[:200]})", file=file.url, fix="Copy it again.")
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError:
+        raise MissingExtra("Parquet and Arrow files need pyarrow", "arrow") from None
+    return pyarrow

@@ -1,0 +1,346 @@
+"""Token files, or the lines of JSONL files, as one row of documents that lies in mapped files.
+
+The verbs of this room all do the same: they write some documents of this row, in some order, somewhere else. A line of
+text is a document of bytes here, so that one implementation serves both.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
+from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
+from feedmill.kernels.lines import newlines
+from feedmill.storage import Store, open_store, split_url
+
+LINES = "jsonl"
+SUFFIXES = {".pbin": "pbin", ".ds": "ds", ".bin": "megatron", ".idx": "megatron", ".npy": "dolma", ".jsonl": LINES}
+"""The format of a file, by the end of its name."""
+_FOLDERS = (".pbin", ".ds", ".bin", ".npy", ".jsonl")
+
+FORGET = 64 << 20
+"""Bytes read one after another after which a file's pages are handed back, so that memory stays bounded."""
+LARGE = 256 << 20
+"""Bytes of files from which scattered documents are read by calls: mapping them would hold all of it in memory, and
+read more than is asked for where the files are not in the system's cache. Below, mapped files are twice as fast."""
+
+
+def format_of(path: str) -> str:
+    """The format that the end of a file's name stands for. Raises `ConfigError`."""
+    suffix = path[path.rfind(".") :] if "." in path.rpartition("/")[2] else ""
+    if suffix not in SUFFIXES:
+        raise ConfigError(
+            f"no format has files that end in {suffix or 'nothing'!r}",
+            file=path,
+            kind="unknown-format",
+            fix=f"Name a file that ends in {', '.join(SUFFIXES)}.",
+        )
+    return SUFFIXES[suffix]
+
+
+@dataclass(slots=True)
+class Corpus:
+    """Documents of several files, numbered through.
+
+    Attributes:
+        shards: the files, each with its store.
+        format: of all of them.
+        firsts: int64[shards + 1], the number of each file's first document, then how many there are.
+        dtype: a type that holds the tokens of all files as they are stored.
+        token_size: bytes per token to write: 1, 2 or 4.
+        tokenizer: what made them; None where that isn't known.
+        manifests: of each file, None where it has none.
+        name: a tokenizer's name that the files tell in words of their own ("" for none).
+    """
+
+    shards: list[tuple[Store, TokenShard]]
+    format: str
+    dtype: np.dtype[Any]
+    token_size: int
+    tokenizer: TokenizerFacts | None
+    manifests: list[TokenManifest | None]
+    name: str
+    firsts: Int64s
+    indexed: bool
+
+    def __len__(self) -> int:
+        return int(self.firsts[-1])
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all files; bytes, where documents are lines."""
+        return sum(shard.tokens for _, shard in self.shards)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether any file has a mask of the tokens to be learnt."""
+        return any(shard.load_loss is not None for _, shard in self.shards)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What decides the content, one entry per file: for manifests and for going on with a killed run."""
+        return [
+            {
+                "path": store.locate(shard.path),
+                "bytes": store.stat(shard.path).size,
+                "version": store.stat(shard.path).version,
+                "documents": shard.documents,
+            }
+            for store, shard in self.shards
+        ]
+
+    @contextmanager
+    def mapped(self) -> Iterator[Mapped]:
+        """The files as arrays; a remote file is copied to this machine for that time."""
+        with ExitStack() as stack:
+            yield Mapped([_map(stack, store, shard) for store, shard in self.shards], self)
+
+
+class _File(NamedTuple):
+    """A file's tokens, and how they are mapped and open (None where there are none)."""
+
+    tokens: npt.NDArray[Any]
+    mapping: mmap.mmap | None = None
+    descriptor: int = -1
+    offset: int = 0
+
+
+class Mapped:
+    """The tokens, and where needed the loss masks, of a corpus's files.
+
+    Attributes:
+        tokens: those of each file, mapped.
+    """
+
+    def __init__(self, files: list[_File], corpus: Corpus) -> None:
+        self.tokens = [file.tokens for file in files]
+        self._files, self._corpus = files, corpus
+        self._loss: list[npt.NDArray[np.bool_]] | None = None
+        self._large = sum(file.tokens.nbytes for file in files) > LARGE
+        self._read = 0
+
+    @property
+    def loss(self) -> list[npt.NDArray[np.bool_]]:
+        """bool[tokens] of each file; True throughout where it has no mask."""
+        if self._loss is None:
+            self._loss = [
+                np.broadcast_to(np.True_, (shard.tokens,))
+                if shard.load_loss is None
+                else np.asarray(shard.load_loss()).astype(np.bool_, copy=False)
+                for _, shard in self._corpus.shards
+            ]
+        return self._loss
+
+    def copy(self, pieces: Iterable[tuple[int, int, int, int, int]], out: npt.NDArray[Any]) -> None:
+        """Copy tokens: pieces are (file, begin, end) and where they go in `out` (begin, end)."""
+        if not self._large or any(file.tokens.dtype != out.dtype for file in self._files):
+            for file, low, high, at, end in pieces:
+                out[at:end] = self.tokens[file][low:high]
+            return
+        size = out.itemsize
+        view = memoryview(out).cast("B")  # type: ignore[arg-type]
+        for file, low, _, at, end in pieces:
+            _, _, descriptor, offset = self._files[file]
+            at, end, place = at * size, end * size, offset + low * size
+            while at < end:
+                count = os.preadv(descriptor, (view[at:end],), place)
+                if not count:
+                    store, shard = self._corpus.shards[file]
+                    raise _shrunk(store.locate(shard.path), os.fstat(descriptor).st_size)
+                at, place = at + count, place + count
+
+    def was_read(self, size: int) -> None:
+        """So many bytes were read: now and then the mapped pages go back to the system (they stay in its cache)."""
+        self._read += size
+        if self._large and self._read >= FORGET:
+            self._read = 0
+            for file in self._files:
+                if file.mapping is not None:
+                    file.mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _map(stack: ExitStack, store: Store, shard: TokenShard) -> _File:
+    if not shard.tokens:
+        return _File(np.zeros(0, shard.dtype))
+    path = stack.enter_context(store.local_copy(shard.path))
+    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 - the stack closes it
+    mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(mapping) < shard.offset + shard.tokens * shard.dtype.itemsize:
+        raise _shrunk(store.locate(shard.path), len(mapping))
+    return _File(np.frombuffer(mapping, shard.dtype, shard.tokens, shard.offset), mapping, file.fileno(), shard.offset)
+
+
+def _shrunk(where: str, size: int) -> DataError:
+    return DataError(
+        f"the file has {size} bytes, fewer than when it was opened",
+        file=where,
+        kind="truncated",
+        fix="It changed meanwhile: run the command again.",
+    )
+
+
+def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: bool = False) -> Corpus:
+    """Token files, folders of them, or JSONL files, as one row of documents in the order given.
+
+    A folder stands for all its files of one format, those in folders below included, sorted by path.
+
+    Args:
+        inputs: paths or URLs.
+        token_size: bytes per token to write; needed where the files have different sizes, which are refused otherwise.
+        mixed: allow files of different tokenizers.
+
+    Raises:
+        NotFound: there is nothing at one of the inputs.
+        ConfigError: different formats, token sizes or tokenizers.
+    """
+    if not inputs:
+        raise ConfigError("nothing to read was given", fix="Name at least one file.")
+    sets = [opened for url in inputs for opened in open_sets(url)]
+    formats = sorted({dataset.format for dataset in sets})
+    if LINES in formats and len(formats) > 1:
+        raise ConfigError(
+            f"lines of text and tokens cannot be put together ({', '.join(formats)})",
+            kind="mixed-formats",
+            fix="Tokenize the JSONL files first.",
+        )
+    shards = [(dataset.store, shard) for dataset in sets for shard in dataset.shards]
+    manifests = [read_manifest(store, _named_after(shard.path)) for store, shard in shards]
+    if not mixed:
+        _one_tokenizer(shards, manifests)
+    names = {str(name) for dataset in sets if isinstance(name := dataset.about.get("tokenizer"), str)}
+    known = [manifest.tokenizer for manifest in manifests if manifest is not None and manifest.tokenizer is not None]
+    same = len(known) == len(shards) and len({facts.hash for facts in known}) == 1
+    counts = [shard.documents or 0 for _, shard in shards]
+    return Corpus(
+        shards,
+        formats[0] if len(formats) == 1 else "tokens",
+        np.result_type(*(shard.dtype.newbyteorder("<") for _, shard in shards)),
+        _token_size(shards, token_size),
+        known[0] if same else None,
+        manifests,
+        names.pop() if len(names) == 1 else "",
+        np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64),
+        all(shard.documents is not None for _, shard in shards),
+    )
+
+
+def open_sets(url: str) -> list[TokenDataset]:
+    """The data set at a path or URL; one per file for a folder."""
+    folder, name = split_url(url)
+    store = open_store(folder)
+    is_folder = not name or (store.is_local and os.path.isdir(store.locate(name)))
+    if not is_folder and (name.endswith(tuple(SUFFIXES)) or store.exists(name)):
+        return [open_tokens(store, name, url)]
+    if not is_folder and format_prefix(store, name):
+        return [open_tokens(store, name + ".bin", url)]
+    inside = open_store(url)
+    paths = [entry.path for entry in inside.files(suffixes=_FOLDERS)]
+    kinds = sorted({format_of(path) for path in paths})
+    if len(kinds) != 1:
+        raise (NotFound if not kinds else ConfigError)(
+            "no token files are here" if not kinds else f"there are files of several formats here ({', '.join(kinds)})",
+            file=url,
+            kind="no-token-files" if not kinds else "mixed-formats",
+            fix=f"Files that end in {', '.join(_FOLDERS)} are looked for." if not kinds else "Name the files instead.",
+        )
+    return [open_tokens(inside, path, inside.locate(path)) for path in paths]
+
+
+def format_prefix(store: Store, name: str) -> bool:
+    """Whether a name without an ending is the prefix of Megatron's two files."""
+    return store.exists(name + ".idx") and store.exists(name + ".bin")
+
+
+def open_tokens(store: Store, path: str, url: str) -> TokenDataset:
+    """One token file, or the lines of a JSONL file. Raises as the format's own opening does."""
+    kind = format_of(path)
+    if kind == LINES:
+        return open_lines(store, path, url)
+    if kind == "pbin":
+        from feedmill.formats.tokens.pbin import open_pbin
+
+        return open_pbin(store, path, url)
+    if kind == "ds":
+        from feedmill.formats.tokens.ds import open_ds
+
+        return open_ds(store, path, url)
+    if kind == "megatron":
+        from feedmill.formats.tokens.megatron import open_megatron
+
+        return open_megatron(store, path, url)
+    from feedmill.formats.tokens.dolma import open_dolma
+
+    return open_dolma(store, path, url)
+
+
+def open_lines(store: Store, path: str, url: str) -> TokenDataset:
+    """The lines of a text file as documents of bytes, line ends included; a line ends with a newline byte, or the file.
+
+    Raises:
+        NotFound: there is no such file.
+    """
+    entry = store.stat(path)
+    bounds = np.zeros(1, np.int64)
+    if entry.size:
+        with store.local_copy(path) as local:
+            ends = newlines(np.memmap(local, np.uint8, "r")) + 1
+        if not len(ends) or ends[-1] != entry.size:
+            ends = np.append(ends, entry.size)
+        bounds = np.concatenate((bounds, ends))
+    shard = TokenShard(
+        path, np.dtype("u1"), 0, entry.size, len(bounds) - 1, partial(_as_is, bounds), facts=(entry.version,)
+    )
+    return TokenDataset(store, [shard], name=url, format=LINES)
+
+
+def _named_after(path: str) -> str:
+    """The file that a manifest is named after: of Megatron's two files it is the index."""
+    return path[:-4] + ".idx" if path.endswith(".bin") else path
+
+
+def _as_is(bounds: Int64s) -> Int64s:
+    return bounds
+
+
+def _token_size(shards: Sequence[tuple[Store, TokenShard]], wanted: int | None) -> int:
+    if wanted is not None and wanted not in (1, 2, 4):
+        raise ConfigError(f"a token of {wanted} bytes", kind="bad-token-size", fix="Give 1, 2 or 4.")
+    filled = [(store, shard) for store, shard in shards if shard.tokens] or list(shards)
+    size = filled[0][1].dtype.itemsize
+    for store, shard in filled:
+        if wanted is None and shard.dtype.itemsize != size:
+            raise ConfigError(
+                f"it has {shard.dtype.itemsize} bytes per token,"
+                f" {filled[0][0].locate(filled[0][1].path)} has {size}: they may be of different tokenizers",
+                file=store.locate(shard.path),
+                kind="mixed-token-sizes",
+                fix="If they are of the same tokenizer after all, say how many bytes to write: --token-size 4.",
+            )
+    return wanted or min(size, 4)
+
+
+def _one_tokenizer(shards: Sequence[tuple[Store, TokenShard]], manifests: Sequence[TokenManifest | None]) -> None:
+    first: tuple[str, TokenizerFacts] | None = None
+    for (store, shard), manifest in zip(shards, manifests, strict=True):
+        if manifest is None or manifest.tokenizer is None:
+            continue
+        where, facts = store.locate(shard.path), manifest.tokenizer
+        if first is None:
+            first = (where, facts)
+        elif facts.hash != first[1].hash:
+            raise ConfigError(
+                f"it was made with the tokenizer {facts.name} ({facts.hash[:12]}), {first[0]} with {first[1].name}"
+                f" ({first[1].hash[:12]})",
+                file=where,
+                kind="mixed-tokenizers",
+                fix="Tokenize one of them again, or add --mixed-tokenizers if their ids mean the same.",
+            )

@@ -1,0 +1,178 @@
+"""Inputs dealt to tasks with an output each, as datatrove's executor does it.
+
+Task t of n gets every n-th file of the sorted list, from number t on; of a data set in columns every n-th row. The
+numbers of tasks and files therefore decide what is in which output, and a task that gets nothing writes empty files.
+Each task still uses all cores: work is cut by bytes inside it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.storage import join_url, open_store
+from feedmill.tokens.sources import SourceFile, find_files, kind_of
+from feedmill.tokens.tokenize import TokenizeReport, tokenize
+from feedmill.tokens.tokenizer import load_tokenizer
+
+
+@dataclass
+class DealtReport:
+    """What each task wrote, and the files of the input that are no documents and were left aside."""
+
+    tasks: list[TokenizeReport]
+    ignored: list[str]
+
+    @property
+    def documents(self) -> int:
+        return sum(task.documents for task in self.tasks)
+
+    @property
+    def tokens(self) -> int:
+        return sum(task.tokens for task in self.tasks)
+
+    @property
+    def skipped(self) -> int:
+        return sum(task.skipped for task in self.tasks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        totals = {"documents": self.documents, "tokens": self.tokens, "skipped": self.skipped}
+        return {**totals, "ignored_files": self.ignored, "tasks": [task.as_dict() for task in self.tasks]}
+
+
+def tokenize_dealt(
+    tasks: Sequence[Sequence[SourceFile]],
+    folder: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str],
+    eos: str | None,
+    column: str = "text",
+    on_error: Any = "skip",
+    workers: int | None = None,
+    overwrite: bool = False,
+    ignored: Iterable[str] = (),
+    progress: bool | None = None,
+) -> DealtReport:
+    """Write one ``.ds`` with its index and metadata per task, named as datatrove does without shuffling.
+
+    Args:
+        tasks: the files of each, see `deal_files` and `deal_rows`.
+        folder: where the files go.
+        tokenizer: path of a tokenizer, which also is its name in the metadata.
+        eos: token behind every document, in place of the tokenizer's own template; None for the template alone.
+        column: field of the text.
+        on_error, workers, overwrite, progress: as for `tokenize`.
+
+    Raises:
+        As `tokenize`.
+    """
+    loaded = load_tokenizer(tokenizer)
+    reports = []
+    for number, files in enumerate(tasks):
+        reports.append(
+            tokenize(
+                files,
+                {"ds": join_url(os.fspath(folder), f"{number:05d}_unshuffled.ds")},
+                tokenizer=loaded,
+                tokenizer_name=os.fspath(tokenizer),
+                text=column,
+                eos=eos,
+                rule="always",
+                template=eos is None,
+                on_error=on_error,
+                workers=workers if files else 1,
+                overwrite=overwrite,
+                progress=progress,
+            )
+        )
+    return DealtReport(reports, list(ignored))
+
+
+def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[list[list[SourceFile]], list[str]]:
+    """The files of lines of a folder (or one file) for each task, and those that were left aside.
+
+    Args:
+        pattern: which files, relative to the folder; without wildcards an ending.
+
+    Raises:
+        NotFound: there are none.
+    """
+    if "://" not in dataset and os.path.isfile(dataset):
+        files, ignored = find_files([dataset]), []
+    else:
+        wanted = pattern if pattern is None or glob.has_magic(pattern) else f"*{pattern}"
+        paths = [entry.path for entry in open_store(dataset).files() if wanted is None or _matches(entry.path, wanted)]
+        found = [(path, _lines(join_url(dataset, path))) for path in paths]
+        files = [file for _, file in found if file is not None]
+        ignored = [path for path, file in found if file is None]
+    if not files:
+        raise NotFound(
+            "no file of JSON lines is here" + (f" that matches {pattern!r}" if pattern else ""),
+            file=dataset,
+            kind="no-documents",
+            fix="Name a .jsonl file or a folder of them (.gz and .zst too).",
+        )
+    return [files[task::tasks] for task in range(tasks)], ignored
+
+
+def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
+    """The rows of a Hugging Face data set on disk, or of a folder of Parquet files, for each task.
+
+    Raises:
+        NotFound: it is not there, or has no such split.
+        ConfigError: its documents are not in columns.
+    """
+    from feedmill.tokens.columns import count_rows
+
+    if "://" not in dataset and not os.path.exists(dataset):
+        raise NotFound(
+            "there is no such data set on this machine, and nothing is downloaded",
+            file=dataset,
+            kind="not-on-disk",
+            fix="Save it first, with load_dataset(...).save_to_disk(folder), and name the folder.",
+        )
+    if open_store(dataset).exists("dataset_dict.json"):
+        dataset = join_url(dataset, split)
+    files = find_files([dataset])
+    if any(file.kind not in ("arrow", "parquet") for file in files):
+        raise ConfigError(
+            "these documents are no rows of columns", file=dataset, kind="unknown-input", fix="Use the form 'jsonl'."
+        )
+    if tasks == 1:
+        return [files]
+    dealt: list[list[SourceFile]] = [[] for _ in range(tasks)]
+    before = 0
+    for file in files:
+        rows = count_rows(file)
+        for task in range(tasks):
+            first = (task - before) % tasks
+            if first < rows:
+                dealt[task].append(replace(file, rows=(first, tasks)))
+        before += rows
+    return dealt
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """As shell patterns on paths: ``*`` stays inside a folder, ``**`` does not."""
+    steps, wanted = path.split("/"), pattern.split("/")
+
+    def match(i: int, j: int) -> bool:
+        if j == len(wanted):
+            return i == len(steps)
+        if wanted[j] == "**":
+            return any(match(k, j + 1) for k in range(i, len(steps) + 1))
+        return i < len(steps) and fnmatch.fnmatchcase(steps[i], wanted[j]) and match(i + 1, j + 1)
+
+    return match(0, 0)
+
+
+def _lines(url: str) -> SourceFile | None:
+    """The file as one of lines; None where it is of another kind."""
+    return find_files([url])[0] if kind_of(posixpath.basename(url)) == "lines" else None

@@ -1,0 +1,120 @@
+"""Showing documents of token files as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.formats.tokens.base import TokenDataset
+from feedmill.formats.tokens.manifest import TokenManifest, read_manifest
+from feedmill.storage import open_store, split_url
+from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One document: its number, how many tokens it has, its text; whether the text is only its beginning."""
+
+    document: int
+    tokens: int
+    text: str
+    cut: bool = False
+    ids: list[int] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return {"document": self.document, "tokens": self.tokens, "text": self.text, "cut": self.cut, "ids": self.ids}
+
+
+def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
+    """Token files of any format by path, ``x.pbin``, ``x.ds``, ``x.idx`` or ``x.bin``, ``x.npy``, and their manifest.
+
+    Raises:
+        ConfigError: it is a data set, but not of tokens.
+        NotFound, DataError: as opening the format does.
+    """
+    folder, name = split_url(url)
+    store = open_store(folder)
+    if name.endswith(".ds"):
+        from feedmill.formats.tokens.ds import open_ds
+
+        return open_ds(store, name, url), read_manifest(store, name)
+    if name.endswith((".idx", ".bin")):
+        from feedmill.formats.tokens.megatron import open_megatron
+
+        return open_megatron(store, name, url), read_manifest(store, name[:-4] + ".idx")
+    if name.endswith(".npy"):
+        from feedmill.formats.tokens.dolma import open_dolma
+
+        return open_dolma(store, name, url), read_manifest(store, name)
+    from feedmill.formats.sniff import open_raw
+
+    dataset = open_raw(url)[0]
+    if not isinstance(dataset, TokenDataset):
+        raise ConfigError(
+            f"this is a data set of the format {dataset.format}, not of tokens", file=url, kind="not-tokens"
+        )
+    return dataset, read_manifest(dataset.store, dataset.shards[0].path) if dataset.shards else None
+
+
+def tokenizer_for(
+    manifest: TokenManifest | None, given: str | None, where: str, backend: Backend = "auto"
+) -> Tokenizer:
+    """The tokenizer of token files: the one given, else the one that their manifest names.
+
+    Raises:
+        ConfigError: neither is there; or the tokenizer is another one than the files were made with.
+        NotFound: it is not on this machine.
+    """
+    facts = manifest.tokenizer if manifest is not None else None
+    if given is None and facts is None:
+        raise ConfigError(
+            "nothing says which tokenizer made these tokens",
+            file=where,
+            kind="no-tokenizer",
+            fix="Name it with --tokenizer.",
+        )
+    found = load_tokenizer(given if given is not None else facts.name, backend)  # type: ignore[union-attr]
+    if facts is not None and facts.hash and facts.hash != found.hash:
+        raise ConfigError(
+            f"another tokenizer made the tokens: {facts.name}, of hash {facts.hash[:8]}; this one is {found.hash[:8]}",
+            file=where,
+            kind="other-tokenizer",
+            fix="Name the one that made them with --tokenizer.",
+        )
+    return found
+
+
+def decode_documents(
+    dataset: TokenDataset,
+    tokenizer: Tokenizer,
+    documents: list[int],
+    *,
+    limit: int | None = None,
+    skip_special: bool = False,
+    ids: bool = False,
+) -> Iterator[Decoded]:
+    """Documents by number, as text.
+
+    Args:
+        limit: decode at most so many tokens of each.
+        skip_special: leave out special tokens.
+        ids: give the ids too.
+
+    Raises:
+        FeedmillError: there is no such document.
+    """
+    for number in documents:
+        if not 0 <= number < len(dataset):
+            raise FeedmillError(
+                f"there is no document {number}", file=dataset.url, kind="no-document", fix=f"It has {len(dataset)}."
+            )
+        length = int(dataset.lengths[number])
+        take = length if limit is None else min(length, limit)
+        found = dataset.read_tokens(*(np.asarray([n], np.int64) for n in (number, 0, take)))[0]
+        text = tokenizer.decode(found, skip_special=skip_special)
+        yield Decoded(number, length, text, take < length, found.tolist() if ids else None)

@@ -1,0 +1,153 @@
+"""The documents of a unit, in batches: texts, what is wrong with those that have none, and where they stand.
+
+Memory is bounded by the batch, or by the largest document. What cannot be read as a whole (a cut gzip file, a Parquet
+file that is damaged) is an error whatever the policy: a file is no document that could be skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedmill.errors import DataError
+from feedmill.formats.documents import read_rows
+from feedmill.storage import open_store
+from feedmill.tokens.sources import SourceFile, Unit
+from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked
+
+BLOCK = 1 << 20
+_TAIL = 1 << 16  # bytes read at once to finish the last line of a range
+
+
+@dataclass(slots=True)
+class Batch:
+    """Documents in order.
+
+    Attributes:
+        texts: the texts of the good ones; none is empty or has a lone surrogate.
+        rows: for each of them, its line or row in the unit, from 0.
+        bad: (row, reason) of those without a text.
+        fields: for each text, the fields asked for beside it.
+        lines: lines or rows of the file that were read for this batch; `blank` of them hold nothing.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    bad: list[tuple[int, str]] = field(default_factory=list)
+    fields: list[tuple[Any, ...]] = field(default_factory=list)
+    lines: int = 0
+    blank: int = 0
+
+    def add(self, row: int, record: Record) -> None:
+        """Take one document in."""
+        if record.text is None:
+            self.bad.append((row, record.reason))
+        else:
+            self.texts.append(record.text)
+            self.rows.append(row)
+            self.fields.append(record.fields)
+
+
+def read_documents(unit: Unit, reader: TextReader) -> Iterator[Batch]:
+    """The documents of a unit. Raises DataError where the file itself is damaged or has changed."""
+    if unit.file.kind == "lines":
+        yield from _parsed(_blocks(unit), reader)
+    elif unit.file.kind == "text":
+        yield _whole(unit.file)
+    else:
+        from feedmill.tokens.columns import read_columns
+
+        yield from read_columns(unit, reader)
+    now = open_store(unit.file.folder).stat(unit.file.path)
+    if now.version != unit.file.version:
+        raise DataError(
+            "the file has changed while it was read",
+            file=unit.file.url,
+            kind="changed",
+            fix="Run the same command again once nothing writes to it.",
+        )
+
+
+def _parsed(blocks: Iterator[list[bytes]], reader: TextReader) -> Iterator[Batch]:
+    row = 0
+    for lines in blocks:
+        texts = reader.read(lines)
+        if texts is not None:
+            yield Batch(texts, list(range(row, row + len(lines))), lines=len(lines))
+        else:
+            batch = Batch(lines=len(lines))
+            for number, line in enumerate(lines, row):
+                if not line or line.isspace():
+                    batch.blank += 1
+                else:
+                    batch.add(number, reader.record(line))
+            yield batch
+        row += len(lines)
+
+
+def _blocks(unit: Unit) -> Iterator[list[bytes]]:
+    """The lines of a unit, some at a time, without their newlines."""
+    file = unit.file
+    store = open_store(file.folder)
+    if file.packed:
+        yield from read_rows(store, file.path)
+        return
+    yield from ranged_lines(lambda at, size: store.read(file.path, at, size), unit.begin, unit.end, file.size)
+
+
+def ranged_lines(read: Callable[[int, int], bytes], begin: int, end: int, size: int) -> Iterator[list[bytes]]:
+    """The lines that begin in ``[begin, end)`` of a file of `size` bytes, without their newlines.
+
+    Whatever ranges a file is cut into, together they give each line once, in order.
+    """
+    at = max(begin - 1, 0)  # the byte before tells whether a line begins at `begin`
+    rest: list[bytes] = []
+    skipping = begin > 0
+    while at < size and (at < end or rest or skipping):
+        stop = end if at < end else size
+        chunk = read(at, min(BLOCK if at < end else _TAIL, stop - at))
+        past_end = at >= end
+        at += len(chunk)
+        if skipping:
+            cut = chunk.find(b"\n")
+            if cut < 0:
+                if at >= end:  # no line begins in the range
+                    return
+                continue
+            skipping, chunk = False, chunk[cut + 1 :]
+        if past_end:  # only the last line is still to be finished
+            cut = chunk.find(b"\n")
+            rest.append(chunk if cut < 0 else chunk[:cut])
+            if cut < 0 and at < size:
+                continue
+            yield [b"".join(rest)]
+            return
+        rest, lines = _joined(rest, chunk)
+        if lines:
+            yield lines
+    if rest:
+        yield [b"".join(rest)]
+
+
+def _joined(rest: list[bytes], chunk: bytes) -> tuple[list[bytes], list[bytes]]:
+    """What is left of an unfinished line, and the whole lines, with one more chunk."""
+    lines = chunk.split(b"\n")
+    if rest:
+        if len(lines) == 1:
+            return ([*rest, chunk], []) if len(rest) < 64 else ([b"".join(rest) + chunk], [])
+        lines[0] = b"".join(rest) + lines[0]
+    last = lines.pop()
+    return [last] if last else [], lines
+
+
+def _whole(file: SourceFile) -> Batch:
+    batch = Batch(lines=1)
+    data = open_store(file.folder).read(file.path)
+    try:
+        batch.add(0, Record(checked(data.decode("utf-8-sig"))))
+    except UnicodeDecodeError as error:
+        batch.bad.append((0, f"it is not valid UTF-8 (byte {error.start})"))
+    except BadDocument as error:
+        batch.bad.append((0, str(error)))
+    return batch

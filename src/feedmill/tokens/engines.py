@@ -1,0 +1,157 @@
+"""The engines behind `feedmill.tokens.tokenizer`: fastokens, Hugging Face tokenizers, SentencePiece."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from feedmill.errors import ConfigError, MissingExtra
+from feedmill.tokens.tokenizer import Encoded, Int64s, Uint32s, Vocabulary
+
+
+def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
+    """The vocabulary of a ``tokenizer.json``. Raises ConfigError."""
+    try:
+        document = orjson.loads(data)
+        model = document["model"]["vocab"]
+        ids = dict(model) if isinstance(model, dict) else {piece: i for i, (piece, _) in enumerate(model)}
+        base = len(ids)
+        added = {token["content"]: int(token["id"]) for token in document.get("added_tokens") or ()}
+        special = {t["content"]: int(t["id"]) for t in document.get("added_tokens") or () if t.get("special")}
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"this is no tokenizer.json ({type(error).__name__}: {error})", file=str(path)) from None
+    ids.update(added)
+    found = Vocabulary(ids, base, special)
+    found.bos, found.eos = (_declared(path.parent, kind, ids) for kind in ("bos_token", "eos_token"))
+    return found
+
+
+def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
+    """The token that ``tokenizer_config.json`` or ``special_tokens_map.json`` names, if the vocabulary has it."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        with contextlib.suppress(OSError, orjson.JSONDecodeError, AttributeError):
+            value = orjson.loads((folder / name).read_bytes()).get(kind)
+            token = value.get("content") if isinstance(value, dict) else value
+            if isinstance(token, str) and token in ids:
+                return token
+    return None
+
+
+class Fastokens:
+    """`fastokens`, limited to one thread of its own: parallelism is by processes, see `feedmill.tokens.job`."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from fastokens._native import Tokenizer
+        except ImportError as error:
+            raise MissingExtra(f"fastokens is not installed ({error})", "fast") from None
+        try:
+            self._model: Any = Tokenizer.from_file(str(path))
+            self._model.no_truncation()  # a file may carry the settings of a training run: they would cut documents
+            self._model.no_padding()
+            with _on_one_core():
+                self._model.encode_batch_flat(["one", "two"], False)
+        except BaseException as error:
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                raise ConfigError(f"fastokens does not load it ({error})", file=str(path), kind="backend") from None
+            raise
+
+    def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:
+        ids, offsets = self._model.encode_batch_flat(texts, template, ordinary)
+        ends = np.frombuffer(offsets, np.int64)
+        return Encoded(np.frombuffer(ids, np.uint32), ends[1:] - ends[:-1])
+
+    def decode(self, ids: list[int], skip_special: bool) -> str:
+        text: str = self._model.decode(ids, skip_special)
+        return text
+
+
+@contextlib.contextmanager
+def _on_one_core() -> Iterator[None]:
+    """The engine counts the cores at its first call and starts as many threads, which then fight with other workers.
+    Where it may use one core only it starts none."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, allowed)
+
+
+class HuggingFace:
+    """Hugging Face `tokenizers`, the reference."""
+
+    def __init__(self, path: Path) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise MissingExtra(f"the package tokenizers is not installed ({error})", "tokenize") from None
+        try:
+            self._model: Any = Tokenizer.from_file(str(path))
+        except Exception as error:
+            raise ConfigError(f"this is no tokenizer ({error})", file=str(path), kind="bad-tokenizer") from None
+        self._model.no_truncation()
+        self._model.no_padding()
+
+    def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:
+        self._model.encode_special_tokens = ordinary
+        found = [e.ids for e in self._model.encode_batch_fast(texts, add_special_tokens=template)]
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        ids = np.empty(int(lengths.sum()), np.uint32)
+        at = 0
+        for piece in found:
+            ids[at : at + len(piece)] = piece
+            at += len(piece)
+        return Encoded(ids, lengths)
+
+    def decode(self, ids: list[int], skip_special: bool) -> str:
+        text: str = self._model.decode(ids, skip_special_tokens=skip_special)
+        return text
+
+    def offsets(self, text: str, template: bool, ordinary: bool) -> tuple[Uint32s, Int64s]:
+        """Ids, and the characters of each token; tokens of the template cover none."""
+        self._model.encode_special_tokens = ordinary
+        found = self._model.encode(text, add_special_tokens=template)
+        return np.asarray(found.ids, np.uint32), np.asarray(found.offsets, np.int64).reshape(-1, 2)
+
+
+class SentencePiece:
+    """SentencePiece models. They have no template; unknown control symbols in a text are plain text."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            raise MissingExtra(f"the package sentencepiece is not installed ({error})", "sentencepiece") from None
+        try:
+            self._model: Any = SentencePieceProcessor(model_file=str(path))
+        except Exception as error:
+            raise ConfigError(f"this is no SentencePiece model ({error})", file=str(path)) from None
+        count = self._model.GetPieceSize()
+        ids = {self._model.IdToPiece(i): i for i in range(count)}
+        special = {self._model.IdToPiece(i): i for i in range(count) if self._model.IsControl(i)}
+        self.vocabulary = Vocabulary(ids, count, special)
+        for kind, number in (("bos", self._model.bos_id()), ("eos", self._model.eos_id())):
+            setattr(self.vocabulary, kind, self._model.IdToPiece(number) if number >= 0 else None)
+        self._size = count
+
+    def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:  # noqa: ARG002
+        found = self._model.Encode(texts, out_type=int, num_threads=1)
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        return Encoded(np.fromiter((i for piece in found for i in piece), np.uint32, int(lengths.sum())), lengths)
+
+    def decode(self, ids: list[int], skip_special: bool) -> str:  # noqa: ARG002
+        text: str = self._model.Decode([i for i in ids if i < self._size])
+        return text

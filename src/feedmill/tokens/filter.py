@@ -1,0 +1,125 @@
+"""Keeping some documents of token files, or some lines of JSONL files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.tokens.corpus import Corpus, open_corpus
+from feedmill.tokens.rewrite import Part, Report, finished, gathered, rewrite, start
+from feedmill.tokens.targets import form_for
+from feedmill.tokens.units import Documents
+
+Bools = npt.NDArray[np.bool_]
+_BLOCK = 1 << 20
+
+
+def filter(
+    inputs: Sequence[str],
+    output: str,
+    *,
+    min_length: int | None = None,
+    max_length: int | None = None,
+    keep: Sequence[int] | Int64s | None = None,
+    drop: Sequence[int] | Int64s | None = None,
+    predicate: Callable[[int, Tokens], bool] | None = None,
+    token_size: int | None = None,
+    mixed_tokenizers: bool = False,
+    drop_loss: bool = False,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Report:
+    """Write those documents that pass every test given, in their stored order.
+
+    Args:
+        inputs: files, or folders of files of one format; paths or URLs.
+        output: the file to write.
+        min_length, max_length: tokens that a document has at least and at most (bytes of the line, in JSONL files).
+        keep: only documents with these numbers.
+        drop: no documents with these numbers.
+        predicate: called with a document's number and tokens; whether to keep it.
+        token_size, mixed_tokenizers, drop_loss, overwrite: as in `feedmill.tokens.merge.merge`.
+
+    Returns:
+        A report; `left_out` counts documents by the first test that they failed.
+
+    Raises:
+        ConfigError: a number of no document, or an output that exists.
+    """
+    corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
+    form = form_for(output, corpus, drop_loss=drop_loss)
+    documents = Documents(corpus)
+    left_out: dict[str, int] = {}
+    kept = np.ones(len(documents), np.bool_)
+
+    def demand(passed: Bools, reason: str) -> None:
+        failed = int((kept & ~passed).sum())
+        if failed:
+            left_out[reason] = failed
+        np.logical_and(kept, passed, out=kept)
+
+    if keep is not None:
+        demand(_marked(keep, len(documents)), "not in the list of documents to keep")
+    if drop is not None:
+        demand(~_marked(drop, len(documents)), "in the list of documents to drop")
+    if min_length is not None or max_length is not None:
+        lengths = _lengths(documents)
+        demand(lengths >= (min_length or 0), f"shorter than {min_length}")
+        if max_length is not None:
+            demand(lengths <= max_length, f"longer than {max_length}")
+    if predicate is not None:
+        demand(_asked(corpus, documents, np.flatnonzero(kept), predicate), "not kept by the predicate")
+    numbers = np.flatnonzero(kept)
+    options = {"verb": "filter", "min_length": min_length, "max_length": max_length, "left_out": left_out}
+    job = start(output, corpus, form, {**options, "kept": _digest(numbers)}, seed=0, overwrite=overwrite)
+    before = len(job.done)
+    parts = [Part(output, numbers)]
+    done = rewrite(corpus, documents, parts, form, job, options=options, overwrite=overwrite, progress=progress)
+    return finished("filter", corpus, job, done, before, left_out=left_out)
+
+
+def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
+    row = np.asarray(numbers, np.int64)
+    if len(row) and (row.min() < 0 or row.max() >= count):
+        bad = int(row[(row < 0) | (row >= count)][0])
+        raise ConfigError(
+            f"the list names document {bad}, and there are {count}",
+            kind="no-such-document",
+            fix="Documents are numbered from 0.",
+        )
+    marked = np.zeros(count, np.bool_)
+    marked[row] = True
+    return marked
+
+
+def _lengths(documents: Documents) -> Int64s:
+    count = len(documents)
+    out = np.empty(count, np.int64)
+    for low in range(0, count, _BLOCK):
+        high = min(low + _BLOCK, count)
+        out[low:high] = documents.lengths(np.arange(low, high))
+    return out
+
+
+def _asked(corpus: Corpus, documents: Documents, numbers: Int64s, predicate: Callable[[int, Tokens], bool]) -> Bools:
+    """bool[documents]: what the predicate said of these documents."""
+    answers = np.zeros(len(documents), np.bool_)
+    at = 0
+    with corpus.mapped() as mapped:
+        for tokens, lengths, _ in gathered(corpus, mapped, documents, numbers, False):
+            begin = 0
+            for length in lengths.tolist():
+                number = int(numbers[at])
+                answers[number] = bool(predicate(number, tokens[begin : begin + length]))
+                begin, at = begin + length, at + 1
+    return answers
+
+
+def _digest(numbers: Int64s) -> str:
+    import xxhash
+
+    return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(numbers).data))

@@ -1,0 +1,89 @@
+"""Making the index files beside token data: Modalities' raw index of JSONL, and the bounds of a ``.pbin``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.jobs.progress import Progress
+from feedmill.storage import open_store, split_url
+
+
+@dataclass
+class IndexReport:
+    """What was indexed.
+
+    Attributes:
+        path, index: the file and its index.
+        kind: ``raw`` (lines of JSONL) or ``bounds`` (documents of tokens).
+        entries: lines or documents in the index.
+        dropped: bad lines that were left out.
+        bad: the first hundred of them: line, byte, reason.
+    """
+
+    path: str
+    index: str
+    kind: str
+    entries: int
+    dropped: int = 0
+    bad: list[dict[str, Any]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return asdict(self)
+
+
+def index(
+    path: str,
+    output: str | None = None,
+    *,
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> IndexReport:
+    """Write the index of a JSONL file (Modalities' ``.idx``), or the bounds with which a ``.pbin`` opens at once.
+
+    Args:
+        path: path or URL of the file.
+        output: where to; beside the file where it is left out. Bounds always lie beside their file.
+        skip_bad: leave out lines that are not JSON, counted and listed, in place of refusing the file.
+        overwrite: replace an index that is there.
+        workers: processes; one per core for large files where it is left out.
+
+    Raises:
+        ConfigError: there is an index already, or the file is of another format.
+        DataError: a line is not JSON, or the file is damaged.
+    """
+    folder, name = split_url(path)
+    store = open_store(folder)
+    if name.endswith(".pbin"):
+        from feedmill.formats.tokens.bounds import bounds_path
+        from feedmill.formats.tokens.pbin import write_bounds
+
+        if output is not None:
+            raise ConfigError("bounds lie beside their file", file=output, fix="Leave the output out.")
+        return IndexReport(path, store.locate(bounds_path(name)), "bounds", write_bounds(store, name))
+    if not name.endswith(".jsonl") and output is None:
+        raise ConfigError(
+            "only JSONL and .pbin files are indexed here",
+            file=path,
+            kind="unknown-format",
+            fix="For lines of JSON in a file of another name, say where the index goes; for tar shards and Energon's"
+            " .jsonl.idx there is 'feedmill prepare'.",
+        )
+    from feedmill.formats.tokens.pickled import write_pairs
+    from feedmill.formats.tokens.raw_index import index_lines, raw_index_path
+
+    target = output or store.locate(raw_index_path(name))
+    out_folder, out_name = split_url(target)
+    out_store = open_store(out_folder)
+    if not overwrite and out_store.exists(out_name):
+        raise ConfigError("there is an index already", file=target, kind="exists", fix="Add --overwrite to redo it.")
+    with Progress("indexing", store.stat(name).size, "B", progress) as bar:
+        found = index_lines(store, name, drop=skip_bad, workers=workers, progress=bar)
+    with out_store.write(out_name) as file:
+        write_pairs(file, found.starts, found.lengths)
+    bad = [line._asdict() for line in found.bad]
+    return IndexReport(path, target, "raw", len(found.starts), found.dropped, bad)

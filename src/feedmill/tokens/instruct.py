@@ -1,0 +1,219 @@
+"""Instruction-tuning data: conversations through a chat template, divided into train, val and test.
+
+Each line of a JSONL file holds a conversation, a list of turns. Roles are renamed, the template (jinja2, sandboxed)
+makes a text of it, and the line goes, with that text under ``chat``, to a part that is drawn for it. What is drawn and
+how lines are written is Modalities' ``prepare_instruction_tuning_data``, byte for byte.
+
+Which tokens of such a text are learnt is said by two markers around them, see `between`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.storage import Store
+
+ROLE_KEYS = ("role", "from")
+"""Keys of a turn whose values are roles."""
+TEXT = "chat"
+"""The key under which a line gets its text."""
+
+_READ = 1 << 20
+
+Turns = list[dict[str, Any]]
+Template = Callable[..., str]
+
+
+@dataclass(frozen=True)
+class Chat:
+    """How conversations become texts.
+
+    Attributes:
+        messages_key: where a line has its conversation.
+        roles: new name of each role.
+        template: jinja2; it sees ``messages`` and ``chat_template_data``.
+        data: whatever the template needs beside the conversation.
+    """
+
+    messages_key: str
+    roles: Mapping[str, str]
+    template: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def compile_template(text: str) -> Template:
+    """A chat template as a function of ``messages`` and ``chat_template_data``.
+
+    Line ends between two blocks of the template (``}`` newline ``{``) do not count. There are the filter ``tojson``,
+    which leaves HTML characters as they are, and the function ``raise_exception``.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+        ConfigError: the template has a syntax error; names its line.
+    """
+    try:
+        from jinja2 import TemplateError, TemplateSyntaxError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise MissingExtra("chat templates need jinja2", "chat") from None
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = raise_exception
+    try:
+        return environment.from_string(text.replace("}\n{", "}{")).render
+    except TemplateSyntaxError as error:
+        raise ConfigError(
+            f"the chat template is wrong at its line {error.lineno}: {error.message}",
+            kind="bad-template",
+            fix="Mend the template.",
+        ) from None
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def prepare_chats(
+    source: tuple[Store, str],
+    targets: Mapping[str, tuple[Store, str]],
+    chat: Chat,
+    weights: Mapping[str, float],
+    seed: int,
+) -> dict[str, int]:
+    """Write the lines of a JSONL file, with their texts, to the files of their parts.
+
+    All files are replaced when the last line is through, each as a whole.
+
+    Args:
+        source: store and path of the conversations.
+        targets: store and path of each part's file; parts of weight 0 need none.
+        weights: of the parts, in the order in which lots are drawn.
+        seed: Python's `random.Random` of this seed draws one part for each line.
+
+    Returns:
+        Lines of each part in `targets`.
+
+    Raises:
+        DataError: a line that is no conversation, with its number and the reason.
+        ConfigError: the template is wrong.
+    """
+    template = compile_template(chat.template)
+    where = source[0].locate(source[1])
+    names = list(weights)
+    dice = random.Random(seed)
+    counts = dict.fromkeys(targets, 0)
+    with ExitStack() as stack:
+        files: dict[str, BinaryIO] = {
+            name: stack.enter_context(store.write(path)) for name, (store, path) in targets.items()
+        }
+        for number, line in enumerate(read_lines(*source), 1):
+            part = dice.choices(names, weights=list(weights.values()))[0]
+            files[part].write(_rendered(line, where, number, chat, template))
+            counts[part] += 1
+    return counts
+
+
+def read_lines(store: Store, path: str) -> Iterator[bytes]:
+    """The lines of a file, without their newlines; a last one without a newline too."""
+    size = store.stat(path).size
+    rest = b""
+    for low in range(0, size, _READ):
+        *lines, rest = (rest + store.read(path, low, min(_READ, size - low))).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _rendered(line: bytes, where: str, number: int, chat: Chat, template: Template) -> bytes:
+    """One line with its text, newline included."""
+
+    def wrong(what: str, fix: str = "Correct or delete the line.") -> DataError:
+        return DataError(what, file=where, record=f"line {number}", kind="bad-conversation", fix=fix)
+
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise wrong(f"this is not valid JSON ({error})") from None
+    if not isinstance(entry, dict) or chat.messages_key not in entry:
+        raise wrong(f"there is no {chat.messages_key!r}", "Check 'messages_key', or correct the line.")
+    turns = entry[chat.messages_key]
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        raise wrong(f"{chat.messages_key!r} is no list of turns")
+    for turn in turns:
+        for key in ROLE_KEYS:
+            if key in turn:
+                role = turn[key]
+                if not isinstance(role, str) or role not in chat.roles:
+                    raise wrong(
+                        f"there is no role mapping for {role!r} (there is for {', '.join(chat.roles)})",
+                        "Add it to 'role_mapping'.",
+                    )
+                turn[key] = chat.roles[role]
+    try:
+        entry[TEXT] = template(messages=turns, chat_template_data=chat.data)
+    except Exception as error:  # a template may fail in any way that Python code can
+        raise wrong(f"the chat template failed ({type(error).__name__}: {error})", "Mend the template.") from None
+    try:
+        return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        raise wrong("there is half of a surrogate pair in it, which no text file can hold") from None
+
+
+def between(tokens: Tokens, lengths: Int64s, begin: int, end: int, *, number: int = 0) -> npt.NDArray[np.bool_]:
+    """Which tokens lie strictly between a begin and an end marker of their document: those to be learnt.
+
+    A document without a begin marker has none. The last marker may be missing: then the rest of the document counts.
+
+    Args:
+        tokens: the ids of all documents one after another.
+        lengths: int64[n], tokens per document.
+        begin, end: ids of the markers.
+        number: of the first document, for errors.
+
+    Returns:
+        bool[len(tokens)].
+
+    Raises:
+        ConfigError: both markers are the same id.
+        DataError: an end before its begin, or two begins in a row; names the document.
+    """
+    if begin == end:
+        raise ConfigError(f"both markers are the token {begin}", kind="bad-markers", fix="Use two different tokens.")
+    step = (tokens == begin).astype(np.int64) - (tokens == end)
+    level = np.cumsum(step)
+    starts = np.cumsum(lengths) - lengths
+    filled = starts < len(tokens)
+    before = np.zeros(len(lengths), np.int64)
+    before[filled] = level[starts[filled]] - step[starts[filled]]
+    level -= np.repeat(before, lengths)
+    wrong = np.flatnonzero((level < 0) | (level > 1))
+    if len(wrong):
+        document = int(np.searchsorted(np.cumsum(lengths), wrong[0], side="right"))
+        what = "is an end marker before its begin marker" if level[wrong[0]] < 0 else "are two begin markers in a row"
+        raise DataError(
+            f"there {what}",
+            record=f"document {number + document}",
+            kind="bad-markers",
+            fix="Look at the chat template: markers come in pairs.",
+        )
+    return np.asarray((level == 1) & (tokens != begin), np.bool_)

@@ -1,0 +1,189 @@
+"""Several token files, or JSONL files, as one: one after another, or mixed as datatrove's merger does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.storage import open_store, split_url
+from feedmill.tokens.corpus import Corpus, open_corpus
+from feedmill.tokens.orders import Numbers, interleaved
+from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
+from feedmill.tokens.targets import Form, form_for, has_parts, need_parts, part_path
+from feedmill.tokens.units import Chunks, Documents, Units
+
+_BLOCK = 1 << 20
+
+
+def merge(
+    inputs: Sequence[str],
+    output: str,
+    *,
+    order: Literal["stored", "datatrove"] = "stored",
+    seed: int | None = None,
+    chunk: int | None = None,
+    max_tokens_per_file: int | None = None,
+    max_tokens: int | None = None,
+    token_size: int | None = None,
+    mixed_tokenizers: bool = False,
+    drop_loss: bool = False,
+    learn_between: tuple[int, int] | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Report:
+    """Write the documents of several files to one (or, by size, several) of any token format.
+
+    Killed at any moment, the same call again finishes the work.
+
+    Args:
+        inputs: files, or folders of files of one format; paths or URLs.
+        output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given. Numbered ``.ds``
+            files get a ``.metadata`` for all of them together, as datatrove writes it.
+        order: ``stored`` is one file after another; ``datatrove`` is the order of its merger, which shuffles the files
+            that documents come from.
+        seed: of datatrove's order; drawn where it is left out.
+        chunk: merge chunks of so many tokens in place of documents; a file's tail is left out, as datatrove does.
+        max_tokens_per_file: a file that has so many tokens is followed by another one.
+        max_tokens: nothing is added any more to what has so many tokens.
+        token_size: bytes per token, where the inputs have different ones.
+        mixed_tokenizers: allow inputs of different tokenizers.
+        drop_loss: write formats that keep no loss mask.
+        learn_between: ids of a begin and an end marker: write a loss mask of what stands between them in each document,
+            see `feedmill.tokens.instruct.between`. Only ``.ds`` keeps it.
+        overwrite: replace files that are there.
+
+    Raises:
+        ConfigError: the inputs do not belong together, or the output exists.
+    """
+    if chunk is not None and order != "datatrove":
+        raise ConfigError("merging chunks is a thing of datatrove's order", fix="Add --order datatrove.")
+    if max_tokens_per_file is not None:
+        need_parts(output, "a limit of tokens per file")
+    corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
+    form = form_for(output, corpus, drop_loss=drop_loss)
+    mask = None
+    if learn_between is not None:
+        form, mask = _marked(form, output, chunk), partial(_learnt, learn_between)
+    options = {
+        "verb": "merge",
+        "order": order,
+        "chunk": chunk,
+        "max_tokens_per_file": max_tokens_per_file,
+        "max_tokens": max_tokens,
+        "learn_between": learn_between,
+    }
+    job = start(output, corpus, form, options, seed=seed if order == "datatrove" else 0, overwrite=overwrite)
+    units: Units = Documents(corpus) if chunk is None else Chunks(corpus, chunk, keep_tails=False)
+    counts = [shard.documents or 0 for _, shard in corpus.shards]
+    if isinstance(units, Chunks):
+        counts = units.counts
+    numbers: Numbers = range(len(units)) if order == "stored" else interleaved(counts, job.seed)
+    pieces = divided(units, numbers, at_least=max_tokens_per_file, most=max_tokens)
+    parts = [
+        Part(part_path(output, number) if has_parts(output) else output, piece) for number, piece in enumerate(pieces)
+    ]
+    if order == "datatrove":
+        options["seed"] = job.seed
+    before = len(job.done)
+    done = rewrite(corpus, units, parts, form, job, options=options, mask=mask, overwrite=overwrite, progress=progress)
+    if form.format == "ds" and has_parts(output):
+        _write_total(output, form, sum(d.tokens for d in done))
+    report = finished("merge", corpus, job, done, before, seeded=order == "datatrove")
+    count_left_out(report, units, sum(len(piece) for piece in pieces))
+    _note_unknown(report, corpus)
+    return report
+
+
+def _marked(form: Form, output: str, chunk: int | None) -> Form:
+    """The form with a loss mask. Raises `ConfigError` where it can't have one."""
+    if form.format != "ds" or chunk is not None:
+        raise ConfigError(
+            "a loss mask is written beside whole documents in '.ds' files only",
+            file=output,
+            kind="no-loss-mask",
+            fix="Give the output the ending .ds, and leave --chunk out.",
+        )
+    return replace(form, loss=True)
+
+
+def _learnt(markers: tuple[int, int], tokens: Tokens, lengths: Int64s, number: int) -> npt.NDArray[np.bool_]:
+    from feedmill.tokens.instruct import between
+
+    return between(tokens, lengths, *markers, number=number)
+
+
+def divided(
+    units: Units, numbers: Numbers, *, at_least: int | None = None, most: int | None = None, beyond: bool = False
+) -> list[Numbers]:
+    """Cut a row of units into files by their tokens.
+
+    Args:
+        at_least: a file ends with the unit by which it has so many tokens. None is one file.
+        most: the row ends with the unit by which it has so many tokens.
+        beyond: a file ends only where it has more tokens than `at_least`, datatrove's rule for tokenized files.
+
+    Returns:
+        The rows of the files; at least one.
+    """
+    for name, value in (("tokens per file", at_least), ("tokens", most)):
+        if value is not None and value < 1:
+            raise ConfigError(f"a limit of {value} {name}", kind="bad-limit", fix="Give 1 or more.")
+    if at_least is None and most is None:
+        return [numbers]
+    ends = running_tokens(units, numbers)
+    count = len(ends)
+    if most is not None:
+        count = min(count, int(np.searchsorted(ends, most, side="left")) + 1)
+    if at_least is None:
+        return [numbers[:count]]
+    out, first = [], 0
+    while first < count:
+        base = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, base + at_least, side="right" if beyond else "left")) + 1
+        last = max(first + 1, min(last, count))
+        out.append(numbers[first:last])
+        first = last
+    return out or [numbers[:0]]
+
+
+def running_tokens(units: Units, numbers: Numbers) -> Int64s:
+    """Tokens up to the end of each unit of a row, int64[n]."""
+    pieces = [
+        units.lengths(np.asarray(numbers[low : low + _BLOCK], np.int64)) for low in range(0, len(numbers), _BLOCK)
+    ]
+    return np.cumsum(np.concatenate(pieces)) if pieces else np.zeros(0, np.int64)
+
+
+def _write_total(output: str, form: Form, tokens: int) -> None:
+    """datatrove's ``<name>.ds.metadata`` for all files together: the output's name without its part's number."""
+    from feedmill.formats.tokens.ds import METADATA, metadata_text
+
+    folder, name = split_url(part_path(output, ""))
+    text = metadata_text(form.tokenizer, form.token_size, tokens)
+    open_store(folder).write_bytes(name.lstrip("_-.") + METADATA, text.encode())
+
+
+def count_left_out(report: Report, units: Units, written: int) -> None:
+    """Enter into a report what chunks do not have, and units that were not written."""
+    chunked = isinstance(units, Chunks)
+    if isinstance(units, Chunks):
+        lost = {"tokens in tails shorter than a chunk": units.left_out, "documents without tokens": units.empty}
+        report.left_out.update({reason: count for reason, count in lost.items() if count})
+    if len(units) > written:
+        what = "chunks" if chunked else "documents"
+        report.left_out[f"{what} beyond the limit of tokens"] = len(units) - written
+
+
+def _note_unknown(report: Report, corpus: Corpus) -> None:
+    unknown = sum(manifest is None or manifest.tokenizer is None for manifest in corpus.manifests)
+    if corpus.format != "jsonl" and len(corpus.shards) > 1 and unknown:
+        report.notes.append(
+            f"the tokenizer of {unknown} of {len(corpus.shards)} files is not known: no manifest says it"
+        )

@@ -1,0 +1,212 @@
+"""Tokens, samples and steps of a training run, each from the others: what Modalities calls number conversion.
+
+A step consumes ``ranks * micro_batch * accumulation`` samples of `sequence` tokens. What does not fill a step is not
+trained on, so everything is divided downwards, in whole numbers throughout.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from feedmill.errors import ConfigError
+from feedmill.storage import open_store, split_url
+
+
+class Step(NamedTuple):
+    """What one optimizer step consumes.
+
+    Attributes:
+        sequence: tokens per sample.
+        ranks: data-parallel degree.
+        micro_batch: samples per rank and forward pass.
+        accumulation: forward passes per step.
+    """
+
+    sequence: int
+    ranks: int
+    micro_batch: int
+    accumulation: int = 1
+
+    @property
+    def samples(self) -> int:
+        """Samples per step, over all ranks."""
+        return self.ranks * self.micro_batch * self.accumulation
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per step, over all ranks."""
+        return self.samples * self.sequence
+
+
+class Progress(NamedTuple):
+    """What the name of a checkpoint folder says; None for what it does not say."""
+
+    seen_steps: int | None
+    seen_tokens: int | None
+    target_steps: int | None
+    target_tokens: int | None
+
+    @property
+    def last_step(self) -> int | None:
+        """The number of the last step, counted from 0."""
+        return None if self.seen_steps is None else self.seen_steps - 1
+
+
+def samples_from_tokens(tokens: int, sequence: int) -> int:
+    """Whole samples in so many tokens.
+
+    >>> samples_from_tokens(1000, 64)
+    15
+    """
+    _positive(sequence=sequence)
+    _from_zero(tokens=tokens)
+    return tokens // sequence
+
+
+def local_batches_from_samples(samples: int, ranks: int, micro_batch: int) -> int:
+    """Micro batches of each rank in so many samples of all ranks."""
+    _positive(ranks=ranks, micro_batch=micro_batch)
+    _from_zero(samples=samples)
+    return samples // (ranks * micro_batch)
+
+
+def local_batches_from_tokens(tokens: int, sequence: int, ranks: int, micro_batch: int) -> int:
+    """Micro batches of each rank in so many tokens of all ranks."""
+    return local_batches_from_samples(samples_from_tokens(tokens, sequence), ranks, micro_batch)
+
+
+def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation: int = 1) -> int:
+    """Whole steps in so many samples of all ranks.
+
+    >>> steps_from_samples(100, ranks=2, micro_batch=3, accumulation=2)
+    8
+    """
+    _positive(ranks=ranks, micro_batch=micro_batch, accumulation=accumulation)
+    _from_zero(samples=samples)
+    return samples // (ranks * micro_batch * accumulation)
+
+
+def steps_from_tokens(tokens: int, step: Step) -> int:
+    """Whole steps in so many tokens of all ranks."""
+    return steps_from_samples(samples_from_tokens(tokens, step.sequence), *step[1:])
+
+
+def tokens_from_steps(steps: int, step: Step) -> int:
+    """Tokens of all ranks in so many steps."""
+    _positive(**step._asdict())
+    _from_zero(steps=steps)
+    return steps * step.tokens
+
+
+def windows(tokens: int, sequence: int, *, reuse_last_target: bool = True) -> int:
+    """Samples that a row of tokens gives as Modalities' continuous data set.
+
+    With `reuse_last_target` a sample is ``sequence + 1`` tokens and shares its first one with the sample before;
+    without it is `sequence` tokens of its own.
+
+    >>> windows(129, 64), windows(128, 64), windows(128, 64, reuse_last_target=False)
+    (2, 1, 2)
+
+    Raises:
+        ConfigError: there are too few tokens for one, or samples of one token.
+    """
+    block = sequence + reuse_last_target
+    if block < 2 or tokens < block:
+        raise ConfigError(
+            f"{tokens} tokens give no sample of {block} tokens",
+            kind="empty-source",
+            fix="Take shorter sequences (2 tokens or more with their target), or more data.",
+        )
+    return (tokens - block) // (block - 1) + 1 if reuse_last_target else tokens // block
+
+
+def trained_tokens(tokens: int, step: Step, *, reuse_last_target: bool = True) -> int:
+    """Tokens that one epoch over a row of tokens trains on, in whole steps; raises as `windows`."""
+    samples = windows(tokens, step.sequence, reuse_last_target=reuse_last_target)
+    return tokens_from_steps(steps_from_samples(samples, *step[1:]), step)
+
+
+def count_tokens(url: str) -> int:
+    """Tokens of a token file or a folder of them, without reading its documents. Raises as opening it does."""
+    from feedmill.tokens.corpus import open_sets
+
+    return sum(dataset.tokens for dataset in open_sets(url))
+
+
+def count_lines(url: str) -> int:
+    """Samples of Modalities' raw index (``.idx``), or lines of a JSONL file. Raises as reading it does."""
+    folder, name = split_url(url)
+    store = open_store(folder)
+    if name.endswith(".jsonl"):
+        from feedmill.tokens.corpus import open_lines
+
+        return len(open_lines(store, name, url))
+    from feedmill.formats.tokens.pickled import load_pairs
+
+    return len(load_pairs(store, name, 0, store.stat(name).size, fix="Make it again: 'feedmill index FILE.jsonl'.")[0])
+
+
+def read_progress(path: str) -> Progress:
+    """What the name of a checkpoint folder says, such as ``...-seen_steps_10-seen_tokens_640-target_tokens_6400``.
+
+    >>> read_progress("run/e-seen_steps_10-seen_tokens_640-target_steps_100-target_tokens_6400").last_step
+    9
+
+    Raises:
+        ConfigError: it names one of them twice, or none at all.
+    """
+    found = {word: _named(path, word) for word in Progress._fields}
+    if not any(value is not None for value in found.values()):
+        raise ConfigError(
+            "the name says nothing of steps or tokens",
+            file=path,
+            kind="no-progress",
+            fix=f"Names have one or more of: {', '.join(word + '_N' for word in Progress._fields)}.",
+        )
+    return Progress(**found)
+
+
+def target_steps(progress: Progress) -> int:
+    """Steps of the whole run, from the tokens seen and aimed at and the steps done so far.
+
+    Raises:
+        ConfigError: the numbers are not there, or steps were not of equal size.
+    """
+    if progress.seen_steps is None or progress.seen_tokens is None or progress.target_tokens is None:
+        raise ConfigError(
+            "the target in steps needs the steps seen, the tokens seen, and the target in tokens",
+            kind="no-progress",
+            fix="Give a folder whose name has seen_steps_N, seen_tokens_N and target_tokens_N.",
+        )
+    if not progress.seen_steps or progress.seen_tokens % progress.seen_steps or not progress.seen_tokens:
+        raise ConfigError(
+            f"{progress.seen_tokens} tokens are no whole number for each of {progress.seen_steps} steps",
+            kind="bad-progress",
+            fix="The name was made by hand, or the batch size changed during the run.",
+        )
+    return progress.target_tokens // (progress.seen_tokens // progress.seen_steps)
+
+
+def _named(path: str, word: str) -> int | None:
+    found = re.findall(rf"{word}_(\d+)", path)
+    if len(found) > 1:
+        raise ConfigError(
+            f"the name says {word} {len(found)} times ({', '.join(found)})",
+            file=path,
+            kind="bad-progress",
+            fix="Give the checkpoint's own folder.",
+        )
+    return int(found[0]) if found else None
+
+
+def _positive(**values: int) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Give 1 or more.")
+
+
+def _from_zero(**values: int) -> None:
+    for name, value in values.items():
+        if value < 0:
+            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Give 0 or more.")

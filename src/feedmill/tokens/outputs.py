@@ -1,0 +1,149 @@
+"""The formats that tokenizing writes: names of their files, sizes of their tokens, their writers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.local import sweep
+
+FORMATS: Final[dict[str, tuple[str, ...]]] = {  # the file by which each is recognised first
+    "pbin": (".pbin", ".pbin.feedmill.bounds"),
+    "ds": (".ds", ".ds.index", ".ds.metadata", ".ds.loss"),
+    "megatron": (".idx", ".bin"),
+    "dolma": (".npy", ".csv.gz"),
+}
+_STRIP = (".pbin", ".ds", ".idx", ".bin", ".npy")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One data set to be written.
+
+    Attributes:
+        format: a key of `FORMATS`.
+        store, stem: where: the files are ``<stem><suffix>``.
+        dtype: of a token as stored.
+    """
+
+    format: str
+    store: Store
+    stem: str
+    dtype: np.dtype[Any]
+
+    @property
+    def path(self) -> str:
+        """The file by which the format is recognised; the manifest lies beside it."""
+        return self.stem + FORMATS[self.format][0]
+
+    @property
+    def url(self) -> str:
+        """Its full path."""
+        return self.store.locate(self.path)
+
+    def sizes(self) -> dict[str, int]:
+        """Name -> bytes of the files that are there."""
+        names = [self.stem + suffix for suffix in FORMATS[self.format]]
+        return {name.rpartition("/")[2]: self.store.stat(name).size for name in names if self.store.exists(name)}
+
+    def sweep(self) -> None:
+        """Remove what killed runs have left beside its files; only while no other run writes them."""
+        if self.store.is_local:
+            for suffix in (*FORMATS[self.format], FORMATS[self.format][0] + MANIFEST):
+                sweep(self.store.locate(self.stem + suffix))
+
+    def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[Any]:
+        """The format's writer."""
+        if self.format == "pbin":
+            from feedmill.formats.tokens.pbin import write_pbin
+
+            return write_pbin(self.store, self.path, self.dtype.itemsize)
+        if self.format == "ds":
+            from feedmill.formats.tokens.ds import write_ds
+
+            return write_ds(self.store, self.path, self.dtype.itemsize, tokenizer_name=tokenizer_name, loss=loss)
+        if self.format == "megatron":
+            from feedmill.formats.tokens.megatron import write_megatron
+
+            return write_megatron(self.store, self.stem, self.dtype)
+        from feedmill.formats.tokens.dolma import write_dolma
+
+        return write_dolma(self.store, self.path, self.dtype)
+
+
+def plan_outputs(
+    output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
+    formats: Sequence[str],
+    *,
+    vocab_size: int,
+    base_vocab_size: int,
+    largest: int,
+    token_size: int | None,
+) -> list[Output]:
+    """Where each format goes and how large its tokens are, by the format's own rule.
+
+    Args:
+        output: a path; the suffix of each format is added to it, in place of one that it has. Or a mapping from each
+            format to its path.
+        vocab_size, base_vocab_size: of the tokenizer, with and without added tokens (Modalities counts without).
+        largest: an id that has to fit whatever the rule says: of BOS and EOS.
+        token_size: bytes, in place of the rules.
+
+    Raises:
+        ConfigError: an unknown format, or a token size that it does not have.
+    """
+    paths = output if isinstance(output, Mapping) else dict.fromkeys(formats, output)
+    out = []
+    for name, path in paths.items():
+        if name == "vla-text":
+            raise ConfigError(
+                "writing VLA Foundry's text shards is not there yet",
+                kind="not-yet",
+                fix=f"Use one of {', '.join(FORMATS)}.",
+            )
+        if name not in FORMATS:
+            raise ConfigError(f"there is no token format {name!r}", fix=f"Use some of {', '.join(FORMATS)}.")
+        folder, last = split_url(os.fspath(path))
+        for suffix in _STRIP:
+            last = last.removesuffix(suffix)
+        if not last:
+            raise ConfigError("the output has no name", file=os.fspath(path), fix="Add the name of a file to the path.")
+        dtype = _dtype(name, vocab_size, base_vocab_size, largest, token_size)
+        out.append(Output(name, open_store(folder), last, dtype))
+    if not out:
+        raise ConfigError("no format is named", fix=f"Use some of {', '.join(FORMATS)}.")
+    return out
+
+
+def _dtype(name: str, vocab_size: int, base: int, largest: int, token_size: int | None) -> np.dtype[Any]:
+    allowed = {"pbin": (1, 2, 4), "ds": (2, 4), "megatron": (2, 4), "dolma": (1, 2, 4)}[name]
+    if token_size is not None:
+        if token_size not in allowed:
+            sizes = ", ".join(map(str, allowed))
+            raise ConfigError(
+                f"{name} has no tokens of {token_size} bytes", kind="bad-token-size", fix=f"It has {sizes}."
+            )
+        return np.dtype("<i4" if name == "megatron" and token_size == 4 else f"<u{token_size}")
+    if name == "pbin":
+        from feedmill.formats.tokens.pbin import token_size as pbin_token_size
+
+        return np.dtype(f"<u{max(pbin_token_size(max(base, 1)), pbin_token_size(largest + 1))}")
+    if name == "ds":
+        from feedmill.formats.tokens.ds import ds_token_size
+
+        return np.dtype(f"<u{ds_token_size(vocab_size)}")
+    if name == "megatron":
+        from feedmill.formats.tokens.megatron import megatron_dtype
+
+        return megatron_dtype(vocab_size)
+    from feedmill.formats.tokens.dolma import dolma_dtype
+
+    return dolma_dtype(vocab_size)

@@ -1,0 +1,182 @@
+"""Pieces: the tokens of one unit of work, in a file that is either whole or not there.
+
+    tokens    u16 or u32 each
+    lengths   u32 for each document
+    loss      the mask, one bit a token, where there is one
+    origins   JSON: [id, line] of each document, where they are kept
+    facts     JSON: `PieceFacts`
+    trailer   u64 bytes of facts, 16 bytes xxh3-128 of all before it, "FMPIECE1"
+
+All little endian. A piece is written under a temporary name and renamed. It is not forced to the disk: whoever uses it
+again, in a later run, compares the hash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from feedmill.storage.local import storage_error, temporary_beside
+from feedmill.tokens.encode import Encodings
+
+_TRAILER = struct.Struct("<Q16s8s")
+_MAGIC = b"FMPIECE1"
+_CHUNK = 4 << 20
+SUFFIX = ".piece"
+
+
+class PieceFacts(msgspec.Struct):
+    """What a piece holds, and what became of its unit.
+
+    Attributes:
+        lines, blank: lines or rows of the unit; those with nothing on them.
+        bytes: of the input.
+        bad: how many documents were left out; `examples`: (line in the unit from 0, reason) of the first hundred.
+    """
+
+    documents: int = 0
+    tokens: int = 0
+    lines: int = 0
+    blank: int = 0
+    bytes: int = 0
+    bad: int = 0
+    examples: list[tuple[int, str]] = []
+    dtype: str = "<u2"
+    loss: bool = False
+    origins: bool = False
+
+
+class Documents(NamedTuple):
+    """Documents of a piece, as `TokenWriter.add` takes them; origins are (id or None, line in the unit from 0)."""
+
+    tokens: npt.NDArray[Any]
+    lengths: npt.NDArray[np.int64]
+    loss: npt.NDArray[np.bool_] | None
+    origins: list[tuple[Any, int]] | None
+
+
+class PieceWriter:
+    """Writes one piece; made by `write_piece`."""
+
+    def __init__(self, out: Any, facts: PieceFacts) -> None:
+        self._out, self.facts, self._hash = out, facts, xxhash.xxh3_128()
+        self._lengths: list[npt.NDArray[Any]] = []
+        self._loss: list[npt.NDArray[np.bool_]] = []
+        self._origins: list[tuple[Any, int]] = []
+
+    def add(self, found: Encodings, origins: list[tuple[Any, int]] | None = None) -> None:
+        """Append documents."""
+        self._write(found.data)
+        self._lengths.append(found.lengths.astype("<u4"))
+        self.facts.documents += len(found.lengths)
+        self.facts.tokens += len(found.data) // np.dtype(self.facts.dtype).itemsize
+        if found.loss is not None:
+            self._loss.append(found.loss)
+        if origins is not None:
+            self._origins += origins
+
+    def finish(self) -> None:
+        """Write what follows the tokens."""
+        for lengths in self._lengths:
+            self._write(lengths.tobytes())
+        if self.facts.loss:
+            self._write(np.packbits(np.concatenate(self._loss) if self._loss else np.zeros(0, np.bool_)).tobytes())
+        origins = msgspec.json.encode(self._origins) if self.facts.origins else b""
+        self._write(origins)
+        facts = msgspec.json.encode(self.facts)
+        self._write(facts)
+        self._out.write(_TRAILER.pack(len(facts), self._hash.digest(), _MAGIC))
+
+    def _write(self, data: bytes) -> None:
+        self._hash.update(data)
+        self._out.write(data)
+
+
+@contextlib.contextmanager
+def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
+    """A piece that is there when the block ends without an error. Raises StorageError."""
+    temporary = temporary_beside(path)
+    try:
+        with open(temporary, "xb") as out:
+            writer = PieceWriter(out, facts)
+            yield writer
+            writer.finish()
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.filename in (None, temporary):
+            raise storage_error(error, path) from None
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def find_piece(path: str) -> PieceFacts | None:
+    """The facts of a piece of an earlier run; None where there is none, or not a whole one."""
+    try:
+        with open(path, "rb", buffering=0) as raw:
+            size = os.fstat(raw.fileno()).st_size
+            digest, left = xxhash.xxh3_128(), size - _TRAILER.size
+            while left > 0 and (chunk := raw.read(min(_CHUNK, left))):
+                digest.update(chunk)
+                left -= len(chunk)
+            length, wanted, magic = _TRAILER.unpack(raw.read(_TRAILER.size))
+            if left or magic != _MAGIC or wanted != digest.digest():
+                return None
+            return _facts(raw, size, length)
+    except (OSError, struct.error, msgspec.MsgspecError):
+        return None
+
+
+def _facts(raw: Any, size: int, length: int) -> PieceFacts:
+    raw.seek(size - _TRAILER.size - length)
+    return msgspec.json.decode(raw.read(length), type=PieceFacts)
+
+
+def read_piece(path: str) -> Iterator[Documents]:
+    """The documents of a piece, some at a time. Raises StorageError."""
+    try:
+        with open(path, "rb") as raw:
+            size = Path(path).stat().st_size
+            raw.seek(size - _TRAILER.size)
+            length, _, _ = _TRAILER.unpack(raw.read(_TRAILER.size))
+            facts = _facts(raw, size, length)
+            yield from _documents(raw, facts, size - _TRAILER.size - length)
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def _documents(raw: Any, facts: PieceFacts, end: int) -> Iterator[Documents]:
+    kind = np.dtype(facts.dtype)
+    at = facts.tokens * kind.itemsize
+    raw.seek(at)
+    lengths = np.frombuffer(raw.read(4 * facts.documents), "<u4").astype(np.int64)
+    loss, origins = None, None
+    if facts.loss:
+        bits = np.frombuffer(raw.read(-(-facts.tokens // 8)), np.uint8)
+        loss = np.unpackbits(bits, count=facts.tokens).astype(np.bool_)
+    if facts.origins:
+        origins = [(key, line) for key, line in msgspec.json.decode(raw.read(end - raw.tell()))]
+    ends = np.cumsum(lengths)
+    raw.seek(0)
+    first = begin = 0
+    while first < facts.documents:  # whole documents, about a chunk of tokens at a time
+        last = max(first + 1, int(np.searchsorted(ends, begin + _CHUNK // kind.itemsize, side="right")))
+        stop = int(ends[last - 1])
+        tokens = np.frombuffer(raw.read((stop - begin) * kind.itemsize), kind)
+        yield Documents(
+            tokens,
+            lengths[first:last],
+            None if loss is None else loss[begin:stop],
+            None if origins is None else origins[first:last],
+        )
+        first, begin = last, stop

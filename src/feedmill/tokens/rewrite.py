@@ -1,0 +1,223 @@
+"""Writing these documents, in this order, to these files: the work behind merge, shuffle, split and filter.
+
+Documents are gathered in batches of bounded size from mapped files. Inside a batch they are read in the order in which
+they lie in the files, and neighbours in one piece, so a merge copies and a shuffle reads forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
+from feedmill.jobs.progress import Progress
+from feedmill.storage import open_store, split_url
+from feedmill.tokens.corpus import LINES, Corpus, Mapped
+from feedmill.tokens.job import Done, Job, begin, refuse_existing
+from feedmill.tokens.orders import Numbers
+from feedmill.tokens.targets import Form, main_file, write_documents
+from feedmill.tokens.units import Spans, Units
+
+BATCH = 2 << 20
+"""Bytes of tokens gathered at once: what stays in the processor's cache is written fastest."""
+_BLOCK = 1 << 16
+
+Mask = Callable[[Tokens, Int64s, int], npt.NDArray[np.bool_]]
+"""Which tokens are to be learnt: of the ids of documents, their lengths, and the number of the first in its file."""
+
+Copy = Callable[[Iterable[tuple[int, int, int, int, int]], npt.NDArray[Any]], None]
+
+
+class Part(NamedTuple):
+    """One file to write: path or URL, and the numbers of the units that it gets, in their order."""
+
+    path: str
+    numbers: Numbers
+
+
+@dataclass
+class Report:
+    """What a verb did.
+
+    Attributes:
+        verb: its name.
+        inputs: files read.
+        outputs: files written: path, documents, tokens (bytes, where documents are lines).
+        documents, tokens: of all outputs together.
+        seed: the seed of the order, None where nothing was drawn.
+        left_out: what the outputs lack of the inputs on purpose, by reason: documents or tokens.
+        notes: what the user should know.
+        resumed: files that an earlier run had finished.
+    """
+
+    verb: str
+    inputs: int
+    outputs: list[Done]
+    seed: int | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    resumed: int = 0
+
+    @property
+    def documents(self) -> int:
+        return sum(done.documents for done in self.outputs)
+
+    @property
+    def tokens(self) -> int:
+        return sum(done.tokens for done in self.outputs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        outputs = [{"path": d.path, "documents": d.documents, "tokens": d.tokens} for d in self.outputs]
+        return {**asdict(self), "outputs": outputs, "documents": self.documents, "tokens": self.tokens}
+
+
+def start(
+    target: str, corpus: Corpus, form: Form, options: dict[str, Any], *, seed: int | None, overwrite: bool
+) -> Job:
+    """The journal of a run, see `feedmill.tokens.job`. Raises `ConfigError` where the target is an input."""
+    folder, name = split_url(target)
+    full = open_store(folder).locate(name)
+    for store, shard in corpus.shards:
+        if store.locate(shard.path) == full:
+            raise ConfigError("the output is one of the inputs", file=full, fix="Name another file.", kind="exists")
+    words = {"inputs": corpus.facts(), "form": asdict(form), "target": target, **options}
+    return begin(target, words, seed=seed, overwrite=overwrite)
+
+
+def finished(
+    verb: str, corpus: Corpus, job: Job, done: list[Done], resumed: int, *, seeded: bool = False, **fields: Any
+) -> Report:
+    """Remove the journal of a job whose files are all there, and report.
+
+    Args:
+        resumed: files that were there when the run began.
+        seeded: whether the job's seed was used.
+    """
+    job.finish()
+    remarks = [f"{store.locate(shard.path)}: {remark}" for store, shard in corpus.shards for remark in shard.remarks]
+    seed = job.seed if seeded else None
+    return Report(verb, len(corpus.shards), done, seed=seed, resumed=resumed, notes=remarks, **fields)
+
+
+def rewrite(
+    corpus: Corpus,
+    units: Units,
+    parts: Sequence[Part],
+    form: Form,
+    job: Job,
+    *,
+    options: dict[str, Any],
+    mask: Mask | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> list[Done]:
+    """Write parts of a corpus, each atomically, leaving alone those that the job's journal knows as whole.
+
+    The journal stays; the caller finishes it when everything that belongs to its job is there.
+
+    Args:
+        options: what else the manifests should tell.
+        mask: makes the loss mask, in place of those of the corpus.
+        overwrite: replace files that are there.
+        progress: whether to draw a bar, see `Progress`.
+
+    Raises:
+        ConfigError: a target exists already.
+    """
+    places = []
+    for part in parts:
+        folder, name = split_url(part.path)
+        places.append((open_store(folder), name))
+    if not job.resumed:
+        refuse_existing([(store, main_file(name)) for store, name in places], overwrite)
+        if len(parts) > 1 or job.drawn:  # a single file is there or not: there is nothing to remember
+            job.save()
+    known = job.done
+    out = []
+    unit = "B" if form.format == LINES else "tokens"
+    with corpus.mapped() as mapped, Progress("writing", corpus.tokens, unit, progress) as bar:
+        inputs = corpus.facts() if form.format != LINES else []
+        for part, (store, name) in zip(parts, places, strict=True):
+            done = known.get(part.path)
+            if done is None or not store.exists(main_file(name)):
+                documents = tokens = 0
+                with write_documents(store, name, form) as writer:
+                    carried = form.loss and mask is None
+                    for ids, lengths, loss in gathered(corpus, mapped, units, part.numbers, carried):
+                        writer.add(ids, lengths, loss if mask is None else mask(ids, lengths, documents))
+                        documents, tokens = documents + len(lengths), tokens + len(ids)
+                        bar.advance(len(ids))
+                    if form.format != LINES:
+                        manifest = _manifest(corpus, form, documents, tokens, inputs, options)
+                        write_manifest(store, main_file(name), manifest)
+                done = Done(part.path, documents, tokens)
+                job.add(done)
+            out.append(done)
+    return out
+
+
+def gathered(
+    corpus: Corpus, mapped: Mapped, units: Units, numbers: Numbers, loss: bool
+) -> Iterator[tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]]:
+    """The tokens of units in batches: ids one after another, tokens per document, and the mask where `loss`."""
+    for low in range(0, len(numbers), _BLOCK):
+        block = np.asarray(numbers[low : low + _BLOCK], np.int64)
+        spans = units.spans(block)
+        ends = np.cumsum(spans.length)
+        first = 0
+        while first < len(ends):
+            base = int(ends[first - 1]) if first else 0
+            limit = base + BATCH // corpus.dtype.itemsize
+            last = max(int(np.searchsorted(ends, limit, side="right")), first + 1)
+            batch = Spans(*(column[first:last] for column in spans))
+            yield (
+                _gather(mapped.tokens, mapped.copy, batch, corpus.dtype),
+                batch.length,
+                _gather(mapped.loss, None, batch, np.dtype(np.bool_)) if loss else None,
+            )
+            mapped.was_read((int(ends[last - 1]) - base) * corpus.dtype.itemsize)
+            first = last
+
+
+def _gather(
+    files: Sequence[npt.NDArray[Any]], copy: Copy | None, spans: Spans, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """The tokens of spans one after another. Neighbours are copied in one piece; one piece alone is not copied."""
+    shard, start, length = spans
+    breaks = np.flatnonzero((shard[1:] != shard[:-1]) | (start[1:] != start[:-1] + length[:-1])) + 1
+    first = np.concatenate(([0], breaks))
+    to = np.cumsum(length) - length  # where each span goes
+    total = int(length.sum())
+    begins = start[first]
+    sizes = np.add.reduceat(length, first)
+    if len(first) == 1:
+        piece = files[int(shard[0])][int(begins[0]) : int(begins[0]) + total]
+        return piece.astype(dtype, copy=False)
+    out = np.empty(total, dtype)
+    order = np.lexsort((begins, shard[first]))
+    columns = (shard[first], begins, begins + sizes, to[first], to[first] + sizes)
+    pieces = zip(*(column[order].tolist() for column in columns), strict=True)
+    if copy is not None:
+        copy(pieces, out)
+        return out
+    for file, low, high, at, end in pieces:
+        out[at:end] = files[file][low:high]
+    return out
+
+
+def _manifest(
+    corpus: Corpus, form: Form, documents: int, tokens: int, inputs: list[dict[str, Any]], options: dict[str, Any]
+) -> TokenManifest:
+    known = [manifest for manifest in corpus.manifests if manifest is not None]
+    ends = {(manifest.bos, manifest.eos) for manifest in known}
+    bos, eos = ends.pop() if len(known) == len(corpus.manifests) and len(ends) == 1 else (None, None)
+    return TokenManifest(
+        form.format, documents, tokens, tokenizer=corpus.tokenizer, bos=bos, eos=eos, inputs=inputs, options=options
+    )

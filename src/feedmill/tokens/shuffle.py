@@ -1,0 +1,155 @@
+"""The documents of token files, or the lines of JSONL files, in a shuffled order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.tokens.corpus import Corpus, open_corpus
+from feedmill.tokens.merge import count_left_out, divided
+from feedmill.tokens.orders import Int64s, chunk_range, chunk_shuffled, generator, shuffled
+from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
+from feedmill.tokens.targets import form_for, has_parts, need_parts, part_path
+from feedmill.tokens.units import Chunks, Documents, Units
+
+Order = Literal["feedmill", "modalities", "datatrove"]
+
+
+def shuffle(
+    inputs: Sequence[str],
+    output: str,
+    *,
+    seed: int | None = None,
+    order: Order = "feedmill",
+    chunk: int | None = None,
+    documents_too: bool = False,
+    max_tokens_per_file: int | None = None,
+    token_size: int | None = None,
+    mixed_tokenizers: bool = False,
+    drop_loss: bool = False,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Report:
+    """Write all documents of some files in a shuffled order.
+
+    The data stay on disk: in memory are the order (8 bytes per document) and one batch. Killed at any moment, the same
+    call again finishes the work.
+
+    Args:
+        inputs: files, or folders of files of one format; paths or URLs. JSONL files are shuffled by lines.
+        output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given.
+        seed: drawn, and reported, where it is left out.
+        order: ``feedmill`` is the project's keyed permutation; ``modalities`` and ``datatrove`` are theirs.
+        chunk: shuffle chunks of so many tokens in place of documents. The parts of a document that fall into different
+            chunks are documents of their own afterwards. With datatrove's order the tail of each file is left out.
+        documents_too: shuffle documents first, then chunks of them.
+        max_tokens_per_file: a file that has more tokens is followed by another one.
+        token_size, mixed_tokenizers, drop_loss, overwrite: as in `merge`.
+
+    Returns:
+        A report; `seed` is the one that was used.
+
+    Raises:
+        ConfigError: the inputs do not belong together, the output exists, or the order does not go with the rest.
+    """
+    if chunk is not None and order == "modalities":
+        raise ConfigError(
+            "Modalities shuffles no chunks of tokens", fix="Take --order feedmill or datatrove.", kind="bad-order"
+        )
+    if max_tokens_per_file is not None:
+        need_parts(output, "a limit of tokens per file")
+    corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
+    form = form_for(output, corpus, drop_loss=drop_loss)
+    if chunk is not None and form.format == "jsonl":
+        raise ConfigError("lines of text are not cut into chunks", file=output, fix="Leave --chunk out.")
+    options = {
+        "verb": "shuffle",
+        "order": order,
+        "chunk": chunk,
+        "documents_too": documents_too,
+        "max_tokens_per_file": max_tokens_per_file,
+    }
+    job = start(output, corpus, form, options, seed=seed, overwrite=overwrite)
+    options["seed"] = job.seed
+    units, numbers = ordered(corpus, order, job.seed, chunk, documents_too)
+    pieces = divided(units, numbers, at_least=max_tokens_per_file, beyond=True)
+    parts = [
+        Part(part_path(output, number) if has_parts(output) else output, piece) for number, piece in enumerate(pieces)
+    ]
+    before = len(job.done)
+    done = rewrite(corpus, units, parts, form, job, options=options, overwrite=overwrite, progress=progress)
+    report = finished("shuffle", corpus, job, done, before, seeded=True)
+    count_left_out(report, units, len(numbers))
+    return report
+
+
+def ordered(
+    corpus: Corpus, order: str, seed: int, chunk: int | None, documents_too: bool = False
+) -> tuple[Units, Int64s]:
+    """What is shuffled, and the shuffled numbers, int64[n]. Raises as `shuffle`."""
+    if chunk is None:
+        return Documents(corpus), shuffled(len(corpus), seed, order)
+    if order == "datatrove":
+        # One generator for both: the chunks' permutation continues where that of the documents ended.
+        random = generator(seed)
+        documents = random.permutation(len(Documents(corpus))) if documents_too else None
+        chunks = Chunks(corpus, chunk, documents, keep_tails=False)
+        return chunks, random.permutation(len(chunks))
+    documents = shuffled(len(Documents(corpus)), seed, order) if documents_too else None
+    chunks = Chunks(corpus, chunk, documents)
+    return chunks, shuffled(len(chunks), seed, order)
+
+
+def shuffle_chunk(
+    inputs: Sequence[str],
+    output: str,
+    *,
+    chunk: int,
+    chunks: int,
+    global_seed: int | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Report:
+    """Modalities' shuffled chunk: number `chunk` of `chunks` of every file, one after another, shuffled together.
+
+    Args:
+        inputs: files of one format.
+        output: the file to write.
+        chunk, chunks: which of how many; see `feedmill.tokens.orders.chunk_range`.
+        global_seed: the order depends on it and on `chunk`; drawn where it is left out.
+
+    Raises:
+        ConfigError: no file has a document in that chunk, or as in `shuffle`.
+    """
+    corpus = open_corpus(inputs)
+    form = form_for(output, corpus)
+    options = {"verb": "shuffle", "order": "modalities chunk", "chunk": chunk, "chunks": chunks}
+    job = start(output, corpus, form, options, seed=global_seed, overwrite=overwrite)
+    options["seed"] = job.seed
+    numbers = chunk_documents(corpus, chunk, chunks)
+    if not len(numbers):
+        raise ConfigError(
+            f"no file has a document in chunk {chunk} of {chunks}",
+            file=output,
+            kind="empty-chunk",
+            fix="Make fewer chunks.",
+        )
+    numbers = numbers[chunk_shuffled(len(numbers), job.seed, chunk)]
+    before = len(job.done)
+    units = Documents(corpus)
+    done = rewrite(
+        corpus, units, [Part(output, numbers)], form, job, options=options, overwrite=overwrite, progress=progress
+    )
+    return finished("shuffle", corpus, job, done, before, seeded=True)
+
+
+def chunk_documents(corpus: Corpus, chunk: int, chunks: int) -> Int64s:
+    """The documents of one chunk of every file, file after file, int64."""
+    rows = []
+    for number, (_, shard) in enumerate(corpus.shards):
+        part = chunk_range(shard.documents or 0, chunks, chunk)
+        rows.append(np.arange(part.start, part.stop) + corpus.firsts[number])
+    return np.concatenate(rows)

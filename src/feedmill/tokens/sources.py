@@ -1,0 +1,169 @@
+"""What is to be tokenized: files of documents, and the units of work that they are cut into.
+
+lines     .jsonl, .json, .ndjson: one document a line; cut into byte ranges. With .gz or .zst: one unit a file
+text      .txt: the file is one document
+parquet   .parquet: one document a row; cut into row groups
+arrow     .arrow: Hugging Face datasets on disk; one unit a file
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.storage import Store, join_url, open_store, split_url
+from feedmill.storage.codec import PLAIN, compression
+
+UNIT_BYTES = 8 << 20
+_LINES = (".jsonl", ".json", ".ndjson")
+_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd")
+SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {
+    ".txt": "text",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of documents: its folder, its path in it, of which kind, and its size and version.
+
+    Attributes:
+        rows: of a file of columns only every `rows[1]`-th row, from number `rows[0]` on.
+    """
+
+    folder: str
+    path: str
+    kind: str
+    size: int
+    version: str
+    rows: tuple[int, int] = (0, 1)
+
+    @property
+    def url(self) -> str:
+        """The whole path, as shown to people."""
+        return join_url(self.folder, self.path)
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is compressed as a whole."""
+        return compression(self.path) != PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of work: the documents of `file` that begin in ``[begin, end)``, in bytes or in row groups."""
+
+    file: SourceFile
+    begin: int
+    end: int
+    bytes: int
+
+
+def kind_of(path: str) -> str | None:
+    """The kind of a file by its name; None where it is none of documents."""
+    return next((kind for suffix, kind in SUFFIXES.items() if path.endswith(suffix)), None)
+
+
+def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[SourceFile]:
+    """The files of documents that paths, folders, URLs and patterns (``*.jsonl``) stand for, in their order.
+
+    A folder gives its files sorted by path; one with ``documents/`` (Dolma's layout) those in there; one that Hugging
+    Face `datasets` has saved its own. Its documents must be of one kind; text files beside others are left aside.
+
+    Raises:
+        NotFound: there is nothing.
+        ConfigError: a file of a kind that holds no documents, or a folder with several kinds.
+    """
+    found: list[SourceFile] = []
+    for item in inputs:
+        if isinstance(item, SourceFile):
+            found.append(item)
+            continue
+        text = os.fspath(item)
+        if "://" not in text and not os.path.exists(text) and glob.has_magic(text):
+            matches = sorted(glob.glob(text, recursive=True))
+            if not matches:
+                raise NotFound("no file matches this pattern", file=text, fix="Check the pattern.")
+            for match in matches:
+                found += _files(match)
+        else:
+            found += _files(text)
+    return found
+
+
+def _files(url: str) -> list[SourceFile]:
+    folder, name = split_url(url)
+    kind = kind_of(url)
+    if kind is not None and not ("://" not in url and os.path.isdir(url)):
+        entry = open_store(folder).stat(name)
+        return [SourceFile(folder, name, kind, entry.size, entry.version)]
+    if "://" not in url and os.path.isfile(url):
+        raise ConfigError(
+            "this kind of file is not known to hold documents",
+            file=url,
+            kind="unknown-input",
+            fix=f"Known are {', '.join(sorted({*_LINES, '.txt', '.parquet', '.arrow'}))}, and .gz or .zst of lines.",
+        )
+    store = open_store(url)
+    if store.exists("state.json") and store.exists("dataset_info.json"):
+        return _saved(store, url)
+    if store.exists("dataset_dict.json"):
+        raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
+    entries = list(store.files())
+    inside = [entry for entry in entries if entry.path.startswith("documents/")]
+    return _of_one_kind(
+        url, [SourceFile(url, e.path, kind_of(e.path) or "", e.size, e.version) for e in inside or entries]
+    )
+
+
+def _of_one_kind(url: str, files: list[SourceFile]) -> list[SourceFile]:
+    kinds = sorted({file.kind for file in files} - {""})
+    if len(kinds) > 1 and "text" in kinds:
+        kinds.remove("text")
+    if not kinds:
+        raise NotFound("no file of documents is in this folder", file=url, fix="Name a folder of .jsonl or .parquet.")
+    if len(kinds) > 1:
+        raise ConfigError(
+            f"the folder has documents of several kinds ({', '.join(kinds)})", file=url, fix="Name files."
+        )
+    return [file for file in files if file.kind == kinds[0]]
+
+
+def _saved(store: Store, url: str) -> list[SourceFile]:
+    """The files of a data set that Hugging Face `datasets` has saved, in its order."""
+    try:
+        state = orjson.loads(store.read("state.json"))
+        names = [entry["filename"] for entry in state["_data_files"]]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(f"this is no list of data files ({error})", file=store.locate("state.json")) from None
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ConfigError(
+            "the data set is a selection of the rows of its files",
+            file=url,
+            kind="selected-rows",
+            fix="Save it with the selection applied: ds.flatten_indices().save_to_disk(...)",
+        )
+    entries = [store.stat(name) for name in names]
+    return [SourceFile(url, e.path, "arrow", e.size, e.version) for e in entries]
+
+
+def cut(files: Sequence[SourceFile], unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+    """The units of files, in order. Raises as opening a Parquet file does."""
+    for file in files:
+        if file.kind == "lines" and not file.packed:
+            for begin in range(0, file.size, unit_bytes):
+                end = min(begin + unit_bytes, file.size)
+                yield Unit(file, begin, end, end - begin)
+        elif file.kind == "parquet":
+            from feedmill.tokens.columns import row_groups
+
+            for begin, end, size in row_groups(file, unit_bytes):
+                yield Unit(file, begin, end, size)
+        else:
+            yield Unit(file, 0, file.size, file.size)

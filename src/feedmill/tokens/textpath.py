@@ -1,0 +1,225 @@
+"""Where the text of a JSON document is: a field, a path like ``.a.b[0]``, or a jq program.
+
+A path is read by a typed decoder that skips all else (over 1 GB/s); what that refuses is looked at again with Python's
+own parser, so everything is accepted that `json.loads` accepts: NaN, duplicate keys (the last one counts), a byte order
+mark, huge integers. Fields beside the text are skipped, not checked. Programs that are more than a path need the `jq`
+package; of several results the first is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from feedmill.errors import ConfigError, MissingExtra
+
+_NAME = re.compile(r"[^\W\d][\w-]*")
+_STEP = re.compile(r"""\.?(?:(?P<name>[A-Za-z_]\w*)|\[(?P<key>"(?:[^"\\]|\\.)*")\]|\[(?P<index>-?\d{1,9})\])""")
+
+Step = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One document: its text, or why it has none; and the fields that were asked for beside it."""
+
+    text: str | None
+    reason: str = ""
+    fields: tuple[Any, ...] = ()
+
+
+class BadDocument(Exception):
+    """Why a document has no text."""
+
+
+def parse_path(expression: str) -> list[Step] | None:
+    """The steps of a plain path (``text``, ``.a.b[0]``, ``.["a b"]``, ``.``); None where it is more than that.
+
+    >>> parse_path("text"), parse_path('.a["b c"][0]'), parse_path(".a | ascii")
+    (['text'], ['a', 'b c', 0], None)
+    """
+    text = expression.strip()
+    if _NAME.fullmatch(text):
+        return [text]
+    if text == ".":
+        return []
+    steps: list[Step] = []
+    at = 0
+    while at < len(text):
+        found = _STEP.match(text, at)
+        if found is None or (found["name"] and text[at] != ".") or (at == 0 and text[0] != "."):
+            return None
+        steps.append(found["name"] or (json.loads(found["key"]) if found["key"] else int(found["index"])))
+        at = found.end()
+    return steps or None
+
+
+class TextReader:
+    """Reads the text of lines of JSON.
+
+    Args:
+        expression: a field's name, a path, or a jq program.
+        fields: top-level fields to give beside the text, as they are (None where absent).
+
+    Raises:
+        ConfigError: the program is not valid jq.
+        MissingExtra: it is more than a path and `jq` is not installed.
+    """
+
+    def __init__(self, expression: str, fields: tuple[str, ...] = ()) -> None:
+        self.expression, self.fields = expression, fields
+        self._steps = parse_path(expression)
+        self._program = None if self._steps is not None else _compile(expression)
+        self._decode: Callable[[bytes], Any] | None = None
+        self._get: Callable[[Any], str] | None = None
+        if self._steps and isinstance(self._steps[0], str) and self._steps[0] not in fields:
+            self._decode, self._get = _typed(self._steps, fields)
+
+    def read(self, lines: list[bytes]) -> list[str] | None:
+        """The texts of many lines at once; None where one of them needs a closer look with `record`."""
+        if self._decode is None or self._get is None or self.fields:
+            return None
+        decode, get = self._decode, self._get
+        try:
+            texts = [get(decode(line)) for line in lines]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
+            return None
+        return texts if all(texts) else None
+
+    def record(self, line: bytes) -> Record:
+        """One line, with the reason where it has no text."""
+        if self._decode is not None and self._get is not None:
+            try:
+                found = self._decode(line)
+                text = self._get(found)
+                fields = tuple(getattr(found, f"field{i}") for i in range(len(self.fields)))
+                return Record(text, "", fields) if text else Record(None, "the text is empty", fields)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
+                pass
+        try:
+            return self._slow(line)
+        except BadDocument as error:
+            return Record(None, str(error))
+
+    def _slow(self, line: bytes) -> Record:
+        value = load_json(line)
+        fields = tuple(value.get(name) if isinstance(value, dict) else None for name in self.fields)
+        if self._steps is not None:
+            found = walk(value, self._steps)
+        else:
+            found = self._run(line, value)
+        return Record(checked(found, self.expression), "", fields)
+
+    def _run(self, line: bytes, value: Any) -> Any:
+        if b"\\u" in line.lower():  # the program would turn lone surrogates into other characters without a word
+            try:
+                json.dumps(value, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise BadDocument("it has a lone surrogate, which is no character") from None
+        try:
+            return next(iter(self._program.input_text(line.decode("utf-8-sig"))))  # type: ignore[union-attr]
+        except StopIteration:
+            raise BadDocument(f"{self.expression} gives nothing") from None
+        except ValueError as error:
+            raise BadDocument(f"jq: {error}") from None
+
+
+def load_json(line: bytes) -> Any:
+    """The value of a line. Raises BadDocument."""
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadDocument(f"it is not valid UTF-8 (byte {error.start} of the line)") from None
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(f"it is not valid JSON ({str(error)[:120]})") from None
+
+
+def walk(value: Any, steps: list[Step]) -> Any:
+    """Follow a path as jq does: null has every field and every element. Raises BadDocument."""
+    for number, step in enumerate(steps):
+        if value is None:
+            return None
+        if isinstance(step, str):
+            if not isinstance(value, dict):
+                raise BadDocument(f"{_shown(steps[:number])} is {_kind(value)}, so it has no field {step!r}")
+            if step not in value:
+                raise BadDocument(f"there is no {_shown(steps[: number + 1])}")
+            value = value[step]
+        else:
+            if not isinstance(value, list):
+                raise BadDocument(f"{_shown(steps[:number])} is {_kind(value)}, so it has no element {step}")
+            if not -len(value) <= step < len(value):
+                raise BadDocument(f"there is no {_shown(steps[: number + 1])}")
+            value = value[step]
+    return value
+
+
+def checked(value: Any, where: str = "the text") -> str:
+    """The value, if it is a text that can be encoded. Raises BadDocument."""
+    if value is None:
+        raise BadDocument("the text is null")
+    if not isinstance(value, str):
+        raise BadDocument(f"{where} is {_kind(value)}, not a text")
+    if not value:
+        raise BadDocument("the text is empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadDocument("the text has a lone surrogate, which is no character") from None
+    return value
+
+
+def _kind(value: Any) -> str:
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
+    return names.get(type(value), f"of type {type(value).__name__}")
+
+
+def _shown(steps: list[Step]) -> str:
+    parts = [f".{s}" if isinstance(s, str) and s.isidentifier() else f"[{json.dumps(s)}]" for s in steps]
+    text = "".join(parts)
+    return text if text.startswith(".") else f".{text}"
+
+
+def _typed(steps: list[Step], fields: tuple[str, ...]) -> tuple[Callable[[bytes], Any], Callable[[Any], str]]:
+    kind: Any = str
+    for depth, step in reversed(list(enumerate(steps))):
+        if isinstance(step, int):
+            kind = list[kind]
+        else:
+            beside = [(f"field{i}", Any, None) for i in range(len(fields))] if depth == 0 else []
+            names = {"value": step, **({f"field{i}": name for i, name in enumerate(fields)} if depth == 0 else {})}
+            kind = msgspec.defstruct("Line", [("value", kind), *beside], rename=names, gc=False)
+    if all(isinstance(step, str) for step in steps):
+        return msgspec.json.Decoder(kind).decode, attrgetter(".".join(["value"] * len(steps)))
+
+    def get(found: Any) -> str:
+        for step in steps:
+            found = found.value if isinstance(step, str) else found[step]
+        return found  # type: ignore[no-any-return]
+
+    return msgspec.json.Decoder(kind).decode, get
+
+
+def _compile(expression: str) -> Any:
+    try:
+        import jq
+    except ImportError:
+        raise MissingExtra(f"the text expression {expression!r} is more than a path and needs jq", "jq") from None
+    try:
+        return jq.compile(expression)
+    except ValueError as error:
+        what = str(error).splitlines()[0]
+        raise ConfigError(f"{expression!r} is not a valid jq program ({what})", kind="bad-jq") from None

@@ -1,0 +1,382 @@
+"""Tokenizing: documents of any kind into token files of any formats, in one pass.
+
+The inputs are cut into units (`feedmill.tokens.sources`). Workers leave the tokens of each unit in a piece, in a folder
+beside the output; the pieces are put together in order while later ones are still made. So the bytes do not depend on
+the number of workers or on where units end, and a run that was killed is continued by the same command: pieces that are
+whole, and belong to the same inputs, options and tokenizer, are used again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import xxhash
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manifest, write_manifest
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.processes import warm_up
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.tokens.encode import Encoding
+from feedmill.tokens.outputs import Output, plan_outputs
+from feedmill.tokens.pieces import read_piece
+from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files
+from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
+from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, WorkFolder, identity_of, offer, work
+
+Rule = Literal["missing", "always"]
+OnError = Literal["fail", "skip"]
+LossRule = Literal["mask", "datatrove"]
+AUTO = "auto"
+_PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # what workers import
+
+
+@dataclass
+class TokenizeReport:
+    """What a run wrote.
+
+    Attributes:
+        outputs: format -> path of the file by which it is recognised.
+        documents, tokens, bytes: written, and read.
+        files, units, reused: input files; units of work; how many of those an earlier run had done.
+        skipped: documents left out; `skipped_examples`: the first hundred, as file, line and reason.
+        blank: lines with nothing on them, which are no documents.
+        bos, eos: the tokens put around each document, or None; `rule` says when.
+        token_bytes: format -> bytes of a token.
+        backend, fallback: which engine encoded; why not the fast one.
+        complete: the output was there already, made by the same job: nothing was done.
+    """
+
+    outputs: dict[str, str]
+    documents: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    files: int = 0
+    units: int = 0
+    reused: int = 0
+    skipped: int = 0
+    skipped_examples: list[Skipped] = field(default_factory=list)
+    blank: int = 0
+    tokenizer: str = ""
+    backend: str = ""
+    fallback: str | None = None
+    bos: str | None = None
+    eos: str | None = None
+    rule: str = "missing"
+    template: bool = True
+    token_bytes: dict[str, int] = field(default_factory=dict)
+    complete: bool = False
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        examples = [{"file": s.file, "line": s.line, "reason": s.reason} for s in self.skipped_examples]
+        return {**asdict(self), "skipped_examples": examples}
+
+
+def tokenize(
+    inputs: Sequence[str | os.PathLike[str] | SourceFile],
+    output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
+    *,
+    tokenizer: str | os.PathLike[str] | Tokenizer,
+    formats: Sequence[str] = ("pbin",),
+    backend: Backend = "auto",
+    text: str = "text",
+    eos: str | None = AUTO,
+    bos: str | None = None,
+    rule: Rule = "missing",
+    template: bool = True,
+    specials_as_text: bool = False,
+    token_size: int | None = None,
+    loss: bool = False,
+    loss_rule: LossRule = "mask",
+    on_error: OnError = "fail",
+    workers: int | None = None,
+    overwrite: bool = False,
+    tokenizer_name: str | None = None,
+    unit_bytes: int = UNIT_BYTES,
+    progress: bool | None = None,
+) -> TokenizeReport:
+    """Tokenize documents into token files.
+
+    Args:
+        inputs: files, folders, URLs or patterns, see `feedmill.tokens.sources.find_files`.
+        output: a path without suffix (each format adds its own), or a mapping from format to path.
+        tokenizer: see `load_tokenizer`.
+        formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``.
+        text: the field of the text, a path like ``.a.b[0]``, or a jq program.
+        eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS that the
+            tokenizer's own files name.
+        rule: ``missing`` adds them where the document does not have them already, ``always`` to every document.
+        template: apply the tokenizer's own template. datatrove with an EOS is ``template=False, rule="always"``.
+        specials_as_text: encode special tokens that stand in a text as plain text.
+        token_size: bytes of a token, in place of each format's rule.
+        loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
+            documents that end in such a range, as datatrove does.
+        on_error: what a document that cannot be tokenized does: end the job, or be left out, counted and listed.
+        workers: processes; None for one per core. Each uses one core.
+        overwrite: replace files that are there.
+        tokenizer_name: what ``.ds.metadata`` calls the tokenizer; by default as it was given.
+        unit_bytes: about how much input is one unit of work.
+        progress: whether to draw a bar; None: where stderr is a terminal.
+
+    Raises:
+        ConfigError: the options contradict each other, name a token that is not there, or the output exists.
+        DataError: a document cannot be tokenized (`on_error` is ``fail``), or a file is damaged.
+        NotFound, MissingExtra, StorageError: as their names say.
+    """
+    begin = time.perf_counter()
+    if (available_cores() if workers is None else workers) > 1:
+        warm_up(_PRELOAD)
+    loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend)
+    eos = _eos(loaded, eos)
+    bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
+    _check(formats if not isinstance(output, Mapping) else list(output), on_error, rule, loss, loss_rule)
+    outputs = plan_outputs(
+        output,
+        formats,
+        vocab_size=loaded.vocab_size,
+        base_vocab_size=loaded.base_vocab_size,
+        largest=max(bos_id or 0, eos_id or 0),
+        token_size=token_size,
+    )
+    how = Encoding(
+        bos=bos_id,
+        eos=eos_id,
+        always=rule == "always",
+        template=template,
+        ordinary=specials_as_text,
+        limit=min(int(np.iinfo(out.dtype).max) for out in outputs),
+        dtype="<u2" if loaded.size <= 1 << 16 else "<u4",
+        loss=loss,
+        cut=loss_rule == "datatrove",
+    )
+    for token in (t for t in (bos, eos) if t is not None and loaded.require(t) > how.limit):
+        raise ConfigError(f"the id of {token!r} does not fit {token_size} bytes", fix="Use a larger token size.")
+    origins = any(out.format == "dolma" for out in outputs)
+    recipe = Recipe(
+        str(loaded.path),
+        loaded.backend,
+        identity_of(loaded),
+        text,
+        how,
+        on_error == "skip",
+        origins,
+    )
+    report = TokenizeReport(
+        {out.format: out.url for out in outputs},
+        tokenizer=loaded.name,
+        backend=loaded.backend,
+        fallback=loaded.fallback,
+        bos=bos,
+        eos=eos,
+        rule=rule,
+        template=template,
+        token_bytes={out.format: out.dtype.itemsize for out in outputs},
+    )
+    job = _Job(outputs, recipe, find_files(inputs), loaded, tokenizer_name or loaded.name, report, unit_bytes)
+    job.run(workers, overwrite, progress)
+    report.seconds = time.perf_counter() - begin
+    return report
+
+
+def _eos(tokenizer: Tokenizer, eos: str | None) -> str | None:
+    if eos != AUTO:
+        return eos
+    if tokenizer.declared_eos is None:
+        raise ConfigError(
+            "the tokenizer's files do not say which token ends a document",
+            file=str(tokenizer.path),
+            kind="no-eos",
+            fix="Name it with --eos, or say --eos none. Its special tokens: "
+            + (", ".join(tokenizer.special_tokens()) or "none"),
+        )
+    return tokenizer.declared_eos
+
+
+def _check(formats: Sequence[str], on_error: str, rule: str, loss: bool, loss_rule: str) -> None:
+    for value, known in (
+        (on_error, ("fail", "skip")),
+        (rule, ("missing", "always")),
+        (loss_rule, ("mask", "datatrove")),
+    ):
+        if value not in known:
+            raise ConfigError(f"{value!r} is not known here", fix=f"Use {' or '.join(known)}.")
+    if loss and "ds" not in formats:
+        raise ConfigError("only '.ds' keeps a loss mask", kind="no-loss-mask", fix="Add --to ds.")
+    if len(set(formats)) < len(formats):
+        raise ConfigError("a format is named twice", fix="Name each once.")
+
+
+class _Job:
+    """One run, from units to published files."""
+
+    def __init__(
+        self,
+        outputs: list[Output],
+        recipe: Recipe,
+        files: list[SourceFile],
+        tokenizer: Tokenizer,
+        tokenizer_name: str,
+        report: TokenizeReport,
+        unit_bytes: int,
+    ) -> None:
+        self.outputs, self.recipe, self.files = outputs, recipe, files
+        self.tokenizer, self.tokenizer_name, self.report = tokenizer, tokenizer_name, report
+        self.unit_bytes = unit_bytes
+        words = [recipe.key(), tokenizer_name, *(f"{o.format} {o.dtype.str} {o.url}" for o in outputs)]
+        words += [f"{file.url} {file.version} {file.rows}" for file in files]
+        self.job = xxhash.xxh3_64_hexdigest("\n".join(words).encode())
+
+    def run(self, workers: int | None, overwrite: bool, progress: bool | None) -> None:
+        first = self.outputs[0]
+        name = f".{first.stem}.feedmill-work"
+        folder = WorkFolder(first.store.locate(name) if first.store.is_local else _elsewhere(first))
+        if not overwrite and not folder.holds(self.job):
+            if self._complete():
+                folder.close(remove=True)  # a worker of a killed run may have left something late
+                return
+            self._refuse()
+        folder.open(self.job)
+        finished = False
+        try:
+            for out in self.outputs:
+                out.sweep()
+            tasks = self._tasks(folder)
+            folder.keep_only({os.path.basename(task.path) for task in tasks})
+            self.report.files, self.report.units = len(self.files), len(tasks)
+            offer(self.tokenizer)
+            self._assemble(tasks, workers, progress)
+            finished = True
+        finally:
+            folder.close(remove=finished)
+
+    def _tasks(self, folder: WorkFolder) -> list[Task]:
+        key = self.recipe.key()
+        units = enumerate(cut(self.files, self.unit_bytes))
+        return [Task(u, self.recipe, os.path.join(folder.path, folder.piece(n, u, key))) for n, u in units]
+
+    def _complete(self) -> bool:
+        """Whether every output is there and this very job made it; then the report tells of it."""
+        found = [read_manifest(out.store, out.path) for out in self.outputs]
+        for manifest, out in zip(found, self.outputs, strict=True):
+            if manifest is None or manifest.options.get("job") != self.job or manifest.sizes != out.sizes():
+                return False
+        manifest = found[0]
+        if manifest is not None:
+            report = self.report
+            report.complete, report.documents, report.tokens = True, manifest.documents, manifest.tokens
+            report.skipped, report.skipped_examples = manifest.skipped, manifest.skipped_examples
+            report.files, report.bytes = len(self.files), sum(file.size for file in self.files)
+        return True
+
+    def _refuse(self) -> None:
+        for out in self.outputs:
+            if out.sizes():
+                raise ConfigError(
+                    "there is something already",
+                    file=out.url,
+                    kind="exists",
+                    fix="Add --overwrite to replace it, or choose another output.",
+                )
+
+    def _assemble(self, tasks: list[Task], workers: int | None, progress: bool | None) -> None:
+        total = sum(task.unit.bytes for task in tasks)
+        with ExitStack() as stack:
+            writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
+            bar = stack.enter_context(Progress("tokenizing", total, "B", progress))
+            results = run(work, tasks, workers=workers, preload=_PRELOAD)
+            for done, line in self._in_order(tasks, results):
+                for documents in read_piece(done.task.path):
+                    for writer, out in zip(writers, self.outputs, strict=True):
+                        self._add(writer, out, documents, done.task.unit.file, line)
+                bar.advance(done.task.unit.bytes)
+                bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
+            for out in self.outputs:
+                write_manifest(out.store, out.path, self._manifest(out, {}))
+        for out in self.outputs:
+            write_manifest(out.store, out.path, self._manifest(out, out.sizes()))
+
+    def _in_order(self, tasks: list[Task], results: Iterator[Done]) -> Iterator[tuple[Done, int]]:
+        """Finished units with the line at which each begins, counted; raises for the first bad document."""
+        line, report = 0, self.report
+        for task, done in zip(tasks, results, strict=True):
+            unit, facts = task.unit, done.facts
+            if unit.begin == 0:  # the first of its file
+                line = 0
+            if done.bad is not None:
+                raise _bad_document(unit.file, line + done.bad[0] + 1, done.bad[1])
+            report.documents += facts.documents
+            report.tokens += facts.tokens
+            report.bytes += facts.bytes
+            report.blank += facts.blank
+            report.reused += done.reused
+            report.skipped += facts.bad
+            room = EXAMPLES - len(report.skipped_examples)
+            examples = [Skipped(unit.file.url, line + row + 1, reason) for row, reason in facts.examples[:room]]
+            report.skipped_examples += examples
+            yield done, line
+            line += facts.lines
+
+    def _add(self, writer: Any, out: Output, documents: Any, file: SourceFile, line: int) -> None:
+        if out.format == "dolma":
+            path = file.url
+            origins = [
+                (str(key) if key is not None else f"{path}-{line + row + 1}", path, line + row + 1)
+                for key, row in documents.origins
+            ]
+            writer.add(documents.tokens, documents.lengths, None, origins=origins)
+        else:
+            writer.add(documents.tokens, documents.lengths, documents.loss if out.format == "ds" else None)
+
+    def _manifest(self, out: Output, sizes: dict[str, int]) -> TokenManifest:
+        how, report = self.recipe.how, self.report
+        inputs = [{"path": f.url, "bytes": f.size, "version": f.version} for f in self.files]
+        options = {
+            "job": self.job,
+            "text": self.recipe.text,
+            "rule": report.rule,
+            "template": how.template,
+            "specials_as_text": how.ordinary,
+            "on_error": "skip" if self.recipe.skip else "fail",
+            "blank_lines": report.blank,
+        }
+        if how.loss:
+            options["loss"] = "datatrove" if how.cut else "mask"
+        return TokenManifest(
+            out.format,
+            report.documents,
+            report.tokens,
+            tokenizer=self.tokenizer.facts(),
+            bos=how.bos,
+            eos=how.eos,
+            inputs=inputs,
+            skipped=report.skipped,
+            skipped_examples=report.skipped_examples,
+            options=options,
+            sizes=sizes,
+        )
+
+
+def _bad_document(file: SourceFile, line: int, reason: str) -> DataError:
+    return DataError(
+        reason,
+        file=file.url,
+        record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line}",
+        kind="bad-document",
+        fix="Mend it, or run again with --on-error skip, which leaves such documents out, counts and lists them.",
+    )
+
+
+def _elsewhere(out: Output) -> str:
+    """A folder of this machine for the pieces of an output in an object store."""
+    import tempfile
+
+    return os.path.join(tempfile.gettempdir(), f"feedmill-work-{xxhash.xxh3_64_hexdigest(out.url.encode())}")

@@ -1,0 +1,245 @@
+"""Tokenizers: text to ids and back, by the fastest engine that gives exactly the reference's ids.
+
+A tokenizer is a ``tokenizer.json`` (or the folder it lies in), or a SentencePiece ``.model``; nothing is
+ever downloaded. Three engines stand behind one face:
+
+    fastokens       some forty times faster than the reference; used where it loads the file and passes the self-check
+    hf              Hugging Face `tokenizers`: the reference, and what is used where the fast one does not fit
+    sentencepiece   for ``.model`` files
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
+from feedmill.formats.tokens.manifest import TokenizerFacts
+
+Backend = Literal["auto", "fastokens", "hf", "sentencepiece"]
+Int64s = npt.NDArray[np.int64]
+Uint32s = npt.NDArray[np.uint32]
+
+BACKENDS = ("auto", "fastokens", "hf", "sentencepiece")
+_PACKAGES = {"fastokens": "fastokens", "hf": "tokenizers", "sentencepiece": "sentencepiece"}
+
+
+class Encoded(NamedTuple):
+    """The ids of several texts one after another: uint32[n], and int64[texts], how many belong to each."""
+
+    ids: Uint32s
+    lengths: Int64s
+
+
+class Engine(Protocol):
+    """What a backend does. Texts are `str` without lone surrogates."""
+
+    def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded: ...
+
+    def decode(self, ids: list[int], skip_special: bool) -> str: ...
+
+
+class Tokenizer:
+    """A tokenizer of this machine; made by `load_tokenizer`.
+
+    Attributes:
+        name: path as given.
+        path: the model file.
+        backend: which engine encodes.
+        fallback: why the fast engine is not used although it was not ruled out; else None.
+        hash: xxh3-128 of the model file, in hex.
+        vocab_size: entries with added tokens; `base_vocab_size`: without them.
+        size: one more than the largest id, so that every id is below.
+        template: whether the tokenizer's own template (BOS, EOS ...) is applied to each text.
+        ordinary: whether special tokens that stand in a text are encoded as plain text.
+        declared_eos, declared_bos: the tokens that the files beside the model name as such; None where they don't.
+    """
+
+    def __init__(
+        self, engine: Engine, vocabulary: Vocabulary, *, name: str, path: Path, backend: Backend, hash: str
+    ) -> None:
+        self._engine, self._vocabulary = engine, vocabulary
+        self.name, self.path, self.backend, self.hash = name, path, backend, hash
+        self.fallback: str | None = None
+        self.template, self.ordinary = True, False
+        self.vocab_size, self.base_vocab_size = vocabulary.size_with_added, vocabulary.size_without_added
+        self.size = vocabulary.largest + 1
+        self.declared_bos, self.declared_eos = vocabulary.bos, vocabulary.eos
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """The ids of many texts; see `Encoded`. Raises UnicodeEncodeError for lone surrogates."""
+        return self._engine.encode(list(texts), self.template, self.ordinary)
+
+    def decode(self, ids: Sequence[int] | npt.NDArray[Any], *, skip_special: bool = False) -> str:
+        """The text of ids. Ids that the vocabulary does not have are left out."""
+        return self._engine.decode([int(i) for i in ids], skip_special)
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token, written as in the vocabulary; None where there is none."""
+        return self._vocabulary.ids.get(token)
+
+    def require(self, token: str, what: str = "token") -> int:
+        """The id of a token that must be there. Raises ConfigError, naming tokens that look like it."""
+        found = self.token_to_id(token)
+        if found is not None:
+            return found
+        close = self._vocabulary.close_to(token)
+        raise ConfigError(
+            f"the tokenizer has no {what} {token!r}",
+            file=str(self.path),
+            kind="unknown-token",
+            fix=f"Did you mean {' or '.join(map(repr, close))}?" if close else "Name a token of its vocabulary.",
+        )
+
+    def special_tokens(self) -> dict[str, int]:
+        """Its added special tokens."""
+        return dict(self._vocabulary.special)
+
+    def versions(self) -> dict[str, str]:
+        """Packages that had a part in the ids, with their versions."""
+        package = _PACKAGES[self.backend]
+        return {package: _version(package)}
+
+    def facts(self) -> TokenizerFacts:
+        """What a manifest says of it."""
+        return TokenizerFacts(self.name, self.hash, self.vocab_size, self.backend, self.versions())
+
+    def offsets(self, text: str) -> tuple[Uint32s, Int64s]:
+        """Ids of one text, and int64[n, 2]: the characters that each token covers; always by the reference.
+
+        Raises:
+            ConfigError: the backend is SentencePiece, which gives none here.
+        """
+        if self.backend == "sentencepiece":
+            raise ConfigError("loss masks need a tokenizer.json", file=str(self.path), kind="no-offsets")
+        from feedmill.tokens.engines import HuggingFace
+
+        if not isinstance(self._engine, HuggingFace):
+            self._reference = getattr(self, "_reference", None) or HuggingFace(self.path)
+            return self._reference.offsets(text, self.template, self.ordinary)
+        return self._engine.offsets(text, self.template, self.ordinary)
+
+
+class Vocabulary:
+    """Tokens and ids of a model file, read without an engine.
+
+    Args:
+        ids: token -> id, added tokens included.
+        base: entries without the added tokens.
+        special: added tokens marked special.
+    """
+
+    def __init__(self, ids: dict[str, int], base: int, special: dict[str, int]) -> None:
+        self.ids, self.special = ids, special
+        self.size_without_added, self.size_with_added = base, len(ids)
+        self.largest = max(ids.values(), default=-1)
+        self.bos: str | None = None
+        self.eos: str | None = None
+
+    def close_to(self, token: str) -> list[str]:
+        """Up to three tokens that look like this one, special ones first."""
+        from difflib import get_close_matches
+
+        found = get_close_matches(token, list(self.special), 3, 0.4)
+        if len(found) < 3 and token:
+            rest = [t for t in self.ids if t not in found and abs(len(t) - len(token)) <= 4 and t[0] == token[0]]
+            found += get_close_matches(token, rest, 3 - len(found), 0.6)
+        return found or list(self.special)[:3]
+
+
+def load_tokenizer(name: str | os.PathLike[str], backend: Backend = "auto", *, check: bool = True) -> Tokenizer:
+    """Load a tokenizer from this machine; nothing is downloaded.
+
+    Args:
+        name: a folder with ``tokenizer.json`` (or ``tokenizer.model``), the file itself, or a SentencePiece ``.model``.
+        backend: ``auto`` takes fastokens where it loads the file and its ids are the reference's (see
+            `feedmill.tokens.selfcheck`), else Hugging Face `tokenizers`; anything else forces that one.
+        check: compare the fast engine with the reference first. Only for a file that was compared just before.
+
+    Raises:
+        NotFound: there is no such file; a name of a model hub is one.
+        ConfigError: the file is no tokenizer, or does not fit the backend.
+        MissingExtra: a package is missing.
+    """
+    if backend not in BACKENDS:
+        raise ConfigError(f"there is no tokenizer backend {backend!r}", fix=f"Use one of {', '.join(BACKENDS)}.")
+    given = os.fspath(name)
+    path = _find(given)
+    data = path.read_bytes()
+    digest = xxhash.xxh3_128_hexdigest(data)
+    pieces = path.suffix == ".model"
+    if pieces != (backend == "sentencepiece") and (pieces or backend == "sentencepiece") and backend != "auto":
+        kind = "a SentencePiece model" if pieces else "a tokenizer.json"
+        raise ConfigError(f"this is {kind}, which the backend {backend!r} does not read", file=str(path))
+    from feedmill.tokens import engines
+
+    if pieces:
+        loaded = engines.SentencePiece(path)
+        made = Tokenizer(loaded, loaded.vocabulary, name=given, path=path, backend="sentencepiece", hash=digest)
+        made.template = False
+        return made
+    vocabulary = engines.read_vocabulary(path, data)
+    fast, fallback = (None, None) if backend == "hf" else _fast(path, backend == "fastokens", check)
+    engine: Engine = fast or engines.HuggingFace(path)
+    made = Tokenizer(engine, vocabulary, name=given, path=path, backend="fastokens" if fast else "hf", hash=digest)
+    made.fallback = fallback
+    return made
+
+
+def _fast(path: Path, forced: bool, check: bool) -> tuple[Engine | None, str | None]:
+    """The fast engine, or why it is not used. Raises where it was asked for by name and cannot be used at all."""
+    from feedmill.tokens import engines
+
+    try:
+        engine = engines.Fastokens(path)
+    except FeedmillError as error:
+        if forced:
+            raise
+        return None, error.what
+    if not check:
+        return engine, None
+    from feedmill.tokens.selfcheck import differences
+
+    try:
+        reference = engines.HuggingFace(path)
+    except MissingExtra:
+        return engine, None  # nothing to compare with: a minimal installation
+    wrong = differences(engine, reference)
+    if not wrong:
+        return engine, None
+    what = f"fastokens and tokenizers differ on {len(wrong)} of the self-check's texts, e.g. {wrong[0]!r}"
+    if forced:
+        raise ConfigError(what, file=str(path), kind="self-check", fix="Use --tokenizer-backend hf.")
+    return None, what
+
+
+def _find(given: str) -> Path:
+    path = Path(given)
+    if path.is_dir():
+        for name in ("tokenizer.json", "tokenizer.model"):
+            if (path / name).is_file():
+                return path / name
+        raise NotFound("the folder has no tokenizer.json", file=given, fix="Name the tokenizer's own folder or file.")
+    if not path.is_file():
+        raise NotFound(
+            "there is no such tokenizer on this machine",
+            file=given,
+            kind="no-tokenizer",
+            fix="Give a tokenizer.json, the folder it lies in, or a SentencePiece .model; names of a model hub are not"
+            " looked up: download it first.",
+        )
+    return path
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

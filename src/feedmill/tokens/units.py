@@ -1,0 +1,151 @@
+"""What is put into an order: whole documents, or chunks of a fixed number of tokens.
+
+Both give, for numbers of units, the spans of tokens to be written. A chunk covers parts of several documents; each
+part becomes a document of its own where it is written, so that no two documents ever run together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Int64s
+from feedmill.tokens.corpus import Corpus
+
+
+class Spans(NamedTuple):
+    """Tokens ``[start, start + length)`` of the files `shard`; int64[n] each."""
+
+    shard: Int64s
+    start: Int64s
+    length: Int64s
+
+
+class Units(Protocol):
+    """A numbered row of units."""
+
+    def __len__(self) -> int: ...
+
+    def lengths(self, numbers: Int64s) -> Int64s:
+        """Tokens of each unit, int64[n]."""
+
+    def spans(self, numbers: Int64s) -> Spans:
+        """The spans of all these units one after another; at least one of each unit that has tokens."""
+
+
+class Documents:
+    """The documents of a corpus, one span each."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        if not corpus.indexed:
+            for store, shard in corpus.shards:
+                if shard.documents is None:
+                    raise ConfigError(
+                        "the index of documents is missing, so it has no documents to write",
+                        file=store.locate(shard.path),
+                        kind="no-index",
+                        fix="Restore the index, or shuffle chunks of tokens: --chunk 2048.",
+                    )
+        self.corpus = corpus
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def lengths(self, numbers: Int64s) -> Int64s:
+        return self.spans(numbers).length
+
+    def spans(self, numbers: Int64s) -> Spans:
+        numbers = np.asarray(numbers, np.int64)
+        firsts, shards = self.corpus.firsts, self.corpus.shards
+        if len(shards) == 1:
+            bounds = shards[0][1].bounds
+            start = np.asarray(bounds[numbers], np.int64)
+            return Spans(np.zeros(len(numbers), np.int64), start, np.asarray(bounds[numbers + 1], np.int64) - start)
+        shard = np.searchsorted(firsts, numbers, side="right") - 1
+        start, stop = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
+        for number in np.unique(shard).tolist():
+            rows = np.flatnonzero(shard == number)
+            local = numbers[rows] - firsts[number]
+            bounds = shards[number][1].bounds
+            start[rows], stop[rows] = bounds[local], bounds[local + 1]
+        return Spans(shard.astype(np.int64), start, stop - start)
+
+
+class Chunks:
+    """Chunks of a fixed number of tokens.
+
+    Args:
+        corpus: the documents.
+        size: tokens per chunk.
+        order: None cuts each file by itself; an order of documents, int64[n], is one row that is cut as a whole.
+        keep_tails: whether the tokens left at the end of a row are a shorter chunk, or are left out.
+
+    Attributes:
+        left_out: tokens at the ends that no chunk has.
+        empty: documents without a token, which no chunk has.
+        counts: chunks of each row.
+    """
+
+    def __init__(self, corpus: Corpus, size: int, order: Int64s | None = None, *, keep_tails: bool = True) -> None:
+        if size < 1:
+            raise ConfigError(f"chunks of {size} tokens", kind="bad-chunk-size", fix="Give 1 or more.")
+        self.corpus, self.size, self._order = corpus, size, order
+        if order is None:
+            row_tokens = [shard.tokens for _, shard in corpus.shards]
+            self._ends = _document_ends(corpus)
+        else:
+            row_tokens = [corpus.tokens]
+            self._ends = np.cumsum(Documents(corpus).lengths(order))
+        self.empty = int((np.diff(self._ends, prepend=0) == 0).sum())
+        tokens = np.asarray(row_tokens, np.int64)
+        self._begins = np.cumsum(tokens) - tokens
+        whole, tails = np.divmod(tokens, size)
+        self.counts: list[int] = (whole + (tails > 0) if keep_tails else whole).tolist()
+        self.left_out = 0 if keep_tails else int(tails.sum())
+        self._stops = self._begins + (tokens if keep_tails else whole * size)
+        self._firsts = np.concatenate(([0], np.cumsum(self.counts))).astype(np.int64)
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    def _range(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Where chunks begin and end, in tokens of all rows one after another."""
+        row = np.searchsorted(self._firsts, numbers, side="right") - 1
+        begin = self._begins[row] + (numbers - self._firsts[row]) * self.size
+        return begin, np.minimum(begin + self.size, self._stops[row])
+
+    def lengths(self, numbers: Int64s) -> Int64s:
+        begin, end = self._range(np.asarray(numbers, np.int64))
+        return end - begin
+
+    def spans(self, numbers: Int64s) -> Spans:
+        begin, end = self._range(np.asarray(numbers, np.int64))
+        first = np.searchsorted(self._ends, begin, side="right")
+        counts = np.searchsorted(self._ends, end, side="left") - first + 1
+        unit = np.repeat(np.arange(len(begin)), counts)
+        piece = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        document = first[unit] + piece  # its place in the row
+        stop = self._ends[document]
+        start = np.where(document > 0, self._ends[document - 1], 0)
+        low, high = np.maximum(start, begin[unit]), np.minimum(stop, end[unit])
+        filled = high > low  # documents of no tokens inside a chunk are not there
+        document, low, high, start = document[filled], low[filled], high[filled], start[filled]
+        if self._order is None:
+            shard = np.searchsorted(self._begins, low, side="right") - 1
+            return Spans(shard.astype(np.int64), low - self._begins[shard], high - low)
+        places = Documents(self.corpus).spans(self._order[document])
+        return Spans(places.shard, places.start + (low - start), high - low)
+
+
+def _document_ends(corpus: Corpus) -> Int64s:
+    """Where each document ends, in tokens of all files one after another; a file without an index is one document."""
+    ends, base = [np.zeros(0, np.int64)], 0
+    for _, shard in corpus.shards:
+        if shard.documents is None:
+            ends.append(np.asarray([base + shard.tokens], np.int64))
+        else:
+            ends.append(np.asarray(shard.bounds[1:], np.int64) + base)
+        base += shard.tokens
+    return np.concatenate(ends)

@@ -1,0 +1,230 @@
+"""What one worker does with one unit: read, encode, leave a piece; and where pieces lie until all are there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+import msgspec
+import xxhash
+
+from feedmill.errors import FeedmillError, StorageError
+from feedmill.storage.local import storage_error
+from feedmill.tokens.documents import Batch, read_documents
+from feedmill.tokens.encode import Encoding, encode_batch
+from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
+from feedmill.tokens.sources import Unit
+from feedmill.tokens.textpath import TextReader
+from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
+
+EXAMPLES = 100
+_LAYOUT = 1
+LOSS_FIELDS = ("no_loss_ranges", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that decides what a piece holds, beside the unit.
+
+    Attributes:
+        tokenizer, backend: to load it in a worker; `identity`: its hash, backend and versions.
+        text: where the text is.
+        skip: whether bad documents are left out; else the first one ends the job.
+        origins: whether ids of documents are kept.
+    """
+
+    tokenizer: str
+    backend: Backend
+    identity: str
+    text: str
+    how: Encoding
+    skip: bool
+    origins: bool
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields to read beside the text."""
+        return (LOSS_FIELDS if self.how.loss else ()) + (("id",) if self.origins else ())
+
+    def key(self) -> str:
+        """A hash of everything that decides the bytes."""
+        facts = asdict(self)
+        facts.pop("tokenizer")  # the same file elsewhere gives the same ids
+        return xxhash.xxh3_64_hexdigest(msgspec.json.encode([_LAYOUT, sorted(facts.items())]))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One unit to be done, and where its piece goes."""
+
+    unit: Unit
+    recipe: Recipe
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.unit.file.url} [{self.unit.begin}, {self.unit.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished unit: its piece, what is in it, whether an earlier run made it; or the first bad document."""
+
+    task: Task
+    facts: PieceFacts
+    reused: bool = False
+    bad: tuple[int, str] | None = None
+
+
+def work(task: Task) -> Done:
+    """Do a unit, unless its piece is there. Raises FeedmillError where its file cannot be read."""
+    found = find_piece(task.path)
+    if found is not None:
+        return Done(task, found, reused=True)
+    recipe = task.recipe
+    tokenizer = tokenizer_of(recipe)
+    how = recipe.how
+    facts = PieceFacts(bytes=task.unit.bytes, dtype=how.dtype, loss=how.loss, origins=recipe.origins)
+    try:
+        with write_piece(task.path, facts) as piece:
+            for batch in read_documents(task.unit, TextReader(recipe.text, recipe.fields)):
+                for part in _parts(batch):
+                    found_here = encode_batch(tokenizer, how, part)
+                    origins = None
+                    if recipe.origins:
+                        kept = range(len(part.texts)) if found_here.kept is None else found_here.kept
+                        origins = [(_key(part.fields[i][-1]), part.rows[i]) for i in kept]
+                    piece.add(found_here, origins)
+                    if part.bad:
+                        _note(facts, part, recipe.skip)
+                facts.lines += batch.lines
+                facts.blank += batch.blank
+    except _Stopped as stop:
+        return Done(task, facts, bad=stop.bad)
+    return Done(task, facts)
+
+
+class _Stopped(Exception):
+    def __init__(self, bad: tuple[int, str]) -> None:
+        self.bad = bad
+
+
+def _note(facts: PieceFacts, batch: Batch, skip: bool) -> None:
+    bad = sorted(batch.bad)
+    if not skip:
+        raise _Stopped(bad[0])
+    facts.bad += len(bad)
+    facts.examples += bad[: EXAMPLES - len(facts.examples)]
+
+
+def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
+    """A batch in pieces of at most so many characters (or one text), for memory."""
+    sizes = [len(text) for text in batch.texts]
+    if sum(sizes) <= limit:
+        yield batch
+        return
+    begin = total = 0
+    for index, size in enumerate([*sizes, limit + 1]):
+        if (total + size > limit and index > begin) or index == len(sizes):
+            fields = batch.fields[begin:index]
+            yield Batch(batch.texts[begin:index], batch.rows[begin:index], [] if begin else batch.bad, fields)
+            begin, total = index, 0
+        total += size
+
+
+def _key(value: object) -> object:
+    return value if isinstance(value, str | int) else None
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, backend: Backend, identity: str) -> Tokenizer:
+    found = load_tokenizer(name, backend, check=False)
+    if identity_of(found) != identity:
+        raise FeedmillError("the tokenizer has changed while it was in use", file=name, fix="Run the command again.")
+    return found
+
+
+_ready: dict[str, Tokenizer] = {}
+
+
+def offer(tokenizer: Tokenizer) -> None:
+    """Let this process use a tokenizer that is loaded already."""
+    _ready.clear()
+    _ready[identity_of(tokenizer)] = tokenizer
+
+
+def tokenizer_of(recipe: Recipe) -> Tokenizer:
+    """The tokenizer of a recipe, loaded once in each process."""
+    found = _ready.get(recipe.identity) or _loaded(recipe.tokenizer, recipe.backend, recipe.identity)
+    found.template, found.ordinary = recipe.how.template, recipe.how.ordinary
+    return found
+
+
+def identity_of(tokenizer: Tokenizer) -> str:
+    """Hash, backend and versions of a tokenizer."""
+    versions = ",".join(f"{name}={number}" for name, number in sorted(tokenizer.versions().items()))
+    return f"{tokenizer.hash} {tokenizer.backend} {versions}"
+
+
+class WorkFolder:
+    """The pieces of one job, beside its output.
+
+    Args:
+        path: the folder; one run at a time may use it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    def holds(self, job: str) -> bool:
+        """Whether an unfinished run of this job left it."""
+        try:
+            with open(os.path.join(self.path, "job")) as f:
+                return f.read() == job
+        except OSError:
+            return False
+
+    def open(self, job: str) -> None:
+        """Take the folder, for a job. Raises StorageError where another run has it."""
+        try:
+            os.makedirs(self.path, exist_ok=True)
+            self._lock = os.open(os.path.join(self.path, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            with contextlib.suppress(ImportError):
+                import fcntl
+
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self.holds(job):
+                with open(os.path.join(self.path, "job"), "w") as f:
+                    f.write(job)
+        except BlockingIOError:
+            raise StorageError(
+                "another run is writing this output", file=self.path, kind="busy", fix="Wait for it, or stop it."
+            ) from None
+        except OSError as error:
+            raise storage_error(error, self.path) from None
+
+    def keep_only(self, names: set[str]) -> None:
+        """Remove what other options or changed inputs have left."""
+        with os.scandir(self.path) as entries:
+            stale = [e.path for e in entries if e.name not in names and e.name not in ("lock", "job")]
+        for path in stale:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def piece(self, number: int, unit: Unit, recipe_key: str) -> str:
+        """The name of a unit's piece: it changes with whatever decides what is in it."""
+        words = [recipe_key, unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
+        words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]
+        return f"{number:06d}-{xxhash.xxh3_64_hexdigest(chr(0).join(words).encode())}{SUFFIX}"
+
+    def close(self, *, remove: bool) -> None:
+        """Let go of it; remove it once the output is complete."""
+        if remove:
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

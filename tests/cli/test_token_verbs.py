@@ -1,0 +1,109 @@
+"""The commands over token files: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from feedmill.cli.app import app
+from feedmill.cli.split import parse_ratio
+from feedmill.errors import ConfigError
+
+MODALITIES = Path(__file__).parents[1] / "golden/modalities"
+
+
+def run(*words: object, status: int = 0) -> str:
+    done = CliRunner().invoke(app, [*map(str, words)], prog_name="feedmill")
+    assert done.exit_code == status, done.output
+    return done.output
+
+
+def test_split_and_merge_give_the_same_documents(tmp_path: Path) -> None:
+    source = MODALITIES / "main_2b.pbin"
+    shown = run("split", source, f"{tmp_path}/{{part}}.pbin", "--chunks", 4)
+    assert shown.count("documents") == 4
+    parts = [tmp_path / f"0000{number}.pbin" for number in range(4)]
+    run("merge", *parts, tmp_path / "m.pbin")
+    assert (tmp_path / "m.pbin").read_bytes() == source.read_bytes()
+
+
+def test_markers(tmp_path: Path) -> None:
+    run("merge", MODALITIES / "nested_2b.pbin", tmp_path / "m.ds", "--learn-between", "1081,1082")
+    assert (tmp_path / "m.ds.loss").exists()
+    assert "two token ids" in run(
+        "merge", MODALITIES / "main_2b.pbin", tmp_path / "n.ds", "--learn-between", "5", status=1
+    )
+
+
+def test_reports_for_programs(tmp_path: Path) -> None:
+    found = json.loads(run("shuffle", MODALITIES / "main_2b.pbin", tmp_path / "s.ds", "--json"))
+    assert found["documents"] == 69 and isinstance(found["seed"], int)
+    again = tmp_path / "again.ds"
+    run("shuffle", MODALITIES / "main_2b.pbin", again, "--seed", found["seed"])
+    assert again.read_bytes() == (tmp_path / "s.ds").read_bytes()
+    refused = run("merge", MODALITIES / "main_2b.pbin", again, "--json", status=1)
+    assert '"kind": "exists"' in refused
+
+
+def test_plans_and_lists_in_files(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("{a: [[0, 3], 5], b: [4]}")
+    shown = run("split", MODALITIES / "main.jsonl", f"{tmp_path}/x_{{part}}.jsonl", "--plan", tmp_path / "plan.yaml")
+    assert "documents in no part" in shown and "64" in shown
+    (tmp_path / "plan.yaml").write_text("[1]")
+    refused = run(
+        "split", MODALITIES / "main.jsonl", f"{tmp_path}/y_{{part}}.jsonl", "--plan", tmp_path / "plan.yaml", status=1
+    )
+    assert "names its parts" in refused
+    (tmp_path / "list").write_text("3\n# comment\n\n5 # five\n")
+    run("filter", MODALITIES / "main.jsonl", tmp_path / "f.jsonl", "--keep", tmp_path / "list")
+    lines = (MODALITIES / "main.jsonl").read_bytes().splitlines(keepends=True)
+    assert (tmp_path / "f.jsonl").read_bytes() == lines[3] + lines[5]
+    (tmp_path / "list").write_text("three")
+    assert "line 1" in run(
+        "filter", MODALITIES / "main.jsonl", tmp_path / "g.jsonl", "--drop", tmp_path / "list", status=1
+    )
+
+
+def test_index(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{bad\n{}\n')
+    assert "line 2" in run("index", tmp_path / "a.jsonl", status=1)
+    assert "line 2 at byte 9 was left out" in run("index", tmp_path / "a.jsonl", "--on-error", "skip", status=1)
+    assert "Add --overwrite" in run("index", tmp_path / "a.jsonl", status=1)
+    assert "Write fail or skip" in run("index", tmp_path / "a.jsonl", "--on-error", "x", status=1)
+    (tmp_path / "b.pbin").write_bytes((MODALITIES / "main_2b.pbin").read_bytes())
+    assert "69 documents" in run("index", tmp_path / "b.pbin")
+    assert (tmp_path / "b.pbin.feedmill.bounds").exists()
+    assert "only JSONL and .pbin" in run("index", tmp_path / "c.tar", status=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--tokens", 1000, "--sequence-length", 64], {"samples": 15, "steps": 15}),
+        (["--steps", 3, "--sequence-length", 8, "--ranks", 2], {"samples": 6, "trained_tokens": 48}),
+        (["--lines", MODALITIES / "main.idx", "--micro-batch", 4], {"samples": 69, "steps": 17, "tokens": None}),
+        (["--samples", 7, "--accumulation", 2], {"steps": 3, "batches_per_rank": 7}),
+        (["--checkpoint", "seen_steps_5-seen_tokens_50-target_tokens_100"], {"last_step": 4, "target_steps": 10}),
+    ],
+)
+def test_numbers(words: list[object], shown: dict[str, int]) -> None:
+    found = json.loads(run("numbers", *words, "--json"))
+    assert {name: found[name] for name in shown} == shown
+
+
+def test_numbers_that_are_refused() -> None:
+    assert "one thing" in run("numbers", status=1)
+    assert "one thing" in run("numbers", "--steps", 1, "--samples", 1, status=1)
+    assert "--sequence-length" in run("numbers", "--tokens", 5, status=1)
+    assert "no sample" in run("numbers", "--data", MODALITIES / "main_2b.pbin", "--sequence-length", 10**6, status=1)
+
+
+def test_ratios() -> None:
+    assert parse_ratio("8, 1,1") == {"train": 8, "val": 1, "test": 1}
+    assert parse_ratio("a=1,b=2.5") == {"a": 1, "b": 2.5}
+    for text in ("1", "a=1,a=2", "a=x", "1,2,3,4", "a=1,2"):
+        with pytest.raises(ConfigError):
+            parse_ratio(text)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from feedmill.cli.app import app
+from tokenizing import EOS, tokenizer_file, write_lines
+
+
+def feedmill(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "a.jsonl", ["one", f"two{EOS}", "three"])
+
+
+def test_tokenize_info_decode(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = (
+        "tokenize",
+        source,
+        "-o",
+        out,
+        "-t",
+        tokenizer_file("tok1k").parent,
+        "--to",
+        "pbin,ds",
+        "--to",
+        "megatron,dolma",
+    )
+    done = feedmill(*words)
+    assert done.exit_code == 0, done.output
+    assert f"EOS {EOS} where missing, template on" in done.output and "(fastokens)" in done.output
+    again = feedmill(*words, "--json")
+    assert json.loads(again.stdout)["complete"] is True
+    told = feedmill("info", f"{out}.pbin")
+    assert told.exit_code == 0 and str(tokenizer_file("tok1k").parent) in told.output
+    for suffix in ("pbin", "ds", "bin", "idx", "npy"):
+        shown = feedmill("decode", f"{out}.{suffix}", "--json", "--ids", "-d", 2, "-d", 0, "--skip-special")
+        assert shown.exit_code == 0, shown.output
+        found = json.loads(shown.stdout)
+        assert [(d["document"], d["text"]) for d in found] == [(2, "three"), (0, "one")]
+        assert len(found[0]["ids"]) == found[0]["tokens"]
+    assert f"two{EOS}" in feedmill("decode", f"{out}.pbin").output
+    assert "the beginning" in feedmill("decode", f"{out}.pbin", "--max-tokens", 1).output
+
+
+def test_errors_are_one_message(source: Path, tmp_path: Path) -> None:
+    tokenizer = tokenizer_file("tok1k")
+    out = tmp_path / "out"
+    for words, said in (
+        (("-t", tmp_path / "none"), "no such tokenizer"),
+        (("-t", tokenizer, "--eos", "<|end|>"), "Did you mean"),
+        (("-t", tokenizer, "--to", "zip"), "no token format"),
+        (("-t", tokenizer, "--on-error", "ignore"), "Use fail or skip"),
+        (("-t", tokenizer, "--tokenizer-backend", "fast"), "no tokenizer backend"),
+        (("-t", tokenizer, "--text", "nothing"), "line 1"),
+        (("-t", tokenizer, "--loss", "mask"), "loss mask"),
+    ):
+        done = feedmill("tokenize", source, "-o", out, *words)
+        assert done.exit_code == 1 and said in done.output and "Traceback" not in done.output, done.output
+    assert feedmill("tokenize", source, "-o", out, "-t", tokenizer).exit_code == 0
+    done = feedmill("decode", f"{out}.pbin", "-t", tokenizer_file("tok1k_bos"))
+    assert done.exit_code == 1 and "another tokenizer" in done.output
+    assert "no document 7" in feedmill("decode", f"{out}.pbin", "-d", 7).output
+    Path(f"{out}.pbin.feedmill.json").unlink()
+    assert "--tokenizer" in feedmill("decode", f"{out}.pbin").output
+    assert "not of tokens" in feedmill("decode", source, "-t", tokenizer).output
+
+
+def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", ["one", b"{", "two"])
+    done = feedmill("tokenize", source, "-o", tmp_path / "a", "-t", tokenizer_file("tok1k"), "--on-error", "skip")
+    assert done.exit_code == 0 and "1 document\n" in done.output and f"left out: {source} line 2: " in done.output

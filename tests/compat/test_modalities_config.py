@@ -1,0 +1,84 @@
+"""Modalities' configuration files: scalars, references, resolvers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedmill.compat.modalities.config import load_config
+from feedmill.errors import ConfigError
+from feedmill.jobs.cores import available_cores
+
+
+def load(text: str, tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "c.yaml").write_text(text)
+    return load_config(f"{tmp_path}/c.yaml")
+
+
+def test_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("HOME_OF_DATA", "/data")
+    text = r"""
+a: {b: 5, c: "${.b}", d: [x, "${a.b}"], list: "${a.d}"}
+e: ${a.d[1]}
+f: "${g}-${a.b}/x"
+g: ${cuda_env:HOME_OF_DATA}
+h: ${node_env:num_cpus}
+i: ${cuda_env:RANK}
+j: ${modalities_env:config_folder_path}/y
+k: \${a.b}
+l: ${a.${m}}
+m: b
+n: ${a}
+o: ["${..m}"]
+"""
+    found = load(text, tmp_path)
+    assert found["a"] == {"b": 5, "c": 5, "d": ["x", 5], "list": ["x", 5]}
+    assert (found["e"], found["f"], found["g"]) == (5, "/data-5/x", "/data")
+    assert (found["h"], found["i"], found["j"]) == (available_cores(), 3, f"{tmp_path}/y")
+    assert (found["k"], found["l"], found["n"]["b"], found["o"]) == ("${a.b}", 5, 5, ["b"])
+
+
+def test_scalars(tmp_path: Path) -> None:
+    text = "{a: 1e3, b: 2024-01-02, c: yes, d: 0x10, e: .5, f: 1.5e-3, g: null, h: '1', i: 12e, j: -3}"
+    assert load(text, tmp_path) == {
+        "a": 1000.0,
+        "b": "2024-01-02",
+        "c": True,
+        "d": 16,
+        "e": 0.5,
+        "f": 0.0015,
+        "g": None,
+        "h": "1",
+        "i": "12e",
+        "j": -3,
+    }
+
+
+BAD = {
+    "a: ${b}": "no 'b'",
+    "a: ${a}": "refers to itself",
+    "a: ${b}\nb: x${a}": "refers to itself",
+    "a: ${oc.env:HOME}": "no such resolver",
+    "a: ${oc.create:x}": "no such resolver",
+    "a: ${node_env:other}": "no such resolver",
+    "a: ${modalities_env:secret}": "no such resolver",
+    "a: ${cuda_env:WORLD_SIZE}": "no number WORLD_SIZE",
+    "a: ${b": "not closed",
+    "a: 1\na: 2": "given twice",
+    "- 1": "no keys",
+    "a: [": "not YAML",
+    "a: !!python/object/apply:os.system [ls]": "not YAML",
+    "? [1, 2]\n: 3": "not YAML",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(ConfigError) as error:
+        load(text, tmp_path)
+    assert BAD[text] in str(error.value)
+    assert f"{tmp_path}/c.yaml" in str(error.value)

@@ -1,0 +1,60 @@
+"""What a path is: token data beside everything else that has the same endings."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.sniff import sniff
+from feedmill.formats.tokens.dolma import write_dolma
+from feedmill.formats.tokens.ds import write_ds
+from feedmill.formats.tokens.megatron import write_megatron
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import LocalStore
+from nanosets import documents
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    store = LocalStore(tmp_path)
+    with write_ds(store, "ds/x.ds", 2, tokenizer_name="t") as ds:
+        ds.add(*documents([2, 3]))
+    with write_megatron(store, "megatron/x", "u2") as megatron:
+        megatron.add(*documents([2, 3]))
+    with write_dolma(store, "dolma/x.npy", "u2") as dolma:
+        dolma.add(*documents([2, 3]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("ds", "ds"),
+        ("ds/x.ds", "ds"),
+        ("megatron/x.bin", "megatron"),
+        ("megatron/x.idx", "megatron"),
+        ("dolma", "dolma"),
+        ("dolma/x.npy", "dolma"),
+    ],
+)
+def test_token_data_is_recognised(root: Path, path: str, kind: str) -> None:
+    assert sniff(str(root / path)).kind == kind
+    dataset = open_dataset(root / path)
+    assert (dataset.format, len(dataset)) == (kind, 2)
+    assert dataset[1]["input_ids"].tolist() == [3, 4, 5]
+    with pytest.raises(NotFound, match="token files have none"):
+        open_dataset(root / path, split="train")
+
+
+def test_a_folder_of_several_files_names_one(root: Path) -> None:
+    with pytest.raises(NotFound, match=r"Open the file itself, e\.g\. .*megatron/x\.bin"):
+        sniff(str(root / "megatron"))
+
+
+def test_the_index_of_lines_is_no_token_data(tmp_path: Path) -> None:
+    (tmp_path / "raw.idx").write_bytes(pickle.dumps([(0, 5)]))
+    with pytest.raises(ConfigError, match="belongs to the file of lines"):
+        sniff(str(tmp_path / "raw.idx"))

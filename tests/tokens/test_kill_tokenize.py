@@ -1,0 +1,87 @@
+"""Killed at random moments, the same command finishes the job, with the bytes of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tokenizing import tokenizer_file, write_lines
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
+OUTPUTS = (".pbin", ".ds", ".ds.index", ".ds.metadata", ".bin", ".idx", ".npy", ".csv.gz")
+
+
+def source(folder: Path, documents: int) -> Path:
+    rng = random.Random(5)
+    texts = (" ".join(rng.choices(WORDS, k=rng.randint(1, 300))) for _ in range(documents))
+    return write_lines(folder / "a.jsonl", texts)
+
+
+def start(source: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
+    words = ["tokenize", source, "-o", out, "-t", tokenizer_file("tok1k"), "--to", "pbin,ds,megatron,dolma"]
+    program = (
+        "import feedmill.tokens.tokenize as t; t.tokenize.__kwdefaults__['unit_bytes'] = 40_000;"
+        "from feedmill.cli.app import main; main()"
+    )
+    command = [sys.executable, "-c", program, *map(str, words), "--workers", str(workers)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def finish(process: subprocess.Popen[bytes]) -> str:
+    said = process.communicate(timeout=300)[0].decode()
+    assert process.returncode == 0, said
+    return said
+
+
+def kill_often(tmp_path: Path, times: int, documents: int, seed: int) -> None:
+    path = source(tmp_path, documents)
+    begin = time.monotonic()
+    finish(start(path, tmp_path / "whole", 2))
+    took = time.monotonic() - begin
+    rng = random.Random(seed)
+    out, survived = tmp_path / "out", 0
+    for _ in range(times):
+        process = start(path, out, rng.choice([1, 2]))
+        time.sleep(rng.uniform(0.2, 1.05) * took)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL) if rng.random() < 0.5 else process.kill()
+        process.communicate()
+        if process.returncode == 0:  # it was done: begin anew, so that more kills hit something
+            survived += 1
+            check(tmp_path)
+            for left in tmp_path.glob("out*"):
+                left.unlink()
+    time.sleep(0.2)  # orphans end by themselves, and let go of the lock
+    for _ in range(20):
+        process = start(path, out, 2)
+        said = process.communicate()[0].decode()
+        if process.returncode == 0:
+            break
+        assert "another run" in said, said
+        time.sleep(0.5)
+    assert process.returncode == 0, said
+    check(tmp_path)
+    assert survived < times
+
+
+def check(folder: Path) -> None:
+    for suffix in OUTPUTS:
+        whole, out = folder / f"whole{suffix}", folder / f"out{suffix}"
+        assert out.read_bytes() == whole.read_bytes(), suffix
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".out")]
+
+
+def test_kill_a_few_times(tmp_path: Path) -> None:
+    kill_often(tmp_path, 4, 4_000, 1)
+
+
+@pytest.mark.slow
+def test_kill_fifty_times(tmp_path: Path) -> None:
+    kill_often(tmp_path, 50, 10_000, 2)

@@ -1,0 +1,273 @@
+"""The writer behind the verbs: contents against a plain model, masks, limits, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.tokens.ds import write_ds
+from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest, write_manifest
+from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.storage import LocalStore
+from feedmill.tokens import corpus as mapping
+from feedmill.tokens import rewrite as engine
+from feedmill.tokens.corpus import open_corpus
+from feedmill.tokens.filter import filter
+from feedmill.tokens.merge import merge
+from feedmill.tokens.orders import shuffled
+from feedmill.tokens.shuffle import shuffle, shuffle_chunk
+from feedmill.tokens.split import split
+from feedmill.tokens.units import Chunks
+
+Documents = list[list[int]]
+anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+files = st.lists(st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=8), min_size=1, max_size=4)
+
+
+def write(folder: Path, name: str, documents: Documents, size: int = 2, **options: bool) -> str:
+    store = LocalStore(folder)
+    tokens = np.asarray([token for document in documents for token in document], np.int64)
+    lengths = np.asarray([len(document) for document in documents], np.int64)
+    if name.endswith(".ds"):
+        with write_ds(store, name, size, tokenizer_name="tok", **options) as ds:
+            mask = (tokens % 3 > 0) if options.get("loss") else None
+            ds.add(tokens, lengths, mask)
+    else:
+        with write_pbin(store, name, size) as pbin:
+            pbin.add(tokens, lengths)
+    return f"{folder}/{name}"
+
+
+def read(path: str) -> Documents:
+    (store, shard), *more = open_corpus([path]).shards
+    assert not more
+    tokens = np.frombuffer(store.read(shard.path)[shard.offset :], shard.dtype, shard.tokens)
+    return [tokens[a:b].tolist() for a, b in zip(shard.bounds[:-1], shard.bounds[1:], strict=True)]
+
+
+@anything
+@given(data=files, seed=st.integers(0, 99), batch=st.sampled_from([2, 16, 1 << 20]), large=st.booleans())
+def test_verbs_do_what_a_list_would(data: list[Documents], seed: int, batch: int, large: bool, tmp_path: Path) -> None:
+    inputs = [write(tmp_path, f"{number}.pbin", documents) for number, documents in enumerate(data)]
+    row = [document for documents in data for document in documents]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "BATCH", batch)
+        patch.setattr(engine, "_BLOCK", 5)
+        if large:
+            patch.setattr(mapping, "LARGE", -1)
+            patch.setattr(mapping, "FORGET", 4)
+        merge(inputs, f"{tmp_path}/m.pbin", overwrite=True)
+        assert read(f"{tmp_path}/m.pbin") == row
+        shuffle(inputs, f"{tmp_path}/s.ds", seed=seed, overwrite=True)
+        assert read(f"{tmp_path}/s.ds") == [row[i] for i in shuffled(len(row), seed)]
+        filter(inputs, f"{tmp_path}/f.bin", min_length=2, max_length=5, overwrite=True)
+        assert read(f"{tmp_path}/f.bin") == [document for document in row if 2 <= len(document) <= 5]
+        split(inputs, f"{tmp_path}/p{{part}}.pbin", chunks=3, overwrite=True)
+        assert [d for n in range(3) for d in read(f"{tmp_path}/p0000{n}.pbin")] == row
+
+
+@anything
+@given(data=files, size=st.integers(1, 12), seed=st.integers(0, 9), whole=st.booleans())
+def test_chunks_hold_every_token_once(data: list[Documents], size: int, seed: int, whole: bool, tmp_path: Path) -> None:
+    inputs = [write(tmp_path, f"{number}.pbin", documents) for number, documents in enumerate(data)]
+    corpus = open_corpus(inputs)
+    order = shuffled(len(corpus), seed) if whole else None
+    chunks = Chunks(corpus, size, order)
+    rows = data
+    if order is not None:
+        documents = [document for part in data for document in part]
+        rows = [[documents[i] for i in order]]
+    texts = [[token for document in part for token in document] for part in rows]
+    wanted = [text[at : at + size] for text in texts for at in range(0, len(text), size)]
+    assert chunks.lengths(np.arange(len(chunks))).tolist() == [len(chunk) for chunk in wanted]
+    with corpus.mapped() as mapped:
+        for number, chunk in enumerate(wanted):
+            spans = chunks.spans(np.asarray([number]))
+            pieces = [mapped.tokens[f][s : s + n].tolist() for f, s, n in zip(*spans, strict=True)]
+            assert [token for piece in pieces for token in piece] == chunk
+            assert all(pieces)
+
+
+def test_masks_go_along(tmp_path: Path) -> None:
+    one = write(tmp_path, "1.ds", [[1, 2, 3], [3, 4]], loss=True)
+    two = write(tmp_path, "2.ds", [[6, 9]])
+    shuffle([one, two], f"{tmp_path}/s.ds", seed=3)
+    documents = read(f"{tmp_path}/s.ds")
+    mask = np.fromfile(tmp_path / "s.ds.loss", np.uint8).tolist()
+    row = [token for document in documents for token in document]
+    expected = {(1, 2, 3): [1, 1, 0], (3, 4): [0, 1], (6, 9): [1, 1]}  # a file without a mask is to be learnt
+    assert mask == [bit for document in documents for bit in expected[tuple(document)]]
+    assert sorted(row) == [1, 2, 3, 3, 4, 6, 9]
+    with pytest.raises(ConfigError, match="no place for the masks"):
+        merge([one], f"{tmp_path}/m.pbin")
+    merge([one], f"{tmp_path}/m.pbin", drop_loss=True)
+
+
+def test_masks_from_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BATCH", 8)
+    source = write(tmp_path, "a.pbin", [[1, 5, 2, 9], [9, 9], [1, 7, 7]])
+    merge([source], f"{tmp_path}/m.ds", learn_between=(1, 2))
+    assert np.fromfile(tmp_path / "m.ds.loss", np.uint8).tolist() == [0, 1, 0, 0, 0, 0, 0, 1, 1]
+    bad = write(tmp_path, "b.pbin", [[1, 5, 2, 9], [9, 9], [2, 1]])
+    with pytest.raises(DataError, match="document 2"):
+        merge([bad], f"{tmp_path}/n.ds", learn_between=(1, 2))
+    assert not (tmp_path / "n.ds").exists()
+    with pytest.raises(ConfigError, match="only"):
+        merge([source], f"{tmp_path}/n.pbin", learn_between=(1, 2))
+
+
+def test_limits_per_file(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[1] * 4, [2] * 4, [3] * 9, [4], [5] * 4])
+    report = merge([source], f"{tmp_path}/m_{{part:2}}.pbin", max_tokens_per_file=8)
+    assert [done.path[-7:-5] for done in report.outputs] == ["00", "01", "02"]
+    assert [done.tokens for done in report.outputs] == [8, 9, 5]
+    report = merge([source], f"{tmp_path}/n.pbin", max_tokens=9)
+    assert (report.tokens, report.left_out) == (17, {"documents beyond the limit of tokens": 2})
+    with pytest.raises(ConfigError, match="part"):
+        merge([source], f"{tmp_path}/o.pbin", max_tokens_per_file=8)
+
+
+def test_sizes_and_tokenizers_have_to_be_the_same(tmp_path: Path) -> None:
+    one, two = write(tmp_path, "1.pbin", [[1, 2]]), write(tmp_path, "2.pbin", [[70_000]], size=4)
+    with pytest.raises(ConfigError, match="bytes per token"):
+        merge([one, two], f"{tmp_path}/m.pbin")
+    merge([one, two], f"{tmp_path}/m.pbin", token_size=4)
+    assert read(f"{tmp_path}/m.pbin") == [[1, 2], [70_000]]
+    with pytest.raises(DataError, match="does not fit"):
+        merge([two], f"{tmp_path}/n.pbin", token_size=2)
+    assert not (tmp_path / "n.pbin").exists()
+    store = LocalStore(tmp_path)
+    for name, hash in (("1.pbin", "a" * 32), ("2.pbin", "b" * 32)):
+        write_manifest(store, name, TokenManifest("pbin", 1, 1, tokenizer=TokenizerFacts("t", hash, 300), eos=0))
+    with pytest.raises(ConfigError, match="made with the tokenizer"):
+        merge([one, two], f"{tmp_path}/o.pbin", token_size=4)
+    merge([one, two], f"{tmp_path}/o.pbin", token_size=4, mixed_tokenizers=True)
+    assert read_manifest(store, "o.pbin").tokenizer is None  # type: ignore[union-attr]
+    merge([one, one], f"{tmp_path}/p.ds")
+    manifest = read_manifest(store, "p.ds")
+    assert manifest is not None and manifest.tokenizer is not None
+    assert (manifest.tokenizer.hash, manifest.eos, manifest.documents) == ("a" * 32, 0, 2)
+    assert (tmp_path / "p.ds.metadata").read_text().startswith("t|2\n4\n")
+
+
+def test_lines_keep_their_bytes_and_get_the_newline_they_lack(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"a":1}\r\n\n{"b": "\xff"}')
+    (tmp_path / "b.jsonl").write_bytes(b'{"c":1}\n')
+    (tmp_path / "c.jsonl").write_bytes(b"")
+    inputs = [f"{tmp_path}/{name}.jsonl" for name in "abc"]
+    report = merge(inputs, f"{tmp_path}/m.jsonl")
+    assert (tmp_path / "m.jsonl").read_bytes() == b'{"a":1}\r\n\n{"b": "\xff"}\n{"c":1}\n'
+    assert report.documents == 4
+    shuffle(inputs, f"{tmp_path}/s.jsonl", seed=1)
+    assert sorted((tmp_path / "s.jsonl").read_bytes().split(b"\n")) == sorted(
+        (tmp_path / "m.jsonl").read_bytes().split(b"\n")
+    )
+    with pytest.raises(ConfigError, match="cannot be put together"):
+        merge([inputs[0], write(tmp_path, "t.pbin", [[1]])], f"{tmp_path}/x.jsonl")
+    with pytest.raises(ConfigError, match="not cut into chunks"):
+        shuffle(inputs, f"{tmp_path}/x.jsonl", chunk=3)
+
+
+def test_chunks_without_an_index(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.ds", [[1, 2, 3, 4, 5], [6, 7]], index=False)
+    with pytest.raises(ConfigError, match="index of documents is missing"):
+        shuffle([source], f"{tmp_path}/s.ds", seed=1)
+    shuffle([source], f"{tmp_path}/s.ds", seed=1, chunk=3)
+    assert sorted(read(f"{tmp_path}/s.ds")) == [[1, 2, 3], [4, 5, 6], [7]]
+
+
+def test_what_chunks_lose_is_counted(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[1, 2], [], [3, 4, 5], []])
+    report = shuffle([source], f"{tmp_path}/s.pbin", seed=1, chunk=2, order="datatrove")
+    assert report.left_out == {"tokens in tails shorter than a chunk": 1, "documents without tokens": 2}
+    assert report.tokens == 4
+
+
+def test_plans(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[i] for i in range(10)])
+    report = split([source], f"{tmp_path}/{{part}}.pbin", plan={"x": [3, [0, 2], 3], "y": []})
+    assert read(f"{tmp_path}/x.pbin") == [[3], [0], [1], [3]]
+    assert read(f"{tmp_path}/y.pbin") == []
+    assert report.left_out == {"documents in no part": 7}
+    for plan in ({"x": [10]}, {"x": [[3, 2]]}, {"../x": [1]}, {"": [1]}, {"x": [[1, 2, 3]]}):
+        with pytest.raises(ConfigError):
+            split([source], f"{tmp_path}/q{{part}}.pbin", plan=plan)  # type: ignore[arg-type]
+    for ways in ({}, {"chunks": 2, "ratio": {"a": 1}}, {"chunks": 0}):
+        with pytest.raises(ConfigError):
+            split([source], f"{tmp_path}/q{{part}}.pbin", **ways)  # type: ignore[arg-type]
+
+
+def test_targets_that_are_there(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[1], [2]])
+    merge([source], f"{tmp_path}/m.pbin")
+    with pytest.raises(ConfigError, match="exists already"):
+        merge([source], f"{tmp_path}/m.pbin")
+    merge([source, source], f"{tmp_path}/m.pbin", overwrite=True)
+    assert read(f"{tmp_path}/m.pbin") == [[1], [2], [1], [2]]
+    with pytest.raises(ConfigError, match="one of the inputs"):
+        merge([source], source, overwrite=True)
+    with pytest.raises(ConfigError, match="no format has files"):
+        merge([source], f"{tmp_path}/m.zip")
+    with pytest.raises(FeedmillError):
+        merge([f"{tmp_path}/nothing.pbin"], f"{tmp_path}/o.pbin")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FeedmillError, match="no token files"):
+        merge([f"{tmp_path}/empty"], f"{tmp_path}/o.pbin")
+    with pytest.raises(ConfigError, match="no file has a document"):
+        shuffle_chunk([source], f"{tmp_path}/o.pbin", chunk=4, chunks=5)
+    with pytest.raises(ConfigError, match="names document 9"):
+        filter([source], f"{tmp_path}/o.pbin", keep=[9])
+
+
+def test_folders_are_all_their_files(tmp_path: Path) -> None:
+    (tmp_path / "in/below").mkdir(parents=True)
+    write(tmp_path / "in", "b.pbin", [[2]])
+    write(tmp_path / "in", "a.pbin", [[1]])
+    write(tmp_path / "in/below", "c.pbin", [[3]])
+    merge([f"{tmp_path}/in"], f"{tmp_path}/m.pbin")
+    assert read(f"{tmp_path}/m.pbin") == [[1], [2], [3]]
+    write(tmp_path / "in", "d.ds", [[4]])
+    with pytest.raises(ConfigError, match="several formats"):
+        merge([f"{tmp_path}/in"], f"{tmp_path}/n.pbin")
+
+
+def test_another_job_is_not_finished(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[i] for i in range(6)])
+
+    class Stop(Exception):
+        pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        calls = []
+
+        def stop(self: object, done: object) -> None:
+            calls.append(done)
+            if len(calls) == 2:
+                raise Stop
+
+        patch.setattr("feedmill.tokens.job.Job.add", stop)
+        with pytest.raises(Stop):
+            shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
+    with pytest.raises(ConfigError, match="another job"):
+        shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=2)
+    report = shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
+    assert len(report.outputs) == 3
+    assert sorted(d for done in report.outputs for d in read(done.path)) == [[i] for i in range(6)]
+    assert not [path for path in tmp_path.iterdir() if "job" in path.name]
+
+
+def test_object_stores(s3_bucket: str, tmp_path: Path) -> None:
+    one = write(tmp_path, "a.pbin", [[1, 2], [3]])
+    merge([one], f"{s3_bucket}/in/a.pbin")
+    merge([one], f"{s3_bucket}/in/b.pbin")
+    report = shuffle([f"{s3_bucket}/in"], f"{s3_bucket}/out/s_{{part}}.ds", seed=1, max_tokens_per_file=2)
+    assert report.documents == 4
+    merge([f"{s3_bucket}/out"], f"{tmp_path}/back.pbin")
+    assert sorted(read(f"{tmp_path}/back.pbin")) == [[1, 2], [1, 2], [3], [3]]
+    with pytest.raises(ConfigError, match="exists already"):
+        merge([one], f"{s3_bucket}/in/a.pbin")

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from feedmill.errors import ConfigError, MissingExtra, NotFound
+from feedmill.tokens import selfcheck
+from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.tokenizer import load_tokenizer
+from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
+
+
+def test_what_is_known_of_a_tokenizer() -> None:
+    found = loaded("tok1k")
+    assert (found.backend, found.fallback, found.vocab_size, found.base_vocab_size) == ("fastokens", None, 1084, 1084)
+    assert found.declared_eos == EOS and found.token_to_id(EOS) == 0 and found.token_to_id("nothing") is None
+    assert set(found.special_tokens()) >= {EOS, "<|im_start|>"}
+    assert loaded("tok66k").size > 65_536
+    facts = found.facts()
+    assert facts.hash == found.hash and facts.backend == "fastokens" and "fastokens" in facts.versions
+    assert loaded("tok1k", "hf").hash == found.hash and loaded("tok1k_bos").hash != found.hash
+
+
+@pytest.mark.parametrize("backend", ["fastokens", "hf"])
+def test_there_and_back(backend: str) -> None:
+    model = loaded("tok1k", backend)
+    texts = ["Hello, world", "ünïcode 日本 👍", "\n\t  spaces  ", EOS]
+    ids, lengths = model.encode(texts)
+    assert ids.dtype == np.uint32 and lengths.dtype == np.int64
+    for text, part in zip(texts, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+        assert model.decode(part) == text
+    assert model.decode(ids[-1:], skip_special=True) == ""
+    assert [len(part) for part in model.encode([])] == [0, 0]
+
+
+def test_settings_of_a_training_run_do_not_cut_documents(tmp_path: Path) -> None:
+    document = json.loads(tokenizer_file("tok1k").read_text())
+    document["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    document["padding"] = {
+        "strategy": {"Fixed": 16}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "pad_token": EOS,
+    }  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    for backend in ("fastokens", "hf"):
+        model = load_tokenizer(tmp_path, backend)  # type: ignore[arg-type]
+        assert model.encode(["one two three four five six seven"]).lengths > 4
+        assert model.encode(["a"]).lengths == 1
+
+
+def test_the_reference_takes_over_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tokenizer_file("tok1k")
+    monkeypatch.setattr(selfcheck, "differences", lambda engine, reference: ["odd text"])
+    found = load_tokenizer(path)
+    assert found.backend == "hf" and "differ on 1" in str(found.fallback)
+    with pytest.raises(ConfigError, match="differ"):
+        load_tokenizer(path, "fastokens")
+    monkeypatch.setitem(sys.modules, "fastokens._native", None)
+    found = load_tokenizer(path)
+    assert found.backend == "hf" and "not installed" in str(found.fallback)
+    with pytest.raises(MissingExtra):
+        load_tokenizer(path, "fastokens")
+
+
+def test_without_the_reference_there_is_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert load_tokenizer(tokenizer_file("tok1k")).backend == "fastokens"
+    with pytest.raises(MissingExtra, match="tokenizers"):
+        load_tokenizer(tokenizer_file("tok1k"), "hf")
+
+
+def test_what_is_no_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="not looked up"):
+        load_tokenizer("gpt2")
+    with pytest.raises(NotFound, match=r"no tokenizer\.json"):
+        load_tokenizer(tmp_path)
+    for content in (b"{}", b"no", b"[]", b'{"model": {"vocab": 3}}', b'{"model": {"vocab": {"a": 0}, "type": "BPE"}}'):
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        with pytest.raises(ConfigError, match=r"no tokenizer"):
+            load_tokenizer(tmp_path)
+    wrong: Any = "quick"
+    with pytest.raises(ConfigError, match="no tokenizer backend"):
+        load_tokenizer(tmp_path, wrong)
+
+
+def test_an_end_that_nobody_names(tmp_path: Path) -> None:
+    shutil.copy(tokenizer_file("tok1k"), tmp_path / "tokenizer.json")
+    source = write_lines(tmp_path / "a.jsonl", ["x"])
+    with pytest.raises(ConfigError, match="--eos none"):
+        tokenize([source], tmp_path / "a", tokenizer=tmp_path, workers=1)
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"eos_token": {"content": "<|im_end|>"}}))
+    report = tokenize([source], tmp_path / "a", tokenizer=tmp_path, workers=1)
+    assert report.eos == "<|im_end|>"
+
+
+def test_sentencepiece(tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    words = write_lines(tmp_path / "w.jsonl", [f"some words to learn from number {i}, and more" for i in range(200)])
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(words), model_prefix=str(tmp_path / "m"), vocab_size=60, model_type="bpe", minloglevel=2
+    )
+    found = load_tokenizer(tmp_path / "m.model")
+    assert (found.backend, found.vocab_size, found.declared_eos) == ("sentencepiece", 60, "</s>")
+    assert found.decode(found.encode(["some words"]).ids) == "some words"
+    source = write_lines(tmp_path / "a.jsonl", ["some words", "and more"])
+    for workers in (1, 2):
+        tokenize([source], tmp_path / f"a{workers}", tokenizer=tmp_path / "m.model", workers=workers, unit_bytes=10)
+        documents = pbin_documents(tmp_path / f"a{workers}.pbin")
+        assert [found.decode(ids) for ids in documents] == ["some words", "and more"]
+        assert all(ids[-1] == found.require("</s>") for ids in documents)
+    with pytest.raises(ConfigError, match="SentencePiece model"):
+        load_tokenizer(tmp_path / "m.model", "hf")
+    with pytest.raises(ConfigError, match=r"a tokenizer\.json"):
+        load_tokenizer(tokenizer_file("tok1k"), "sentencepiece")
+    (tmp_path / "bad.model").write_bytes(b"no")
+    with pytest.raises(ConfigError, match="no SentencePiece"):
+        load_tokenizer(tmp_path / "bad.model")
