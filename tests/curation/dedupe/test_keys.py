@@ -31,7 +31,9 @@ def test_both_ways_see_the_same(slices):
         many = keys.first_seen(*_arrays(slices))
     assert [one.tolist() for one in few] == [one.tolist() for one in many] == wanted
     if all(goes_in for _, goes_in in slices):
-        assert [there for one in wanted for there in one] == murmur.first_seen([pair for one, _ in slices for pair in one])
+        assert [there for one in wanted for there in one] == murmur.first_seen(
+            [pair for one, _ in slices for pair in one]
+        )
 
 
 @settings(deadline=None)
