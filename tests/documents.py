@@ -4,7 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
-WORDS = "the quick brown fox jumps over a lazy dog while seven wizards brew coffee".split()
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "wizard", "brews", "more", "tea", "now"]
 
 
 def texts(count, seed=0):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -30,9 +30,8 @@ class IdRow(msgspec.Struct):
     id: msgspec.Raw = msgspec.Raw(b"")
 
 
-_texts, _text = msgspec.json.Decoder(list[TextRow]), msgspec.json.Decoder(TextRow)
+_text, _id = msgspec.json.Decoder(TextRow).decode, msgspec.json.Decoder(IdRow).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
-_ids, _id = msgspec.json.Decoder(list[IdRow]), msgspec.json.Decoder(IdRow)
 
 
 def parse_texts(rows: Sequence[bytes], file: str, first: int) -> list[TextRow]:
@@ -44,27 +43,22 @@ def parse_texts(rows: Sequence[bytes], file: str, first: int) -> list[TextRow]:
     Raises:
         DataError: of kind ``bad-row``, for the first row that is no JSON object with a string ``text``.
     """
-    return _parse(rows, _texts, _text, file, first)
+    return _parse(rows, _text, file, first)
 
 
 def parse_ids(rows: Sequence[bytes], file: str, first: int) -> list[bytes]:
     """The id of each row as compact JSON; empty where there is none."""
-    return [id_bytes(row.id) for row in _parse(rows, _ids, _id, file, first)]
+    return [id_bytes(row.id) for row in _parse(rows, _id, file, first)]
 
 
-def _parse(rows: Sequence[bytes], many: Any, one: Any, file: str, first: int) -> list[Any]:
+def _parse(rows: Sequence[bytes], decode: Callable[[bytes], Any], file: str, first: int) -> list[Any]:
+    # One by one: of all rows at once, an object over two lines and two objects on one would go unnoticed together.
+    found: list[Any] = []
     try:
-        found: list[Any] = many.decode(b"[" + b",".join(rows) + b"]")
-        if len(found) == len(rows):
-            return found
-    except (msgspec.MsgspecError, UnicodeError):
-        pass
-    found = []
-    for number, row in enumerate(rows, first):
-        try:
-            found.append(one.decode(row))
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise bad_row(row, str(error), file, number) from None
+        for row in rows:
+            found.append(decode(row))
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise bad_row(rows[len(found)], str(error), file, first + len(found)) from None
     return found
 
 
@@ -120,14 +114,17 @@ def has_negative_zero(row: bytes) -> bool:
 def negative_zeros(lines: bytes) -> frozenset[int]:
     """The numbers of the rows for which `has_negative_zero` holds, of rows with their line ends; 0 is the first."""
     # Pairs of bytes are compared at once, from even and from odd places: several times as fast as searching.
-    pairs = [np.frombuffer(lines, "<u2", (len(lines) - begin) // 2, begin) == _MINUS_ZERO for begin in (0, 1)]
+    count = max(0, len(lines) - 1)
+    pairs = [np.ndarray((count + 1 - begin) // 2, "<u2", lines, begin) == _MINUS_ZERO for begin in (0, 1) if count]
+    if not pairs:
+        return frozenset()
     places = np.concatenate([2 * np.flatnonzero(found) + begin for begin, found in enumerate(pairs)])
     hits = [at for at in np.sort(places).tolist() if lines[at + 2 : at + 3] in _BEHIND_NUMBERS]
-    rows, before, count = set(), 0, 0
+    rows, before, row = set(), 0, 0
     for at in hits:
-        count += lines.count(b"\n", before, at)
+        row += lines.count(b"\n", before, at)
         before = at
-        rows.add(count)
+        rows.add(row)
     return frozenset(rows)
 
 

@@ -70,14 +70,13 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
     """
     kinds = {name: _Spans if name in needs.spans else Any for name in needs.names}
     inner: Any = TypedDict("inner", kinds, total=False)  # type: ignore[misc]
-    decode = msgspec.json.Decoder(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode_lines
+    decode = msgspec.json.Decoder(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode
 
     def parse(lines: bytes, file: str, first: int) -> list[Pair]:
         if not negative_zeros(lines):
             try:
-                found: list[Any] = decode(lines)
-                if len(found) == lines.count(b"\n") + (lines[-1:] != b"\n"):
-                    return [(row.id, row.attributes) for row in found]
+                found: list[Any] = [decode(row) for row in rows_of(lines)]
+                return [(row.id, row.attributes) for row in found]
             except (msgspec.MsgspecError, UnicodeError):
                 pass
         return [_one(row, file, line, some) for line, row in enumerate(rows_of(lines), first)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -94,6 +95,7 @@ def mix(
             one.finished_before += before
             one.outputs.append(join_url(stream.output, shard.path))
         report.streams.append(one)
+        report.warnings += _left_over(stream, plan)
         if one.counts.unmatched:
             report.warnings.append(f"stream {stream.name}: {one.counts.unmatched} rows had no attributes")
         if one.counts.passed:
@@ -175,6 +177,20 @@ def _make(shard: Shard) -> tuple[Counts, int]:
     done = {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()}
     store.write_bytes(marker, orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     return counts, 0
+
+
+def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
+    """Outputs of earlier mixes under this stream's name that are none of this one: they would be read with it."""
+    store = open_store(stream.output)
+    mine = {shard.path for shard in plan}
+    name = re.compile(rf"{re.escape(stream.name)}-\d{{4,}}\.jsonl?(\.\w+)?")
+    found = [entry.path for entry in store.files(FOLDER)] if mine else []
+    paths = [path.removeprefix(f"{FOLDER}/").removesuffix(".json") for path in found]
+    return [
+        f"stream {stream.name}: {join_url(stream.output, path)} is of an earlier mix; delete it"
+        for path in paths
+        if name.fullmatch(path) and path not in mine and store.exists(path)
+    ]
 
 
 def _fingerprint(shard: Shard) -> str:
