@@ -141,6 +141,7 @@ DESCRIBED_IN = {
     ("repair",): "check.md",
     ("info",): "prepare.md",
     ("preview",): "prepare.md",
+    ("tag",): "tagging.md",
     ("tokenize",): "tokenize.md",
     ("decode",): "tokenize.md",
     ("plan",): "ledger.md",

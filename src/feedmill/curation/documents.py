@@ -62,14 +62,20 @@ class Batch:
     Attributes:
         rows: what was decoded.
         exact: whether taggers are to keep Dolma's known defects.
+        line: of the first one in its file, from 1.
         codes, offsets: uint32[characters], int64[n + 1]: all texts as code points, and where each begins.
     """
 
     rows: Sequence[Row]
     exact: bool = False
+    line: int = 1
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def place(self, k: int) -> str:
+        """How errors name a document."""
+        return f"line {self.line + k}, id {self.rows[k].id}"
 
     @cached_property
     def texts(self) -> list[str]:
@@ -142,7 +148,7 @@ class Decoder:
             self._complain(rows)
             raise
         self.line += len(rows)
-        return Batch(found, self.exact)
+        return Batch(found, self.exact, self.line - len(rows) + 1)
 
     def _complain(self, rows: Sequence[bytes]) -> None:
         for number, row in enumerate(rows, self.line + 1):

@@ -7,6 +7,7 @@ there only while the module is loaded, and hide an installed Dolma for that time
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -35,6 +36,7 @@ def _contents() -> dict[str, dict[str, Any]]:
         "dolma.core.taggers": {**taggers, **data},
         "dolma.core.ft_tagger": {**fasttext, "TextSlice": plugins.TextSlice},
         "dolma.core.registry": {"TaggerRegistry": plugins.TaggerRegistry},
+        "dolma.core.loggers": {"get_logger": logging.getLogger},
         "dolma.core.utils": splitters,
         "dolma.taggers": {},
     }

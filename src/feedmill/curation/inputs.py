@@ -5,12 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
-from feedmill.storage import open_store, split_url
+from feedmill.storage import Entry, Store, open_store, split_url
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -68,7 +68,7 @@ def _local(pattern: str) -> list[Input]:
             found.append(Input(path, _base(pattern), os.path.getsize(path)))
         elif os.path.isdir(path) and not pattern.endswith("**"):
             base = path.rstrip("/") if not _WILD.search(pattern) else _base(pattern)
-            for entry in open_store(path).files():
+            for entry in _visible(open_store(path)):
                 found.append(Input(f"{path.rstrip('/')}/{entry.path}", base, entry.size))
     return found
 
@@ -83,9 +83,14 @@ def _remote(pattern: str) -> list[Input]:
         above = open_store(folder)
         if file and above.exists(file):
             return [Input(pattern, folder, above.stat(file).size)]
-        return [Input(f"{pattern.rstrip('/')}/{e.path}", pattern.rstrip("/"), e.size) for e in store.files()]
+        return [Input(f"{pattern.rstrip('/')}/{e.path}", pattern.rstrip("/"), e.size) for e in _visible(store)]
     matches = re.compile(_expression(name)).fullmatch
-    return [Input(f"{base}/{e.path}", base, e.size) for e in store.files() if matches(e.path)]
+    return [Input(f"{base}/{e.path}", base, e.size) for e in _visible(store) if matches(e.path)]
+
+
+def _visible(store: Store) -> Iterator[Entry]:
+    """The files of a store, but those whose names, or whose folders' names, begin with a dot."""
+    return (entry for entry in store.files() if not entry.path.startswith(".") and "/." not in entry.path)
 
 
 def _expression(pattern: str) -> str:

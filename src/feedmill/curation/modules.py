@@ -13,11 +13,12 @@ import xxhash
 
 from feedmill.errors import ConfigError
 
-_loaded: set[str] = set()
+_loaded: dict[str, str] = {}
 
 
 def load_modules(names: Iterable[str]) -> None:
-    """Run the modules, each once in a process, with Dolma's import names at hand while they are loaded.
+    """Run the modules, each once in a process and again if it changed. Dolma's import names are at hand while they
+    are loaded.
 
     Args:
         names: names of modules, or paths of ``.py`` files or package folders.
@@ -28,7 +29,7 @@ def load_modules(names: Iterable[str]) -> None:
     from feedmill.curation.dolma_api import importable
 
     for name in names:
-        if name in _loaded:
+        if name in _loaded and _loaded[name] == module_hashes([name])[name]:
             continue
         try:
             with importable():
@@ -42,7 +43,7 @@ def load_modules(names: Iterable[str]) -> None:
                 kind="bad-module",
                 fix="Mend it, or install what it imports.",
             ) from error
-        _loaded.add(name)
+        _loaded[name] = module_hashes([name])[name]
 
 
 def module_hashes(names: Iterable[str]) -> dict[str, str]:

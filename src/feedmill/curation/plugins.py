@@ -181,7 +181,7 @@ class PluginTagger:
     def fragments(self, batch: Batch, experiment: str, name: str) -> list[bytes]:
         """See `feedmill.curation.spans.Spans.fragments`. Raises `FeedmillError` where the user's code fails."""
         found = []
-        for row in batch.rows:
+        for k, row in enumerate(batch.rows):
             try:
                 kinds = self.inner.tag(row)
             except FeedmillError:
@@ -189,7 +189,7 @@ class PluginTagger:
             except Exception as error:  # the user's code may raise anything
                 raise FeedmillError(
                     f"the tagger {name!r} failed on this document ({type(error).__name__}: {error})",
-                    record=row.id,
+                    record=batch.place(k),
                     kind="tagger-failed",
                     fix="Mend the tagger; finished files are kept.",
                 ) from error

@@ -26,7 +26,8 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import read_rows, write_rows
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.storage import open_store, split_url
+from feedmill.storage import LocalStore, open_store, split_url
+from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
 
@@ -167,10 +168,12 @@ def _tag_file(task: Task) -> Done:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
     before = records.state(source, name, task.input.path)
-    modules = tuple(task.options["modules"])
+    modules = tuple(task.options["modules"].items())
     taggers = {choice: _tagger(choice, modules) for output in todo for choice in output.taggers}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
     decoder = Decoder(source.locate(name), metadata=wants_metadata, exact=task.options["exact"])
+    for output in todo:
+        _sweep(output)
     with ExitStack() as stack:
         sinks = [stack.enter_context(write_rows(open_store(output.root), output.path)) for output in todo]
         for rows in read_rows(source, name):
@@ -185,6 +188,14 @@ def _tag_file(task: Task) -> Done:
         record = records.Record(_fingerprint(task, output), options, __version__, decoder.line, before, made)
         records.write_record(store, output.path, record)
     return Done(task.input.path, decoder.line, task.input.size, True)
+
+
+def _sweep(output: Output) -> None:
+    """Remove what a killed run has left of an output: nobody else writes it, a file being one process's work."""
+    store = open_store(output.root)
+    if isinstance(store, LocalStore):
+        for path in (output.path, records.record_path(output.path)):
+            sweep(store.locate(path))
 
 
 def _record_options(task: Task, output: Output) -> dict[str, Any]:
@@ -210,8 +221,8 @@ def _current(task: Task, output: Output) -> bool:
 
 
 @lru_cache(1024)
-def _tagger(choice: registry.Choice, modules: tuple[str, ...]) -> registry.Tagger:
-    load_modules(modules)
+def _tagger(choice: registry.Choice, modules: tuple[tuple[str, str], ...]) -> registry.Tagger:
+    load_modules(name for name, _ in modules)
     registry.check_names([choice.name])
     return choice.create()
 

@@ -49,8 +49,8 @@ def _licences(batch: Batch, find: Any) -> Spans:
     """One span over the document for each: the more there are, the less each one counts."""
     kinds: dict[str, int] = {}
     found: list[list[tuple[int, int, int, float]]] = []
-    for row in batch.rows:
-        html = _html(row)
+    for k, row in enumerate(batch.rows):
+        html = _html(row, batch.place(k))
         names = find(html) if any(place in html for place in _PLACES) else ()
         length = len(row.text)
         found.append(
@@ -62,13 +62,13 @@ def _licences(batch: Batch, find: Any) -> Spans:
     return Spans.of_lists(tuple(kinds), found) if kinds else Spans.none(("cc",))
 
 
-def _html(row: Any) -> str:
+def _html(row: Any, place: str) -> str:
     metadata = row.metadata if isinstance(row, RowWithMetadata) else None
     html = (metadata or {}).get("html")
     if not isinstance(html, str):
         raise DataError(
             "this document has no text 'html' in its metadata, where licences are looked for",
-            record=row.id,
+            record=place,
             kind="no-html",
             fix="Leave out 'cc_re' and 'cc_re_fast' for documents that did not come from web pages.",
         )

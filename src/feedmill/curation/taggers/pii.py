@@ -99,7 +99,7 @@ def _stop_without_words(batch: Batch, name: str) -> None:
         if len(empty):
             raise DataError(
                 f"{name!r} divides by the number of words, and this document has none",
-                record=batch.rows[empty[0]].id,
+                record=batch.place(int(empty[0])),
                 kind="no-words",
                 fix="Leave out --exact, or use 'pii_regex_v2'.",
             )

@@ -1,0 +1,68 @@
+"""Which files a pattern means, and where their attributes belong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from feedmill.curation.inputs import attribute_root, common_folder, find_inputs
+from feedmill.errors import ConfigError, NotFound
+from feedmill.storage import open_store
+
+FILES = ("a.jsonl", "sub/b.jsonl.gz", "sub/deep/c.jsonl.gz", "sub/deep/d.txt", ".hidden/e.jsonl", "sub/.f.jsonl")
+PATTERNS = {
+    "*": ["a.jsonl"],
+    "**/*": ["a.jsonl", "sub/b.jsonl.gz", "sub/deep/c.jsonl.gz", "sub/deep/d.txt"],
+    "**/*.gz": ["sub/b.jsonl.gz", "sub/deep/c.jsonl.gz"],
+    "sub/*.gz": ["sub/b.jsonl.gz"],
+    "s?b/deep/[cd].*": ["sub/deep/c.jsonl.gz", "sub/deep/d.txt"],
+    "sub": ["sub/b.jsonl.gz", "sub/deep/c.jsonl.gz", "sub/deep/d.txt"],
+    "a.jsonl": ["a.jsonl"],
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_on_disks(tmp_path: Path, pattern: str) -> None:
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x" * len(name))
+    found = find_inputs([f"{tmp_path}/{pattern}"])
+    if pattern == "*":  # a folder that matches stands for what is in it, too
+        assert [file.path for file in found] == [f"{tmp_path}/{name}" for name in PATTERNS["**/*"]]
+        return
+    assert [file.path for file in found] == [f"{tmp_path}/{name}" for name in PATTERNS[pattern]]
+    assert all(file.size == len(file.path) - len(str(tmp_path)) - 1 for file in found)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_in_object_stores(s3_bucket: str, pattern: str) -> None:
+    store = open_store(s3_bucket)
+    for name in FILES[:4]:
+        store.write_bytes(name, b"x" * len(name))
+    found = find_inputs([f"{s3_bucket}/{pattern}"])
+    assert [file.path for file in found] == [f"{s3_bucket}/{name}" for name in PATTERNS[pattern]]
+
+
+def test_relative_paths_stay_relative_and_files_come_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/a").touch()
+    assert [(file.path, file.relative) for file in find_inputs(["x/*", "./x/a", "x"])] == [("x/a", "a")]
+    with pytest.raises(NotFound, match="y/"):
+        find_inputs(["x/*", "y/*"])
+
+
+def test_the_first_folder_called_documents_is_replaced() -> None:
+    assert attribute_root("d/documents/x/documents/y.gz", "n") == ("d/attributes/n", "x/documents/y.gz")
+    assert attribute_root("documents/y.gz", "n") == ("attributes/n", "y.gz")
+    with pytest.raises(ConfigError, match="'documents'"):
+        attribute_root("d/documents", "n")
+
+
+def test_the_folder_that_files_share(tmp_path: Path) -> None:
+    for name in ("a/b/x", "a/b/c/y", "a/bc/z"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert common_folder(find_inputs([f"{tmp_path}/a/b"])) == f"{tmp_path}/a/b"
+    assert common_folder(find_inputs([f"{tmp_path}/a"])) == f"{tmp_path}/a"

@@ -1,0 +1,116 @@
+"""Taggers of the user's own: the classes, the registry, and modules under Dolma's import names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from curated import attributes
+from feedmill.curation import registry
+from feedmill.curation.modules import load_modules
+from feedmill.curation.plugins import (
+    BaseTaggerWithMetadata,
+    DocResult,
+    Document,
+    Span,
+    TaggerRegistry,
+    split_paragraphs,
+    split_sentences,
+    split_words,
+)
+from feedmill.errors import ConfigError, FeedmillError
+
+
+@pytest.fixture
+def keys() -> str:
+    @TaggerRegistry.add("my_keys")
+    class Keys(BaseTaggerWithMetadata):
+        @property
+        def defaults(self) -> list[str]:
+            return ["none", "odd key!"]
+
+        def predict(self, doc: Document) -> DocResult:
+            count = len(doc.metadata)  # type: ignore[attr-defined]
+            return DocResult(doc, [Span(0, 1, "keys", count / 3), Span(1, 2, "keys", 2)])
+
+    return "my_keys"
+
+
+@pytest.fixture(autouse=True)
+def forget() -> object:
+    yield
+    for name in list(registry.known()):
+        if name.startswith("my_"):
+            TaggerRegistry.remove(name)
+
+
+def test_spans_by_kind_with_defaults_first_and_rounded_scores(keys: str) -> None:
+    found = attributes(["text"], keys, a=1)[0]
+    assert list(found.items()) == [
+        ("my_keys__none", []),
+        ("my_keys__odd_key_", []),
+        ("my_keys__keys", [[0, 1, 0.33333], [1, 2, 2.0]]),
+    ]
+
+
+def test_the_registry(keys: str) -> None:
+    assert TaggerRegistry.has(keys) and TaggerRegistry.has("gopher_v2")
+    assert keys in dict(TaggerRegistry.items())
+    assert TaggerRegistry.get(keys).__name__ == "Keys"
+    with pytest.raises(ConfigError, match="already"):
+        TaggerRegistry.add(keys)(type("Other", (), {}))
+    assert TaggerRegistry.remove(keys) and not TaggerRegistry.has(keys)
+
+
+def test_spans_have_two_spellings() -> None:
+    span = Span.from_spec("e__t__kind__more", [1, 3, 0.5])
+    assert (span.experiment, span.tagger, span.type, len(span)) == ("e", "t", "kind__more", 2)
+    assert span.to_spec() == ("e__t__kind__more", (1, 3, 0.5))
+    assert Span.from_spec("plain", [0, 1, 1]).tagger == "plain"
+    assert span.mention("abcdef", 1) == "abcd" and span.select(Document("s", "i", "abcdef")) == "bc"
+
+
+def test_parts_of_texts() -> None:
+    text = "One two.\n\n  \nThree."
+    assert [part.text for part in split_paragraphs(text)] == ["One two.\n", "Three."]
+    assert len(split_paragraphs(text, remove_empty=False)) == 4
+    assert [part.text for part in split_words("don't, ü")] == ["don't", ",", "ü"]
+    assert "".join(part.text for part in split_words("a  b,ü\n", remove_empty=False)) == "a  b,ü\n"
+    assert [part.text for part in split_sentences("One. Two!")] == ["One.", "Two!"]
+
+
+def test_dolmas_names_are_there_only_while_a_module_is_loaded(tmp_path: Path) -> None:
+    module = tmp_path / "mod.py"
+    module.write_text(
+        "import dolma\nfrom dolma.core.loggers import get_logger\nfrom dolma.core.ft_tagger import BaseFastTextTagger\n"
+        "from dolma.core.data_types import DocumentWithMetadata, InputSpec, TextSlice\n"
+        "@dolma.add_tagger('my_other')\nclass Other(dolma.BaseTagger):\n    pass\n"
+    )
+    before = sys.modules.get("dolma")
+    load_modules([str(module)])
+    assert TaggerRegistry.has("my_other") and sys.modules.get("dolma") is before
+    with pytest.raises(FeedmillError, match="NotImplementedError"):
+        attributes(["x"], "my_other")
+
+
+def test_a_package_is_loaded_by_its_folder_and_a_module_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from dolma import add_tagger, BaseTagger\n@add_tagger('my_{0}')\nclass T(BaseTagger): pass\n"
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack/__init__.py").write_text(code.format("pack"))
+    (tmp_path / "single_tagger_module.py").write_text(code.format("single"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    load_modules([str(tmp_path / "pack"), "single_tagger_module"])
+    assert TaggerRegistry.has("my_pack") and TaggerRegistry.has("my_single")
+
+
+@pytest.mark.parametrize("code", ["1 / 0", "import surely_not_installed", "def broken(:"])
+def test_a_module_that_fails_is_named(tmp_path: Path, code: str) -> None:
+    module = tmp_path / "bad.py"
+    module.write_text(code)
+    with pytest.raises(ConfigError, match=r"bad\.py"):
+        load_modules([str(module)])
