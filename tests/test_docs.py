@@ -142,6 +142,8 @@ DESCRIBED_IN = {
     ("info",): "prepare.md",
     ("preview",): "prepare.md",
     ("tag",): "tagging.md",
+    ("dedupe",): "dedupe.md",
+    ("mix",): "mix.md",
     ("tokenize",): "tokenize.md",
     ("decode",): "tokenize.md",
     ("plan",): "ledger.md",

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 Documents = Annotated[
     list[str], typer.Argument(metavar="DOCUMENTS...", help="Files, folders or patterns, each with a folder documents/.")
 ]
-Processes = Annotated[int | None, typer.Option("--processes", metavar="N", min=1, help="Default: one for each core.")]
+Processes = Annotated[int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Default: one per core.")]
 
 
 def dedupe(
     documents: Documents,
     by: Annotated[str, typer.Option("--by", metavar="UNIT", help="documents, paragraphs or ngrams.")] = "documents",
-    name: Annotated[str | None, typer.Option("--name", help="Name of the attribute set; default: dup_UNIT.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="Name of the attribute set; default: dup_UNIT.")
+    ] = None,
     key: Annotated[str, typer.Option("--key", help="JSONPath of what documents are compared by.")] = "$.text",
     separator: Annotated[str, typer.Option("--separator", help="Between paragraphs.")] = "\n",
     ngram: Annotated[int, typer.Option("--ngram", min=1, help="Words of an n-gram.")] = 13,
@@ -58,7 +60,7 @@ def dedupe(
         attribute=name or f"dup_{by}",
         unit=DOCUMENTS if by == "documents" else PARAGRAPHS,
         key=key,
-        separator=separator.encode().decode("unicode_escape") if "\\" in separator else separator,
+        separator=separator.replace("\\n", "\n").replace("\\t", "\t"),  # as shells pass them on
         ngram=ngram if by == "ngrams" else 0,
         stride=stride,
         threshold=threshold,
