@@ -49,6 +49,17 @@ def test_what_jaq_refuses(text):
     assert list(compile_jq(f"({text})?")(DOCUMENT)) == []
 
 
+def test_a_question_mark_is_for_the_last_step():
+    """So it is with jaq 1.2, and with Dolma."""
+    assert list(compile_jq(".o.none[0]?")(DOCUMENT)) == []
+    assert list(compile_jq(".n[0]?[2]?")(DOCUMENT)) == []
+    assert list(compile_jq("(.n[0][2])? // 7")(DOCUMENT)) == [7]
+    assert list(compile_jq(".a[.o.j]?")(DOCUMENT)) == [1]
+    for text in (".n[0][2]?", ".s.k.j?", ".n[0][]?", "[.n[0][1:]?]"):
+        with pytest.raises(JqError):
+            list(compile_jq(text)(DOCUMENT))
+
+
 @pytest.mark.parametrize(
     "text", ["", ".a |", "[.a", "{", "1 +", ".a as x | 1", "nothing_known", '"open', ".a = 1", "def f: 1; f"]
 )

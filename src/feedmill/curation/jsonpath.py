@@ -18,19 +18,37 @@ A path is parsed once. What it compiles to is made of plain functions: nothing i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NoReturn
 
-from feedmill.curation.jsonpath_compare import COMPARISONS, below
+from feedmill.curation.jsonpath_compare import COMPARISONS
+from feedmill.curation.jsonpath_steps import (
+    MISSING,
+    Below,
+    Filter,
+    Literal,
+    Step,
+    Test,
+    Values,
+    all_of,
+    any_of,
+    children,
+    count,
+    deep,
+    down,
+    everything,
+    length,
+    none_of,
+    number_test,
+    operand,
+    slice_of,
+    union_of,
+    walk,
+)
 from feedmill.errors import ConfigError
 
 Path = Callable[[Any], list[Any]]
-Step = Callable[[list[Any], Any], list[Any]]
-Test = Callable[[Any, Any], bool]
-Values = Callable[[Any, Any], list[Any]]
-
-MISSING = object()
 _KEY = re.compile(r"[^\W]+(?:[-/\\#]|[^\W])*|[-/\\#_](?:[-/\\#]|[^\W])*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _INTEGER = re.compile(r"-?\d+")
@@ -54,7 +72,7 @@ def compile_path(text: str) -> Path:
         return _straight(keys)
 
     def run(document: Any) -> list[Any]:
-        value = _walk(document, keys)
+        value = walk(document, keys)
         if value is MISSING:
             return []
         found = [value]
@@ -71,13 +89,13 @@ def compile_path(text: str) -> Path:
 def compile_test(text: str) -> Callable[[Any], bool]:
     """A function from a JSON value to whether the path finds anything; faster than to find it. Raises as above."""
     keys, steps = _Parser(text).whole()
-    if len(steps) != 1 or not isinstance(steps[0], _Filter):
+    if len(steps) != 1 or not isinstance(steps[0], Filter):
         path = compile_path(text)
         return lambda document: bool(path(document))
     test = steps[0].test
 
     def run(document: Any) -> bool:
-        value = _walk(document, keys)
+        value = walk(document, keys)
         if type(value) is list:
             return any(test(element, document) for element in value)
         return value is not MISSING and test(value, document)
@@ -85,23 +103,9 @@ def compile_test(text: str) -> Callable[[Any], bool]:
     return run
 
 
-def _walk(value: Any, keys: Sequence[str | int]) -> Any:
-    for key in keys:
-        kind = type(value)
-        if kind is dict:
-            value = value.get(key, MISSING)
-            if value is MISSING:
-                return MISSING
-        elif kind is list and type(key) is int and key < len(value):
-            value = value[key]
-        else:
-            return MISSING
-    return value
-
-
 def _straight(keys: list[str | int]) -> Path:
     def run(document: Any) -> list[Any]:
-        value = _walk(document, keys)
+        value = walk(document, keys)
         return [] if value is MISSING else [value]
 
     return run
@@ -168,7 +172,7 @@ class _Parser:
                 self.at += 1
             elif self.text.startswith(".length()", self.at):
                 self.at += len(".length()")
-                steps.append(_count if many else _length)
+                steps.append(count if many else length)
             else:
                 step, several = self.step()
                 if step is None:
@@ -177,7 +181,7 @@ class _Parser:
                 if isinstance(step, str | int) and not steps:
                     keys.append(step)
                 else:
-                    steps.append(_down(step) if isinstance(step, str | int) else step)
+                    steps.append(down(step) if isinstance(step, str | int) else step)
         return keys, steps, root
 
     def step(self) -> tuple[str | int | Step | None, bool]:
@@ -185,9 +189,9 @@ class _Parser:
         if self.text.startswith("..", self.at):
             self.at += 2
             if self.take("*"):
-                return _everything, True
+                return everything, True
             key = self.quoted() if self.text.startswith("[", self.at) else self.key()
-            return _deep(key), True
+            return deep(key), True
         if self.text.startswith(".[", self.at):
             self.at += 1
         if self.text.startswith("[", self.at):
@@ -195,7 +199,7 @@ class _Parser:
             return self.bracket()
         if self.text.startswith(".", self.at):
             self.at += 1
-            return (_children, True) if self.take("*") else (self.key(), False)
+            return (children, True) if self.take("*") else (self.key(), False)
         return None, False
 
     def key(self) -> str:
@@ -222,13 +226,13 @@ class _Parser:
         self.space()
         if self.take("*"):
             self.expect("]")
-            return _children, True
+            return children, True
         if self.take("?"):
             self.expect("(")
             test = self.alternatives()
             self.expect(")")
             self.expect("]")
-            return _Filter(test), True
+            return Filter(test), True
         if self.text[self.at : self.at + 1] in ("'", '"'):
             keys: list[str | int] = []
             while not keys or self.take(","):
@@ -237,7 +241,7 @@ class _Parser:
                     self.fail("expected a key in quotes")
                 keys.append(key)
             self.expect("]")
-            return (keys[0], False) if len(keys) == 1 else (_union(keys), True)
+            return (keys[0], False) if len(keys) == 1 else (union_of(keys), True)
         return self.numbers()
 
     def numbers(self) -> tuple[str | int | Step, bool]:
@@ -247,7 +251,7 @@ class _Parser:
             while self.take(","):
                 indices.append(self.index(self.integer()))
             self.expect("]")
-            return _union(indices), True
+            return union_of(indices), True
         while len(bounds) < 3 and self.take(":"):
             bounds.append(self.integer())
         self.expect("]")
@@ -255,7 +259,7 @@ class _Parser:
             return self.index(bounds[0]), False
         if len(bounds) == 3 and bounds[2] is not None and bounds[2] < 1:
             self.fail("the step of a slice is 1 or more")
-        return _slice(bounds[0] or 0, bounds[1] or 0, (bounds[2] if len(bounds) == 3 else None) or 1), True
+        return slice_of(bounds[0] or 0, bounds[1] or 0, (bounds[2] if len(bounds) == 3 else None) or 1), True
 
     def integer(self) -> int | None:
         found = self.match(_INTEGER)
@@ -270,19 +274,19 @@ class _Parser:
         tests = [self.conjunction()]
         while self.take("||"):
             tests.append(self.conjunction())
-        return tests[0] if len(tests) == 1 else _any(tests)
+        return tests[0] if len(tests) == 1 else any_of(tests)
 
     def conjunction(self) -> Test:
         tests = [self.negation()]
         while self.take("&&"):
             tests.append(self.negation())
-        return tests[0] if len(tests) == 1 else _all(tests)
+        return tests[0] if len(tests) == 1 else all_of(tests)
 
     def negation(self) -> Test:
         self.space()
         if self.text.startswith("!", self.at) and not self.text.startswith("!=", self.at):
             self.at += 1
-            return _not(self.negation())
+            return none_of(self.negation())
         if self.take("("):
             test = self.alternatives()
             self.expect(")")
@@ -295,8 +299,8 @@ class _Parser:
         if not found:
             return lambda element, document: bool(left(element, document))
         right = self.operand()
-        if found[0] in ("<", ">") and isinstance(left, _Below) and isinstance(right, _Literal):
-            return _limit(left.keys, found[0], right.value)
+        if found[0] in ("<", ">") and isinstance(left, Below) and isinstance(right, Literal):
+            return number_test(left.keys, found[0], right.value)
         compare = COMPARISONS[found[0]]
         return lambda element, document: compare(left(element, document), right(element, document))
 
@@ -304,8 +308,8 @@ class _Parser:
         self.space()
         if self.text[self.at : self.at + 1] in ("$", "@"):
             keys, steps, root = self.chain()
-            return _Below(keys) if not steps and not root else _operand(keys, steps, root)
-        return _Literal(self.literal())
+            return Below(keys) if not steps and not root else operand(keys, steps, root)
+        return Literal(self.literal())
 
     def literal(self) -> Any:
         text = self.string()
@@ -325,145 +329,3 @@ class _Parser:
         if not found:
             self.fail("expected a path, a string, a number, a list, true, false or null")
         return int(found[0]) if _INTEGER.fullmatch(found[0]) else float(found[0])
-
-
-class _Below:
-    """A path straight down from the element."""
-
-    def __init__(self, keys: list[str | int]) -> None:
-        self.keys = keys
-
-    def __call__(self, element: Any, _document: Any) -> list[Any]:
-        value = _walk(element, self.keys)
-        return [] if value is MISSING else [value]
-
-
-class _Literal:
-    """A value that stands in the path."""
-
-    def __init__(self, value: Any) -> None:
-        self.value, self.values = value, [value]
-
-    def __call__(self, _element: Any, _document: Any) -> list[Any]:
-        return self.values
-
-
-def _limit(keys: list[str | int], sign: str, limit: Any) -> Test:
-    """The most common test: a value beside a number."""
-    if type(limit) is not int and type(limit) is not float:
-        return lambda _element, _document: False
-
-    def more(element: Any, _document: Any) -> bool:
-        value = _walk(element, keys)
-        return (type(value) is float or type(value) is int) and bool(value > limit)
-
-    def less(element: Any, _document: Any) -> bool:
-        value = _walk(element, keys)
-        return (type(value) is float or type(value) is int) and bool(value < limit)
-
-    return more if sign == ">" else less
-
-
-def _operand(keys: list[str | int], steps: list[Step], root: bool) -> Values:
-    if steps and steps[-1] in (_length, _count):
-        return lambda _element, _document: []
-
-    def run(element: Any, document: Any) -> list[Any]:
-        value = _walk(document if root else element, keys)
-        if value is MISSING:
-            return []
-        found = [value]
-        for step in steps:
-            found = step(found, document)
-        return found
-
-    return run
-
-
-def _down(key: str | int) -> Step:
-    keys = [key]
-    return lambda found, _document: [v for value in found if (v := _walk(value, keys)) is not MISSING]
-
-
-def _union(keys: list[str | int]) -> Step:
-    return lambda found, _document: [v for value in found for key in keys if (v := _walk(value, [key])) is not MISSING]
-
-
-def _slice(start: int, end: int, step: int) -> Step:
-    def run(found: list[Any], _document: Any) -> list[Any]:
-        out = []
-        for value in found:
-            size = len(value) if isinstance(value, list) else -1
-            if size < 0 or max(start, end) > size or min(start, end) < -size:
-                continue
-            low, high = start + size * (start < 0), end + size * (end < 0)
-            out.extend(value[low : high or size : step])
-        return out
-
-    return run
-
-
-def _children(found: list[Any], _document: Any) -> list[Any]:
-    return [child for value in found for child in below(value)]
-
-
-def _everything(found: list[Any], _document: Any) -> list[Any]:
-    out = []
-    for value in found:
-        children = below(value)
-        out.extend(children)
-        out.extend(_everything(children, _document))
-    return out
-
-
-def _deep(key: str) -> Step:
-    def run(found: list[Any], document: Any) -> list[Any]:
-        out = []
-        for value in found:
-            if isinstance(value, dict) and key in value:
-                out.append(value[key])
-            out.extend(run(below(value), document))
-        return out
-
-    return run
-
-
-def _count(found: list[Any], _document: Any) -> list[Any]:
-    return [len(found)] if found else []
-
-
-def _length(found: list[Any], _document: Any) -> list[Any]:
-    return [len(found[0])] if found and isinstance(found[0], list) else []
-
-
-class _Filter:
-    """``[?(...)]``, a step."""
-
-    def __init__(self, test: Test) -> None:
-        self.test = test
-
-    def __call__(self, found: list[Any], document: Any) -> list[Any]:
-        out, test = [], self.test
-        for value in found:
-            elements = value if isinstance(value, list) else [value]
-            out.extend([element for element in elements if test(element, document)])
-        return out
-
-
-def _again(test: Test, element: Any, document: Any) -> bool:
-    """A side of ``&&``, ``||`` and ``!`` is a filter of its own."""
-    if isinstance(element, list):
-        return any(test(inner, document) for inner in element)
-    return test(element, document)
-
-
-def _all(tests: list[Test]) -> Test:
-    return lambda element, document: all(_again(test, element, document) for test in tests)
-
-
-def _any(tests: list[Test]) -> Test:
-    return lambda element, document: any(_again(test, element, document) for test in tests)
-
-
-def _not(test: Test) -> Test:
-    return lambda element, document: not _again(test, element, document)

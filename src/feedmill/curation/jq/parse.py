@@ -17,6 +17,7 @@ _TOKEN = re.compile(
     re.X,
 )
 _OPERATORS = (("or",), ("and",), ("==", "!=", "<", "<=", ">", ">="), ("+", "-"), ("*", "/", "%"))
+_STEPS = ("index", "each", "slice")
 _ASSIGNMENTS = ("=", "|=", "+=", "-=", "*=", "/=", "%=", "//=", "?//")
 
 
@@ -111,7 +112,7 @@ class Parser:
             elif self.is_("["):
                 tree = self.bracket(tree)
             elif self.take("?"):
-                tree = ("try", tree, None)
+                tree = _tried(tree)
             elif self.take("as"):
                 return self.binding(tree)
             else:
@@ -164,7 +165,7 @@ class Parser:
         if self.take("("):
             tree = self.pipe()
             self.expect(")")
-            return tree
+            return ("pipe", ("identity",), tree) if tree[0] in _STEPS else tree  # a whole, for a "?" behind it
         if self.take("["):
             if self.take("]"):
                 return ("array", None)
@@ -218,7 +219,7 @@ class Parser:
                 source = ("index", source, ("literal", self.value[1:]))
                 self.advance()
             else:
-                source = ("try", source, None) if self.take("?") else self.bracket(source)
+                source = _tried(source) if self.take("?") else self.bracket(source)
         self.expect("as")
         variable = self.value
         if self.kind != "variable":
@@ -288,3 +289,11 @@ class Parser:
             return ("literal", json.loads(f'"{self.text[low:high]}"', strict=False))
         except ValueError:
             self.fail("the string is not valid JSON")
+
+
+def _tried(tree: Node) -> Node:
+    """``tree?``: as with jaq, errors of the last step of a path, not of those before it."""
+    if tree[0] not in _STEPS or tree[1] == ("identity",):
+        return ("try", tree, None)
+    step = (tree[0], ("variable", "$ before"), *tree[2:])
+    return ("as", tree[1], "$ before", ("try", step, None))

@@ -254,5 +254,5 @@ def _failed(error: Exception, document: dict[str, Any], file: DocumentFile, line
         file=file.name,
         record=f"line {line}",
         kind="filter-failed",
-        fix="Make the expression stand documents like this one (jq: 'try', '?' or '// default'), or mend the document.",
+        fix="Make the expression stand documents like this one (jq: '(...)? // default'), or mend the document.",
     )
