@@ -32,7 +32,7 @@ COMMANDS = {
     "tag": Command("feedmill.compat.dolma.tag", "tag", "SCHEMA", "Write attributes of documents."),
     "list": Command("feedmill.compat.dolma.tag", "list_", "LIST_SCHEMA", "Show the taggers."),
     "dedupe": Command("feedmill.compat.dolma.dedupe", "dedupe", "SCHEMA", "Mark what occurred before."),
-    "mix": Command("feedmill.compat.dolma.mix", "mix", "SCHEMA", "Filter documents by their attributes and merge them."),
+    "mix": Command("feedmill.compat.dolma.mix", "mix", "SCHEMA", "Filter documents by their attributes."),
 }
 
 app = new_app()

@@ -20,7 +20,7 @@ from feedmill.formats.bloom import BloomFilter
 from feedmill.formats.documents import read_rows, write_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.kernels import ahash, ahash_compiled
 from feedmill.storage.codec import compression
 
@@ -71,8 +71,9 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
             line += len(block)
 
     with write_lines(store, out, kind=kind) as append:
-        ahead = 0 if threads == 1 else threads
-        for found, bits, first in ordered_map(prepare, blocks(), workers=ahead, in_flight=2 * threads):
+        source = ahead(blocks()) if threads < available_cores() else blocks()
+        workers = 0 if threads == 1 else threads
+        for found, bits, first in ordered_map(prepare, source, workers=workers, in_flight=2 * threads):
             seen = _ask(found, bits, first, bloom, keys, options, read_only)
             done = render(found.ids, found.states, found.rows, found.starts, found.ends, found.bounds, seen, options)
             append(done.rows)

@@ -32,6 +32,7 @@ from feedmill.curation.patterns import DocumentFile
 from feedmill.formats.documents import read_rows, write_lines
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.jobs.threads import ahead
 from feedmill.storage.codec import compression
 
 _BITS = 12
@@ -46,7 +47,10 @@ KERNELS = (*_PRELOAD, "feedmill.kernels.murmur_compiled", "feedmill.kernels.para
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One file of documents and where its work lies. `reference`: only looked up in, not written."""
+    """One file of documents and where its work lies. `reference`: only looked up in, not written.
+
+    `spare`: there are cores to spare, so a thread may read ahead.
+    """
 
     number: int
     file: DocumentFile
@@ -55,6 +59,7 @@ class Task:
     input: str | None = None
     output: str | None = None
     reference: bool = False
+    spare: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -119,7 +124,8 @@ def scan(task: Task) -> Scanned:
     rows, segments, digest = 0, 0, digest_ids([])
     hash_units = hash_documents if task.options.unit == DOCUMENTS else hash_parts
     segment = _Segment()
-    for block in read_rows(store, task.file.path, kind=task.input):
+    blocks = read_rows(store, task.file.path, kind=task.input)
+    for block in ahead(blocks) if task.spare else blocks:
         units = read_units(block, task.options, where, rows + 1)
         digest_ids(units.ids, digest)
         segment.add(units, hash_units(units))

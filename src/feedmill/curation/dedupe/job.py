@@ -17,6 +17,7 @@ from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.errors import ConfigError
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
+from feedmill.jobs.cores import available_cores
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
 
@@ -121,8 +122,10 @@ def _exact(
     progress: bool | None,
 ) -> list[Finished]:
     work = _work(files[0], options, run_print)
+    spare = (processes or available_cores()) < available_cores()
     tasks = [
-        Task(n, file, options, work, *compression, reference=n < len(known)) for n, file in enumerate([*known, *files])
+        Task(n, file, options, work, *compression, reference=n < len(known), spare=spare)
+        for n, file in enumerate([*known, *files])
     ]
     results = find_exact(tasks, processes=processes, progress=progress)
     return [one for one in results if one is not None]
