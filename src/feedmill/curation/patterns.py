@@ -7,7 +7,7 @@ before the folder ``documents`` is the data set's root; attributes are below the
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from feedmill.errors import ConfigError, NotFound
@@ -100,7 +100,7 @@ def _matches(root: str, path: str) -> list[Entry]:
     store = open_store(root or ".")
     if not _MAGIC.search(path):
         try:
-            return [store.stat(path)] if not _is_folder(store, path) else list(store.files(path))
+            return [store.stat(path)] if not _is_folder(store, path) else _visible(store.files(path))
         except NotFound:
             return []
     parts = path.split("/")
@@ -110,7 +110,13 @@ def _matches(root: str, path: str) -> list[Entry]:
         entries = list(store.files("/".join(parts[:literal])))
     except NotFound:
         return []
+    if not parts[-1].startswith("."):
+        entries = _visible(entries)
     return sorted((e for e in entries if wanted.fullmatch(e.path)), key=lambda entry: entry.path.split("/"))
+
+
+def _visible(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if not entry.path.rpartition("/")[2].startswith(".")]
 
 
 def _is_folder(store: Store, path: str) -> bool:

@@ -93,21 +93,24 @@ def find_exact(
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     with Progress("reading", len(tasks), "files", progress) as bar:
         scanned = list(run(scan, tasks, workers=processes, progress=bar, preload=preload))
-    starts = [
-        _parts(tasks[0].work, task.number, segment)
-        for task, one in zip(tasks, scanned, strict=True)
-        for segment in range(one.segments)
-    ]
-    bounds = _ranges(starts)
-    whole = fingerprint(boot(), [task.fingerprint for task in tasks], [task.reference for task in tasks])
+    work = tasks[0].work
     numbers = [(task.number, s) for task, one in zip(tasks, scanned, strict=True) for s in range(one.segments)]
-    kept = {task.number for task in tasks if task.reference} or {task.number for task in tasks}
-    ranges = [_Range(tasks[0].work, whole, low, high, numbers, frozenset(kept)) for low, high in pairwise(bounds)]
-    with Progress("comparing", len(ranges), "ranges", progress) as bar:
+    starts = np.array([_parts(work, *number) for number in numbers], np.int64).reshape(-1, PARTS + 1)
+    bounds = _ranges(starts)
+    cuts = starts[:, bounds]
+    whole = fingerprint(boot(), [task.fingerprint for task in tasks], [task.reference for task in tasks])
+    kept = frozenset(task.number for task in tasks if task.reference) or frozenset(task.number for task in tasks)
+    ranges = (
+        _Range(work, whole, low, high, numbers, cuts[:, n : n + 2], kept)
+        for n, (low, high) in enumerate(pairwise(bounds))
+    )
+    with Progress("comparing", len(bounds) - 1, "ranges", progress) as bar:
         list(run(decide, ranges, workers=processes, progress=bar, preload=preload))
+    sizes = np.diff(cuts, axis=1)
+    answers = np.stack([np.cumsum(sizes, axis=0) - sizes, np.cumsum(sizes, axis=0)], axis=2)
     ends, at = [], 0
     for one in scanned:
-        ends.append(_Ending(whole, bounds, _offsets(starts, bounds, at, at + one.segments), one))
+        ends.append(_Ending(whole, bounds, answers[at : at + one.segments], one))
         at += one.segments
     with Progress("writing", len(tasks), "files", progress) as bar:
         jobs = list(zip(tasks, ends, strict=True))
@@ -180,9 +183,9 @@ def _parts(work: str, number: int, segment: int) -> npt.NDArray[np.int64]:
     return get_arrays(f"{work}/{number:05d}-{segment:05d}.units", "parts")["parts"]
 
 
-def _ranges(starts: list[npt.NDArray[np.int64]]) -> list[int]:
+def _ranges(starts: npt.NDArray[np.int64]) -> list[int]:
     """Bounds of ranges of parts of some millions of keys each; they depend on the data only."""
-    sizes = np.diff(np.sum(starts, axis=0)) if starts else np.zeros(PARTS, np.int64)
+    sizes = np.diff(starts.sum(axis=0))
     bounds, held = [0], 0
     for part, size in enumerate(sizes.tolist()):
         if held and held + size > RANGE:
@@ -194,16 +197,23 @@ def _ranges(starts: list[npt.NDArray[np.int64]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
+    """The keys of parts `low` to `high`: those from ``cuts[n, 0]`` to ``cuts[n, 1]`` of each segment."""
+
     work: str
     whole: str
     low: int
     high: int
     segments: list[tuple[int, int]]
+    cuts: npt.NDArray[np.int64]
     inserted: frozenset[int]
 
     @property
     def path(self) -> str:
-        return f"{self.work}/found-{self.whole}-{self.low:04d}-{self.high:04d}"
+        return _found(self.work, self.whole, self.low, self.high)
+
+
+def _found(work: str, whole: str, low: int, high: int) -> str:
+    return f"{work}/found-{whole}-{low:04d}-{high:04d}"
 
 
 def decide(task: _Range) -> None:
@@ -211,9 +221,7 @@ def decide(task: _Range) -> None:
     if os.path.exists(task.path):
         return
     slices = []
-    for number, segment in task.segments:
-        starts = _parts(task.work, number, segment)
-        low, high = int(starts[task.low]), int(starts[task.high])
+    for (number, segment), (low, high) in zip(task.segments, task.cuts.tolist(), strict=True):
         slices.append(np.zeros((0, 2), np.uint64))
         if high > low:
             path = f"{task.work}/{number:05d}-{segment:05d}.keys"
@@ -225,21 +233,13 @@ def decide(task: _Range) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """Of a file: the digest of the run, the ranges, and where in each range each of its segments lies."""
+    """Of a file: the digest of the run, the ranges, and int64[segments, ranges, 2]: begin and end of the answers of
+    each of its segments in each range."""
 
     whole: str
     bounds: list[int]
     offsets: npt.NDArray[np.int64]
     scanned: Scanned
-
-
-def _offsets(starts: list[npt.NDArray[np.int64]], bounds: list[int], low: int, high: int) -> npt.NDArray[np.int64]:
-    """int64[segments, ranges, 2]: begin and end of the answers of each segment from `low` to `high`."""
-    if not starts:
-        return np.zeros((0, len(bounds) - 1, 2), np.int64)
-    sizes = np.array([np.diff(one[bounds]) for one in starts])
-    ends = np.cumsum(sizes, axis=0)
-    return np.stack([ends - sizes, ends], axis=2)[low:high]
 
 
 def finish(item: tuple[Task, _Ending]) -> Finished | None:
@@ -271,7 +271,7 @@ def _rows(task: Task, ending: _Ending, segment: int) -> Rendered:
     a = get_arrays(f"{task.work}/{task.number:05d}-{segment:05d}.units")
     ordered = []
     for (low, high), (begin, end) in zip(pairwise(ending.bounds), ending.offsets[segment].tolist(), strict=True):
-        path = _Range(task.work, ending.whole, low, high, [], frozenset()).path
+        path = _found(task.work, ending.whole, low, high)
         ordered.append(np.fromfile(path, np.bool_, end - begin, offset=begin))
     found = np.empty(len(a["order"]), np.bool_)
     found[a["order"]] = np.concatenate(ordered)
