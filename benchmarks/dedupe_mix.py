@@ -40,17 +40,17 @@ def dedupe_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterato
     """Documents, paragraphs and 13-grams."""
     by_ngram = {"ngram_length": 13, "stride": 3, "overlap_threshold": 0.5}
     kinds = {
-        "documents": (facts["docs"], {"documents": {"attribute_name": "dup", "key": "$.text"}}, 3.0, 3.0),
+        "documents": (facts["docs"], {"documents": {"attribute_name": "dup", "key": "$.text"}}, None, 3.0),
         "paragraphs": (facts["paras"], {"paragraphs": {"attribute_name": "dup"}, "skip_empty": True}, 1.7, None),
         "ngrams": (
             facts["text_bytes"] // 15,
             {"paragraphs": {"attribute_name": "dup", "by_ngram": by_ngram}, "skip_empty": True},
-            4.0,
             None,
+            4.0,
         ),
     }
     documents = f"{corpus}/documents/*"
-    for name, (items, dedupe, wanted, of_own) in kinds.items():
+    for name, (items, dedupe, with_filter, exactly) in kinds.items():
         file = corpus / f"bench_{name}.json"
         bloom = {
             "file": f"{corpus}/bench.bin",
@@ -61,13 +61,13 @@ def dedupe_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterato
         config = {"documents": [documents], "dedupe": {"name": "bench", **dedupe}, "bloom_filter": bloom}
         file.write_text(json.dumps({**config, "processes": processes}))
         theirs = ["-c", str(file), "dedupe"]
-        yield Case(f"{name}, same filter", feedmill("dolma", "--exact", *theirs), theirs, None if of_own else wanted)
+        yield Case(f"{name}, same filter", feedmill("dolma", "--exact", *theirs), theirs, with_filter)
         own = ["dedupe", documents, "--by", name, "--name", "bench_own", "--processes", str(processes)]
         own += ["--stride", "3"] if name == "ngrams" else []
-        yield Case(f"{name}, exact", feedmill(*own), theirs, None)
+        yield Case(f"{name}, exact", feedmill(*own), theirs, exactly)
         filtered = [*own, "--bloom", f"{corpus}/bench.bin", "--items", str(items)]
         filtered += ["--false-positives", str(FALSE_POSITIVES)]
-        yield Case(f"{name}, own filter", feedmill(*filtered), theirs, of_own)
+        yield Case(f"{name}, own filter", feedmill(*filtered), theirs, None)
 
 
 def mix_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterator[Case]:
@@ -167,7 +167,7 @@ def show(case: Case, processes: int, ours: dict[str, Any], theirs: dict[str, Any
     print(
         f"{case.name:24} {processes} processes: {second:6.2f} s ({size / 1e6 / second:5.0f} MB/s, cpu {cpu:6.2f} s,"
         f" {statistics.median(ours['peak_mb']):5.0f} MB), Dolma {peer:6.2f} s (cpu {peers_cpu:6.2f} s):"
-        f" {peer / second:5.2f} times{wanted}",
+        f" {peer / second:5.2f} times; cpu {peers_cpu / cpu:5.2f} times{wanted}",
         flush=True,
     )
 
