@@ -6,7 +6,7 @@
 CORPUS is a folder with ``documents/*.jsonl.gz`` and ``corpus.json`` (its ``docs``, ``paras``, ``text_bytes`` and
 ``file_bytes``). What the mixes need beside the documents (attributes of three taggers, and duplicate paragraphs) is
 made first by Feedmill and not measured. "exact" is ``feedmill dedupe`` without a filter, beside Dolma with one;
-"own filter" is a new filter of Feedmill's size and number of hashes; "same filter" is Dolma's, hash by hash.
+"own-filter" is a new filter of Feedmill's size and number of hashes; "same-filter" is Dolma's, hash by hash.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def dedupe_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterato
         config = {"documents": [documents], "dedupe": {"name": "bench", **dedupe}, "bloom_filter": bloom}
         file.write_text(json.dumps({**config, "processes": processes}))
         theirs = ["-c", str(file), "dedupe"]
-        yield Case(f"{name}, same filter", feedmill("dolma", "--exact", *theirs), theirs, with_filter)
+        yield Case(f"{name}-same-filter", feedmill("dolma", "--exact", *theirs), theirs, with_filter)
         own = ["dedupe", documents, "--by", name, "--name", "bench_own", "--processes", str(processes)]
         own += ["--stride", "3"] if name == "ngrams" else []
-        yield Case(f"{name}, exact", feedmill(*own), theirs, exactly)
+        yield Case(f"{name}-exact", feedmill(*own), theirs, exactly)
         filtered = [*own, "--bloom", f"{corpus}/bench.bin", "--items", str(items)]
         filtered += ["--false-positives", str(FALSE_POSITIVES)]
-        yield Case(f"{name}, own filter", feedmill(*filtered), theirs, None)
+        yield Case(f"{name}-own-filter", feedmill(*filtered), theirs, None)
 
 
 def mix_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterator[Case]:
