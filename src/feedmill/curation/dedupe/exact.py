@@ -37,8 +37,8 @@ from feedmill.storage.codec import compression
 
 _BITS = 12
 PARTS = 1 << _BITS
-SEGMENT = 64 << 20
-"""Bytes of text in a segment."""
+SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
+"""Bytes of text, and keys, from which a segment is full."""
 RANGE = 4 << 20
 """Keys that are decided at once, but for a single part that has more."""
 _PRELOAD = ("feedmill.curation.dedupe.keys",)
@@ -133,7 +133,7 @@ def scan(task: Task) -> Scanned:
         digest_ids(units.ids, digest)
         segment.add(units, hash_units(units))
         rows += len(block)
-        if segment.size >= SEGMENT:
+        if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
             segment.write(f"{name}-{segments:05d}")
             segments, segment = segments + 1, _Segment()
     if segment.ids:
