@@ -30,10 +30,13 @@ def hash_bytes(data: bytes) -> tuple[int, int]:
 
 
 def hash_key(parts: Sequence[bytes]) -> tuple[int, int]:
-    """The hash of a key: the hashes of its parts as blocks. Never (0, 0), which marks an empty place in tables."""
+    """The hash of a key: its parts' hashes, each half folded into its own. Never (0, 0), which marks an empty place in
+    tables. The folding is light, because what it is given is random already."""
     h1 = h2 = 0
     for part in parts:
-        h1, h2 = block(h1, h2, *hash_bytes(part))
+        k1, k2 = hash_bytes(part)
+        h1 = _rotl((h1 ^ k1) * C1 & _MASK, 29)
+        h2 = _rotl((h2 ^ k2) * C2 & _MASK, 31)
     h1, h2 = _finish(h1, h2, len(parts))
     return (h1, h2) if h1 or h2 else (0, 1)
 

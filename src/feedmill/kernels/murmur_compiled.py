@@ -48,15 +48,14 @@ def _finish(h1, h2, size):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _tail(data, low, high):  # type: ignore[no-untyped-def]
-    word = _0
-    for i in range(high - 1, low - 1, -1):
-        word = (word << np.uint64(8)) | np.uint64(data[i])
-    return word
+    word = load64(data, low)  # what lies behind `high` is cut off
+    size = high - low
+    return word if size == 8 else word & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1))
 
 
 @numba.njit(nogil=True)
 def hash_bytes(data, low, high):  # type: ignore[no-untyped-def]
-    """The two halves for the bytes from `low` to `high` of a uint8 array."""
+    """The two halves for the bytes from `low` to `high` of a uint8 array, which has 8 more behind those."""
     h1, h2 = _0, _0
     at = low
     while high - at >= 16:
@@ -79,7 +78,8 @@ def hash_keys(data, lows, highs, firsts, counts, out):  # type: ignore[no-untype
     for i in range(len(firsts)):
         h1, h2 = _0, _0
         for part in range(firsts[i], firsts[i] + counts[i]):
-            h1, h2 = _block(h1, h2, parts[part, 0], parts[part, 1])
+            h1 = _rotl((h1 ^ parts[part, 0]) * _C1, 29)
+            h2 = _rotl((h2 ^ parts[part, 1]) * _C2, 31)
         h1, h2 = _finish(h1, h2, np.uint64(counts[i]))
         if h1 == _0 and h2 == _0:
             h2 = np.uint64(1)
