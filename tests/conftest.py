@@ -4,5 +4,5 @@ from stores import s3_bucket, s3_server
 
 __all__ = ["s3_bucket", "s3_server"]
 
-# A shell starts a background job with SIGINT ignored, and every child inherits that: the tests of Ctrl-C would wait for ever.
+# A shell starts a background job with SIGINT ignored, which children inherit: tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

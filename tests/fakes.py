@@ -30,6 +30,12 @@ class FakePlan:
     reads: list[tuple[int, int]] = field(default_factory=list)
     lock: Any = field(default_factory=threading.Lock)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("lock", "reads")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.Lock(), reads=[])
+
     @property
     def fingerprints(self) -> dict[str, str]:
         return {"docs": f"d-{self.revision}", "pages": "p-1"}

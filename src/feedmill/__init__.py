@@ -22,6 +22,7 @@ _HOME = {
     "CaptioningSample": "samples.types",
     "CheckReport": "indexing.check",
     "ConfigError": "errors",
+    "Cooker": "loading.encoder",
     "DataError": "errors",
     "Dataset": "formats.base",
     "Decoder": "samples.decode",
@@ -43,9 +44,13 @@ _HOME = {
     "RepairReport": "indexing.repair",
     "Sample": "formats.base",
     "SimilarityInterleavedSample": "samples.types",
+    "SkipSample": "loading.failures",
     "Source": "formats.base",
     "StorageError": "errors",
     "Store": "storage.base",
+    "Substitute": "loading.failures",
+    "TaskEncoder": "loading.encoder",
+    "Telemetry": "loading.metrics",
     "TextSample": "samples.types",
     "TrustError": "errors",
     "TypedSample": "samples.types",
@@ -53,11 +58,13 @@ _HOME = {
     "VQASample": "samples.types",
     "VidQASample": "samples.types",
     "WindowDataset": "formats.tokens.windows",
+    "Workers": "loading.workers",
     "check": "indexing.check",
     "open": "samples.open",
     "open_store": "storage",
     "prepare": "indexing.prepare",
     "repair": "indexing.repair",
+    "stateless": "loading.encoder",
     "with_targets": "samples.targets",
 }
 
@@ -68,7 +75,11 @@ if TYPE_CHECKING:
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import PrepareReport, prepare
     from feedmill.indexing.repair import RepairReport, repair
+    from feedmill.loading.encoder import Cooker, TaskEncoder, stateless
+    from feedmill.loading.failures import SkipSample, Substitute
     from feedmill.loading.loader import Loader
+    from feedmill.loading.metrics import Telemetry
+    from feedmill.loading.workers import Workers
     from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
@@ -96,6 +107,7 @@ __all__ = [
     "CaptioningSample",
     "CheckReport",
     "ConfigError",
+    "Cooker",
     "DataError",
     "Dataset",
     "Decoder",
@@ -117,9 +129,13 @@ __all__ = [
     "RepairReport",
     "Sample",
     "SimilarityInterleavedSample",
+    "SkipSample",
     "Source",
     "StorageError",
     "Store",
+    "Substitute",
+    "TaskEncoder",
+    "Telemetry",
     "TextSample",
     "TrustError",
     "TypedSample",
@@ -127,11 +143,13 @@ __all__ = [
     "VQASample",
     "VidQASample",
     "WindowDataset",
+    "Workers",
     "check",
     "open",
     "open_store",
     "prepare",
     "repair",
+    "stateless",
     "with_targets",
 ]
 

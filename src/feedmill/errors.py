@@ -53,7 +53,8 @@ class FeedmillError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions with keyword arguments do not pickle by default, and these cross process borders.
-        return _rebuild, (type(self), self.what, self.as_dict())
+        notes = {"__notes__": list(self.__notes__)} if hasattr(self, "__notes__") else None
+        return _rebuild, (type(self), self.what, self.as_dict()), notes
 
     def as_dict(self) -> dict[str, Any]:
         """The error as plain data, for ``--json``; absent fields are left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,13 @@ def test_length_and_stored_order(dataset: Dataset) -> None:
 @given(indices=st.lists(st.integers(0, TOTAL - 1), max_size=40))
 def test_bulk_reads_give_what_was_asked_in_order(dataset: Dataset, indices: list[int]) -> None:
     assert [number(sample) for sample in dataset.read(np.asarray(indices, np.int64))] == indices
+
+
+def test_another_process_gets_the_same(dataset: Dataset) -> None:
+    sent = pickle.dumps(dataset)
+    copy = pickle.loads(sent)
+    assert len(sent) < 3000 and copy.fingerprint() == dataset.fingerprint()
+    assert [number(sample) for sample in copy] == list(range(TOTAL))
 
 
 def test_single_and_sliced_access(dataset: Dataset) -> None:

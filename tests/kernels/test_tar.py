@@ -73,8 +73,10 @@ def test_walk_equals_tarfile_and_compiled_equals_walk(members: list, form: int, 
     assert reference.problem is None
     assert reference.starts[-1] == end
     compiled = scan_compiled(as_array(data))
-    assert compiled is not None
-    same(reference, compiled)
+    if compiled is None:  # a folder's name of 100 bytes: ustar keeps all of it as the prefix of an empty name
+        assert any(data[m.start] == 0 for m in found)
+    else:
+        same(reference, compiled)
 
 
 @settings(max_examples=150, deadline=None)

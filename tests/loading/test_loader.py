@@ -38,7 +38,7 @@ def stream(
 ) -> tuple[list[tuple[int, str, float]], dict[str, Any]]:
     """What all ranks see in `steps` steps, put together in rank order, and the state after them."""
     loaders = [
-        Loader(plan, batch_size, rank=rank, world_size=ranks, workers=workers, transform=jitter)
+        Loader(plan, batch_size, rank=rank, world_size=ranks, workers=workers, transform=jitter, remainder="pad")
         for rank in range(ranks)
     ]
     for loader in loaders:
@@ -50,7 +50,9 @@ def stream(
         for mine in batches:
             if step < len(mine):
                 batch = mine[step]
-                seen += zip(batch["position"].tolist(), batch["__key__"], batch["noise"].tolist(), strict=True)
+                rows = zip(batch["position"].tolist(), batch["__key__"], batch["noise"].tolist(), strict=True)
+                mask = batch.get("__mask__", [True] * batch_size)
+                seen += [row for row, real in zip(rows, mask, strict=True) if real]
     states = {json.dumps(loader.state_dict()) for loader in loaders}
     assert len(states) == 1, "all ranks have the same state"
     return seen, json.loads(states.pop())
@@ -101,18 +103,42 @@ def test_exhausted_until_moved() -> None:
     assert [len(batch["x"]) for batch in loader] == [4, 4, 2]
 
 
-def test_drop_last_and_len() -> None:
-    assert len(Loader(FakePlan(length=10), 2, world_size=2, drop_last=True)) == 2
-    assert [len(Loader(FakePlan(length=9), 2, rank=r, world_size=2)) for r in range(2)] == [2, 3]
-    loader = Loader(FakePlan(length=10), 2, rank=1, world_size=2, drop_last=True)
-    assert [batch["position"].tolist() for batch in loader] == [[2, 3], [6, 7]]
-    assert loader.position == 8
+def test_remainders() -> None:
+    def batches(length: int, rank: int, remainder: Any) -> list[list[int]]:
+        loader = Loader(FakePlan(length=length), 2, rank=rank, world_size=2, remainder=remainder)
+        found = [batch["position"].tolist() for batch in loader]
+        assert len(loader) == len(found)
+        assert loader.position == (length - length % 4 if remainder == "drop" else length)
+        return found
+
+    assert [batches(10, rank, "drop") for rank in range(2)] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+    assert [batches(10, rank, "uneven")[-1] for rank in range(2)] == [[8], [9]]
+    assert [batches(9, rank, "pad")[-1] for rank in range(2)] == [[8, 0], [1, 2]]
     with pytest.raises(TypeError, match="never ends"):
         len(Loader(FakePlan(), 2))
 
 
+def test_pad_tells_what_is_real() -> None:
+    loader = Loader(FakePlan(length=9), 2, rank=1, world_size=2, remainder="pad")
+    assert [batch["__mask__"].tolist() for batch in loader] == [[True, True], [True, True], [False, False]]
+    torch = pytest.importorskip("torch")
+    mask = next(iter(Loader(FakePlan(length=3), 4, remainder="pad", output="torch")))["__mask__"]
+    assert mask.dtype == torch.bool and mask.tolist() == [True, True, True, False]
+    with pytest.raises(ConfigError, match="no dict"):
+        list(Loader(FakePlan(length=9), 2, remainder="pad", output="samples"))
+    assert "__mask__" not in next(iter(Loader(FakePlan(), 2, remainder="pad")))
+
+
+def test_ranks_that_could_not_end_together_are_refused() -> None:
+    loader = Loader(FakePlan(length=9), 2, rank=1, world_size=2)
+    with pytest.raises(ConfigError, match="1 samples for 2 ranks"):
+        iter(loader)
+    loader.load_state_dict({**loader.state_dict(), "position": 1})  # from here on all steps are whole
+    assert [len(batch["x"]) for batch in loader] == [2, 2]
+
+
 def test_state_is_small_json_and_tells_of_yielded_batches_only() -> None:
-    loader = Loader(FakePlan(), 4, world_size=8, workers=2, prefetch=3)
+    loader = Loader(FakePlan(), 4, rank=0, world_size=8, workers=2, prefetch=3)
     loader.load_state_dict({**loader.state_dict(), "position": 2**62})
     batches = iter(loader)
     next(batches)
@@ -166,7 +192,7 @@ def test_bad_states_are_refused(change: Any, message: str) -> None:
 
 @pytest.mark.parametrize("arguments", [
     {"batch_size": 0}, {"rank": 2, "world_size": 2}, {"rank": -1}, {"workers": -1}, {"prefetch": 0},
-    {"output": "jax"}, {"output": "samples", "collate": list},
+    {"remainder": "keep"}, {"on_error": "ignore"}, {"output": "jax"}, {"output": "samples", "collate": list},
 ])  # fmt: skip
 def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

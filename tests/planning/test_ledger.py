@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,18 +105,27 @@ def test_unskipped_positions_are_those_of_the_plan_without_its_list(plan: Plan, 
 
 
 @given(
-    st.integers(0, 200), st.integers(1, 7), st.integers(1, 5), st.integers(0, 5), st.booleans(), st.integers(201, 230)
+    st.integers(0, 200),
+    st.integers(1, 7),
+    st.integers(1, 5),
+    st.integers(0, 5),
+    st.sampled_from(["uneven", "drop"]),
+    st.integers(201, 230),
 )
 @settings(max_examples=12, deadline=None)
 def test_a_step_is_what_the_loader_gives(
-    start: int, batch_size: int, world_size: int, first_step: int, drop_last: bool, length: int
+    start: int, batch_size: int, world_size: int, first_step: int, remainder: Any, length: int
 ) -> None:
     plan = Recipe.parse(f"source: {{path: web}}\nsamples: {length}").plan(opened)
+    total = batch_size * world_size
     for rank in range(world_size):
-        loader = Loader(plan, batch_size, rank=rank, world_size=world_size, drop_last=drop_last, output="samples")
+        loader = Loader(plan, batch_size, rank=rank, world_size=world_size, remainder=remainder, output="samples")
         loader.load_state_dict({**loader.state_dict(), "position": start})
-        total = batch_size * world_size
-        common = {"start": start, "first_step": first_step, "drop_last": drop_last}
+        common = {"start": start, "first_step": first_step, "remainder": remainder}
+        if remainder == "uneven" and 0 < (length - start) % total < world_size:
+            with pytest.raises(ConfigError, match="would end before"):
+                iter(loader)
+            return
         for number, samples in enumerate(loader, first_step):
             step = ledger.batch(plan, number, total, rank=rank, world_size=world_size, **common)
             entries = ledger.entries(plan, np.arange(step.first, step.stop))

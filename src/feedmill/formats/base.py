@@ -14,12 +14,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, SupportsIndex, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import FeedmillError, NotFound
+from feedmill.errors import DataError, FeedmillError, NotFound
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -161,6 +161,7 @@ class Dataset(ABC):
         subflavors: data attached to every sample by the data set's description.
         about: what the description says, for `describe`.
         aux: name -> URL of data that samples refer to, as a metadataset gives them.
+        again: opens it once more; with it another process gets a data set of its own instead of a copy of this one.
     """
 
     format: ClassVar[str]
@@ -171,6 +172,12 @@ class Dataset(ABC):
     decode: Decode | None = None
     about: Mapping[str, Any] = MappingProxyType({})
     aux: Mapping[str, str] = MappingProxyType({})
+    again: Callable[[], Dataset] | None = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        if self.again is None:
+            return super().__reduce_ex__(protocol)
+        return _opened_again, (self.again, self.fingerprint(), self.subflavors, dict(self.aux))
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -247,8 +254,23 @@ class Dataset(ABC):
 
     def with_view(self, view: View | None, decode: Decode | None, subflavors: Mapping[str, Any] | None) -> Self:
         """This data set, giving samples through `view` and decoding parts with `decode`."""
-        self.view, self.decode, self.subflavors = view, decode, subflavors
+        self.view, self.decode, self.subflavors, self.again = view, decode, subflavors, None
         return self
+
+
+def _opened_again(
+    again: Callable[[], Dataset], fingerprint: str, subflavors: Mapping[str, Any] | None, aux: Mapping[str, str]
+) -> Dataset:
+    dataset = again()
+    if dataset.fingerprint() != fingerprint:
+        raise DataError(
+            "the data set has changed since it was opened in the main process",
+            file=dataset.url,
+            kind="changed",
+            fix="Open it again, in a new run.",
+        )
+    dataset.subflavors, dataset.aux = subflavors, aux
+    return dataset
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection, parent_process, popen_forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import FrameType
@@ -35,14 +36,33 @@ class Outcome:
     error: Exception | None = None
 
 
-def work(function: Callable[[Any], Any], items: Sequence[Any]) -> Outcome:
-    """In a worker: call `function` on each item."""
+class Shared:
+    """Something that every item needs, sent once to each worker; unpickled when the first item asks for it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data: bytes | None = data
+        self._value: Any = None
+
+    def value(self) -> Any:
+        """The thing itself."""
+        if self._data is not None:
+            self._value = pickle.loads(self._data)  # noqa: S301 - our own bytes
+            self._data = None
+        return self._value
+
+
+_shared: Shared | None = None
+
+
+def work(function: Callable[..., Any], items: Sequence[Any]) -> Outcome:
+    """In a worker: call `function` on each item, behind what all items share."""
     global _working
     results: list[Any] = []
     try:
         _working = True
+        call = function if _shared is None else partial(function, _shared.value())
         for item in items:
-            results.append(function(item))
+            results.append(call(item))
         return Outcome(results)
     except Exception as error:
         return Outcome(results, _portable(error))
@@ -62,7 +82,7 @@ def _portable(error: Exception) -> Exception:
         sent: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     except Exception:
         sent = FeedmillError(f"{type(error).__name__}: {error}", kind="worker-error")
-    if not isinstance(error, FeedmillError):
+    if not isinstance(error, FeedmillError) or error.__cause__ is not None:
         sent.add_note(f"in a worker process:\n{trace}")
     return sent
 
@@ -70,8 +90,10 @@ def _portable(error: Exception) -> Exception:
 _STOPPED = object()
 
 
-def begin() -> None:
+def begin(shared: Shared | None = None) -> None:
     """In a worker, before all work: Ctrl-C is for the main process to handle; SIGTERM lets the function clean up."""
+    global _shared
+    _shared = shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_follow_parent, daemon=True).start()

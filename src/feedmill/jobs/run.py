@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import io
+import logging
 import multiprocessing
 import os
 import pickle
 import reprlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.processes import Context, Outcome, begin, work
+from feedmill.jobs.processes import Context, Outcome, Shared, begin, work
 from feedmill.jobs.progress import Progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+logger = logging.getLogger("feedmill")
+
 _AHEAD = 4  # chunks per worker that are under way or waiting to be taken
 
 
 def run(
-    function: Callable[[Item], Result],
+    function: Callable[..., Result],
     items: Iterable[Item],
     *,
     workers: int | None = None,
     progress: Progress | None = None,
     chunk: int = 1,
     preload: Sequence[str] = (),
-) -> Iterator[Result]:
+    policy: Policy | None = None,
+) -> Generator[Result, None, None]:
     """Yield ``function(item)`` for each item, in the order of the items, whatever the number of workers.
 
     Work begins with the first result that is asked for and goes a few items per worker ahead. Closing the
@@ -45,32 +52,56 @@ def run(
         function: a function at the top level of a module (it is sent to other processes by name).
         items: what to work on; taken as needed, so a generator of any length will do.
         workers: processes; None for one per core. With one, with one item, and inside a daemon process (which may
-            have no children) the function runs in this process.
+            have no children) the function runs in this process, unless the policy says otherwise.
         progress: advanced by one for each result.
         chunk: items sent to a worker at once, for items that take less than a millisecond or so.
         preload: modules that workers need, imported once for all of them.
+        policy: what is shared by all items, how far ahead, and what becomes of workers that die or hang.
 
     Raises:
         ConfigError: for a function or items that other processes cannot be given.
-        FeedmillError: of kind ``"worker-died"`` where a worker was killed, naming the items in flight.
+        FeedmillError: of kind ``"worker-died"`` where a worker was killed, ``"worker-hung"`` where one took too long,
+            naming the items in flight.
     """
     if chunk < 1 or (workers is not None and workers < 0):
         raise ConfigError(f"there is no work with {workers} workers and chunks of {chunk}", fix="Use 1 or more.")
+    policy = policy or Policy()
     count = available_cores() if workers is None else workers
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
-    if count <= 1 or len(first) <= 1 or multiprocessing.current_process().daemon:
-        results: Iterator[Result] = map(function, everything)
+    daemon = multiprocessing.current_process().daemon
+    if not first or daemon or not (policy.always_processes or (count > 1 and len(first) > 1)):
+        call = function if policy.shared is None else partial(function, policy.shared)
+        results: Iterator[Result] = map(call, everything)
     else:
         if len(first) <= chunk:  # one chunk would keep one worker busy only
             chunk = 1
-        context = Context(_can_hide_main(function, first[0]), preload)
-        results = _in_processes(function, everything, count, chunk, context)
+        hide_main = _can_hide_main(function, policy.shared, first[0])
+        results = _Processes(function, everything, count, chunk, partial(Context, hide_main, preload), policy).results()
     return _counted(results, progress)
 
 
-def _counted(results: Iterator[Result], progress: Progress | None) -> Iterator[Result]:
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How worker processes are used.
+
+    Attributes:
+        shared: sent once to each worker; then `function` is called with it before each item.
+        in_flight: chunks that are under way or waiting to be taken; None for four per worker.
+        restarts: how often all workers are started anew after one died or hung; what was not finished is done again.
+        timeout: seconds that the next result in order may take before its worker counts as hung; None for ever.
+        always_processes: use processes also for one worker or one item.
+    """
+
+    shared: Any = None
+    in_flight: int | None = None
+    restarts: int = 0
+    timeout: float | None = None
+    always_processes: bool = False
+
+
+def _counted(results: Iterator[Result], progress: Progress | None) -> Generator[Result, None, None]:
     try:
         for result in results:
             if progress is not None:
@@ -81,45 +112,105 @@ def _counted(results: Iterator[Result], progress: Progress | None) -> Iterator[R
             results.close()
 
 
-def _in_processes(
-    function: Callable[[Item], Result], items: Iterator[Item], count: int, chunk: int, context: Context
-) -> Iterator[Result]:
-    waiting: deque[tuple[Future[Outcome], list[Item]]] = deque()
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin)
-    finished = False
-    try:
+@dataclass(slots=True)
+class _Piece:
+    """Items that one worker gets, and what becomes of them."""
+
+    items: list[Any]
+    future: Future[Outcome]
+
+
+class _Processes:
+    """Pieces of work in the hands of a pool, in order."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        items: Iterator[Any],
+        count: int,
+        chunk: int,
+        context: Callable[[], Context],
+        policy: Policy,
+    ) -> None:
+        self._function, self._items, self._chunk = function, items, chunk
+        self._count, self._policy, self._new_context = count, policy, context
+        self._ahead = count * _AHEAD if policy.in_flight is None else policy.in_flight
+        self._shared = None if policy.shared is None else Shared(_pickled(policy.shared))
+        self._waiting: deque[_Piece] = deque()
+        self._restarts = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._context = self._new_context()
+        self._pool = ProcessPoolExecutor(
+            self._count, mp_context=self._context, initializer=begin, initargs=(self._shared,)
+        )
+
+    def results(self) -> Iterator[Any]:
+        finished = False
+        try:
+            while True:
+                while len(self._waiting) < self._ahead and (items := list(islice(self._items, self._chunk))):
+                    self._waiting.append(_Piece(items, self._submit(items)))
+                if not self._waiting:
+                    break
+                outcome = self._next()
+                piece = self._waiting.popleft()
+                yield from outcome.results
+                if outcome.error is not None:
+                    outcome.error.add_note(f"while working on {_name(piece.items[len(outcome.results)])}")
+                    raise outcome.error
+                del outcome
+            finished = True
+        finally:
+            if not finished:
+                self._context.stop()
+            self._pool.shutdown()
+
+    def _next(self) -> Outcome:
+        """The outcome of the first piece; workers that died or hung on the way are replaced as long as they may be."""
         while True:
-            while len(waiting) < count * _AHEAD and (piece := list(islice(items, chunk))):
-                waiting.append((_submit(pool, function, piece), piece))
-            if not waiting:
-                break
-            outcome = waiting[0][0].result()
-            _, piece = waiting.popleft()
-            yield from outcome.results
-            if outcome.error is not None:
-                outcome.error.add_note(f"while working on {_name(piece[len(outcome.results)])}")
-                raise outcome.error
-        finished = True
-    except BrokenProcessPool:
-        raise _worker_died(waiting, count, context) from None
-    finally:
-        if not finished:
-            context.stop()
-        pool.shutdown()
+            try:
+                return self._waiting[0].future.result(self._policy.timeout)
+            except BrokenProcessPool:
+                error = _worker_died(self._waiting, self._count, self._context)
+            except FutureTimeout:
+                error = self._hung()
+            if self._restarts >= self._policy.restarts:
+                raise error
+            self._restarts += 1
+            logger.warning("%s (started anew, %d of %d)", error.what, self._restarts, self._policy.restarts)
+            self._start_again()
+
+    def _hung(self) -> FeedmillError:
+        return FeedmillError(
+            f"a worker process has been working for more than {self._policy.timeout:g} s on"
+            f" {_name(self._waiting[0].items[0])}",
+            kind="worker-hung",
+            fix="Look at that item, or allow more time.",
+        )
+
+    def _start_again(self) -> None:
+        """New workers for everything that is not finished; what is, stays."""
+        self._context.stop()
+        self._pool.shutdown()
+        self._start()
+        for piece in self._waiting:
+            if not piece.future.done() or piece.future.cancelled() or piece.future.exception() is not None:
+                piece.future = self._submit(piece.items)
+
+    def _submit(self, items: list[Any]) -> Future[Outcome]:
+        try:
+            return self._pool.submit(work, self._function, items)
+        except BrokenProcessPool as error:  # comes up when this piece's turn does, after the results that are there
+            future: Future[Outcome] = Future()
+            future.set_exception(error)
+            return future
 
 
-def _submit(pool: ProcessPoolExecutor, function: Callable[[Item], Any], piece: list[Item]) -> Future[Outcome]:
-    try:
-        return pool.submit(work, function, piece)
-    except BrokenProcessPool as error:  # comes up when this piece's turn does, after the results that are there
-        future: Future[Outcome] = Future()
-        future.set_exception(error)
-        return future
-
-
-def _worker_died(waiting: Iterable[tuple[Future[Outcome], list[Any]]], count: int, context: Context) -> FeedmillError:
+def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> FeedmillError:
     """Work is taken in order, so what the workers held is among the first pieces that are not done."""
-    unfinished = [piece for future, piece in waiting if not future.done() or future.exception() is not None]
+    unfinished = [p.items for p in waiting if not p.future.done() or p.future.exception() is not None]
     names = [_name(item) for piece in unfinished[:count] for item in piece]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     death = context.death()
@@ -140,16 +231,10 @@ def _name(item: Any) -> str:
     return short.repr(item)
 
 
-def _can_hide_main(function: Callable[..., Any], item: Any) -> bool:
+def _can_hide_main(*sent: Any) -> bool:
     """Whether workers can do without the main program: nothing that they are sent is defined in it."""
     pickler = _Pickler(io.BytesIO())
-    try:
-        pickler.dump((function, item))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"the work cannot be sent to other processes ({error})",
-            fix="Use a function at the top level of a module, or one worker.",
-        ) from None
+    _dump(pickler, sent)
     if not pickler.needs_main:
         return True
     if not os.path.isfile(getattr(sys.modules["__main__"], "__file__", None) or ""):
@@ -158,6 +243,23 @@ def _can_hide_main(function: Callable[..., Any], item: Any) -> bool:
             fix="Put the function into a module, or use one worker.",
         )
     return False
+
+
+def _pickled(item: Any) -> bytes:
+    out = io.BytesIO()
+    _dump(pickle.Pickler(out), item)
+    return out.getvalue()
+
+
+def _dump(pickler: pickle.Pickler, item: Any) -> None:
+    try:
+        pickler.dump(item)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"the work cannot be sent to other processes ({error})",
+            kind="not-portable",
+            fix="Use functions at the top level of a module, or no processes.",
+        ) from None
 
 
 class _Pickler(pickle.Pickler):

@@ -2,32 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
-from collections.abc import Callable
-from typing import Any, NoReturn
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Source
 from feedmill.loading.collate import collate as default_collate
-from feedmill.loading.collate import to_torch
+from feedmill.loading.failures import TRIES, Failure, SkipSample, candidates
+from feedmill.loading.metrics import STAGES
 from feedmill.loading.plan import PlanLike
+from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.grid import Step
+from feedmill.planning.plan import Plan
 
-OUTPUTS = ("numpy", "torch", "samples")
+MASK = "__mask__"
+_UNWANTED = object()
+
+
+@dataclass(slots=True)
+class Made:
+    """A batch, and what became of its samples on the way.
+
+    Attributes:
+        batch: as the loader gives it, but with numpy arrays.
+        step: which batch it is.
+        troubles: samples that failed and were replaced, each with the error that a strict loader would raise.
+        skipped: samples that the transform did not want.
+        seconds: what reading, transforming and collating took.
+    """
+
+    batch: Any
+    step: Step
+    troubles: list[tuple[Failure, FeedmillError]] = field(default_factory=list)
+    skipped: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 class BatchMaker:
-    """Makes batches of one plan. Keeps nothing between calls, so that any thread may make any batch.
+    """Makes batches of one plan. Keeps nothing between calls, so that any thread or process may make any batch.
 
     Args:
         transform: ``transform(sample)`` or ``transform(sample, rng)``, or None.
         collate: list of samples -> batch, or None for the default.
-        output: ``"numpy"``, ``"torch"``, or ``"samples"`` for the plain list.
+        lists: give the plain lists of samples.
         seed: seed of the generators that the transform gets.
+        rank: for the record of failures.
+        substitute: put a substitute where a sample fails; else the failure is raised.
+        stall: seconds after which a batch in the making is remarked on; None for never.
+        mask: add the field ``__mask__``, bool[n]: which samples are the plan's, and not there to fill up.
     """
 
     def __init__(
@@ -35,92 +66,210 @@ class BatchMaker:
         plan: PlanLike,
         transform: Callable[..., Any] | None,
         collate: Callable[[list[Any]], Any] | None,
-        output: str,
+        *,
+        lists: bool,
         seed: int,
+        rank: int,
+        substitute: bool,
+        mask: bool = False,
+        stall: float | None = None,
     ) -> None:
-        if output not in OUTPUTS:
-            raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
-        if output == "torch":
-            to_torch([])  # where torch is missing, say so now and not in the first batch
-        if output == "samples" and collate is not None:
-            raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
         self._plan = plan
         self._transform = transform
         self._random = transform is not None and takes_rng(transform)
         self._collate = collate or default_collate
-        self._output = output
-        self._seed = seed
+        self._lists = lists
+        self._seed, self._rank = seed, rank
+        self._substitutes = substitute
+        self._mask = mask
+        self._watchdog = None if stall is None else Watchdog(stall, rank, self._where)
 
-    def __call__(self, step: Step) -> Any:
-        """The batch of the positions ``[step.first, step.stop)``."""
-        positions = np.arange(step.first, step.stop, dtype=np.int64)
-        samples = self._read(positions)
-        if self._transform is not None:
-            samples = [self._transformed(sample, step.first + i) for i, sample in enumerate(samples)]
-        if self._output == "samples":
-            return samples
-        try:
-            batch = self._collate(samples)
-            return to_torch(batch) if self._output == "torch" else batch
-        except Exception as error:
-            self._tell_which_of(samples, step, error)
+    @property
+    def has_user_code(self) -> bool:
+        """Whether a transform or a collate function was given."""
+        return self._transform is not None or self._collate is not default_collate
 
-    def _read(self, positions: npt.NDArray[np.int64]) -> list[Any]:
+    def generator(self, position: int, stage: int) -> np.random.Generator:
+        """The random generator of a later stage at a position; the transform's is stage 0."""
+        return generator(self._seed, position, stage)
+
+    def __call__(self, step: Step) -> Made:
+        """The batch of a step's positions.
+
+        Raises:
+            FeedmillError: a sample failed and has no substitute; the error says which.
+        """
+        made = Made(None, step)
+        activity = Activity(step.number, step.first, step.stop)
+        with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
+            self._fill(made, activity)
+        if self._mask:
+            self._add_mask(made)
+        return made
+
+    def _fill(self, made: Made, activity: Activity) -> None:
+        positions = made.step.positions.tolist()
+        clock = [time.perf_counter()]
         try:
-            samples = self._plan.read(positions)
+            samples = self._read(positions)
+            clock.append(time.perf_counter())
+            if self._transform is not None:
+                activity.stage = "transform"
+                samples = [self._wanted(s, place, activity) for s, place in zip(samples, positions, strict=True)]
         except Exception as error:
-            self._tell_which(positions, error)
+            made.batch = self._one_by_one(positions, made, error)
+        else:
+            for row in [row for row, sample in enumerate(samples) if sample is _UNWANTED]:
+                samples[row] = self._usable(positions[row], made)
+            clock.append(time.perf_counter())
+            activity.stage, activity.position = "collate", None
+            try:
+                made.batch = self._together(samples)
+            except Exception as error:
+                made.batch = self._one_by_one(positions, made, error)
+        clock.append(time.perf_counter())
+        made.seconds = dict(zip(STAGES, np.diff(clock).tolist(), strict=False))
+
+    def _add_mask(self, made: Made) -> None:
+        if not isinstance(made.batch, dict):
+            raise ConfigError(
+                f"a batch that is filled up says so in its field {MASK!r}, and this batch is no dict",
+                fix="Collate to a dict, or use remainder='drop' or 'uneven'.",
+            )
+        made.batch[MASK] = np.arange(made.step.stop - made.step.first) < made.step.real
+
+    def _together(self, samples: list[Any]) -> Any:
+        return samples if self._lists else self._collate(samples)
+
+    def _read(self, positions: Sequence[int]) -> list[Any]:
+        samples = self._plan.read(np.asarray(positions, np.int64))
         if len(samples) != len(positions):
             raise FeedmillError(f"the plan gave {len(samples)} samples for {len(positions)} positions", kind="bad-plan")
         return samples
 
-    def _tell_which(self, positions: npt.NDArray[np.int64], error: Exception) -> NoReturn:
-        """A bulk read does not say which sample failed: find it by reading one at a time."""
-        for i in range(len(positions)):
-            try:
-                self._plan.read(positions[i : i + 1])
-            except Exception as single:
-                where = self._where(int(positions[i]))
-                _fail(single, f"reading the sample at {where}", where, kind="read-failed")
-        where = f"one of the positions {positions[0]} to {positions[-1]}"
-        _fail(error, f"reading {where} (each can be read alone)", where, kind="read-failed")
-
-    def _tell_which_of(self, samples: list[Any], step: Step, error: Exception) -> NoReturn:
-        """Parts are decoded when the batch is put together: find the sample that can't even be a batch by itself."""
-        fix = "Give the samples of a batch fields that can be put together, or pass your own collate."
-        for i, sample in enumerate(samples):
-            try:
-                self._collate([sample])
-            except Exception as single:
-                where = self._where(step.first + i)
-                _fail(single, f"collating the sample at {where}", where, sample, kind="collate-failed", fix=fix)
-        where = f"positions {step.first} to {step.stop - 1}"
-        _fail(error, f"collating the samples at {where}", where, kind="collate-failed", fix=fix)
-
     def _transformed(self, sample: Any, position: int) -> Any:
         assert self._transform is not None
+        if self._random:
+            return self._transform(sample, generator(self._seed, position))
+        return self._transform(sample)
+
+    def _wanted(self, sample: Any, position: int, activity: Activity) -> Any:
+        """The sample transformed; `_UNWANTED` where the transform does not want it."""
+        activity.position = position
         try:
-            if self._random:
-                return self._transform(sample, generator(self._seed, position))
-            return self._transform(sample)
+            return self._transformed(sample, position)
+        except SkipSample:
+            return _UNWANTED
+
+    def _one_by_one(self, positions: list[int], made: Made, error: Exception) -> Any:
+        """A batch that failed, sample by sample: the bad ones are found, told, and replaced where that is allowed."""
+        samples = [self._usable(position, made) for position in positions]
+        try:
+            return self._together(samples)
+        except Exception as again:
+            where = f"the positions {made.step.first} to {made.step.stop - 1}"
+            raise told(again, "collate", where, f"{where} (each of them works alone)") from error
+
+    def _usable(self, position: int, made: Made) -> Any:
+        """The sample of a position, or its substitute."""
+        try:
+            return self._alone(position, position)
+        except SkipSample:
+            made.skipped += 1
+            found = self._substitute(position)
+        except _Unusable as unusable:
+            error = unusable.told(self._where(position))
+            if not self._substitutes:
+                raise error from unusable.error
+            found = self._substitute(position)
+            failure = self._failure(unusable, position, made.step.number, found and found[1])
+            made.troubles.append((failure, error))
+        if found is None:
+            raise FeedmillError(
+                f"nothing of the same source can stand in for the sample at {self._where(position)}",
+                kind="no-substitute",
+                fix="Look at the source and at the transform: they refuse every sample that was tried.",
+            )
+        return found[0]
+
+    def _substitute(self, position: int) -> tuple[Any, int] | None:
+        """The first usable candidate, and its position; None where there is none."""
+        for candidate in islice(candidates(self._plan, position, self._seed), TRIES):
+            with contextlib.suppress(SkipSample, _Unusable):
+                return self._alone(candidate, position), candidate
+        return None
+
+    def _alone(self, position: int, place: int) -> Any:
+        """The sample at `position`, read, transformed as at `place`, and decoded. Raises `SkipSample`, `_Unusable`."""
+        stage, sample = "read", None
+        try:
+            sample = self._read([position])[0]
+            stage = "transform"
+            made = sample if self._transform is None else self._transformed(sample, place)
+            stage = "collate"
+            self._together([made])
+            return made
+        except SkipSample:
+            raise
         except Exception as error:
-            where = self._where(position)
-            fix = "Mend the transform, or let it accept such samples."
-            _fail(error, f"transforming the sample at {where}", where, sample, kind="transform-failed", fix=fix)
+            raise _Unusable(stage, sample, error) from error
+
+    def _failure(self, unusable: _Unusable, position: int, step: int, substitute: int | None) -> Failure:
+        located = self._plan.locate(np.array([position], np.int64))
+        number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
+        names = getattr(self._plan, "names", None)
+        error, source = unusable.error, _source(unusable.sample)
+        if source is None and isinstance(self._plan, Plan):
+            with contextlib.suppress(Exception):  # the place of a sample that cannot be read may be unknown too
+                source = self._plan.sources[number].locate(index)
+        found = error if isinstance(error, FeedmillError) else FeedmillError(str(error), kind=type(error).__name__)
+        return Failure(
+            position=position,
+            step=step,
+            rank=self._rank,
+            stage=unusable.stage,
+            source=number if names is None else names[number],
+            index=index,
+            epoch=epoch,
+            file=found.file or (source.where if source else None),
+            offset=found.offset if found.offset is not None else source.offset if source else None,
+            key=source.key if source else found.record,
+            kind=found.kind,
+            error=found.what,
+            substitute=substitute,
+        )
 
     def _where(self, position: int) -> str:
         located = self._plan.locate(np.array([position], dtype=np.int64))
-        source, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
+        number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
+        names = getattr(self._plan, "names", None)
+        source = number if names is None else repr(names[number])
         return f"position {position} (source {source}, sample {index}, epoch {epoch})"
 
 
-def generator(seed: int, position: int) -> np.random.Generator:
+class _Unusable(Exception):
+    """One sample failed by itself, in a stage."""
+
+    def __init__(self, stage: str, sample: Any, error: Exception) -> None:
+        super().__init__(stage)
+        self.stage, self.sample, self.error = stage, sample, error
+
+    def told(self, where: str) -> FeedmillError:
+        """The error for people."""
+        found = told(self.error, self.stage, where, f"the sample at {where}", self.sample)
+        found.__cause__ = self.error
+        return found
+
+
+def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
     """The random generator of one position: Philox with the key (seed, position), which takes some 6 us to make.
+
+    Stages of one position draw from parts of its stream that lie 2^192 apart.
 
     Counter-based generators with different keys are independent streams (Salmon et al., "Parallel random numbers: as
     easy as 1, 2, 3", 2011), so what a transform draws depends on the sample's position alone.
     """
-    return np.random.Generator(np.random.Philox(key=(seed % (1 << 64) << 64) | position))
+    return np.random.Generator(np.random.Philox(key=(seed % (1 << 64) << 64) | position, counter=stage << 192))
 
 
 def takes_rng(transform: Callable[..., Any]) -> bool:
@@ -133,24 +282,29 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
     return len(positional) > 1 and (positional[1].name == "rng" or positional[1].default is inspect.Parameter.empty)
 
 
-def _fail(
-    error: Exception, doing: str, where: str, sample: Any = None, *, kind: str, fix: str | None = None
-) -> NoReturn:
-    """Raise the error again, saying which sample it concerns; a `FeedmillError` keeps its class and its own fix."""
+_DOING = {"read": "reading", "transform": "transforming", "collate": "collating"}
+_FIX = {
+    "transform": "Mend the transform, or let it accept such samples.",
+    "collate": "Give the samples of a batch fields that can be put together, or pass your own collate.",
+}
+
+
+def told(error: Exception, stage: str, where: str, whom: str, sample: Any = None) -> FeedmillError:
+    """The error with the sample that it concerns; a `FeedmillError` keeps its class and its own fix."""
     if isinstance(error, FeedmillError):
-        told = copy.copy(error)
-        told.what = f"{error.what} (at {where})"
-        told.args = (told.what,)
-        raise told from error
+        found = copy.copy(error)
+        found.what = f"{error.what} (at {where})"
+        found.args = (found.what,)
+        return found
     source = _source(sample)
-    raise DataError(
-        f"{doing} failed with {type(error).__name__}: {error}",
+    return DataError(
+        f"{_DOING[stage]} {whom} failed with {type(error).__name__}: {error}",
         file=source.where if source else None,
         offset=source.offset if source else None,
         record=source.key if source else None,
-        kind=kind,
-        fix=fix,
-    ) from error
+        kind=f"{stage}-failed",
+        fix=_FIX.get(stage),
+    )
 
 
 def _source(sample: Any) -> Source | None:

@@ -11,17 +11,27 @@ any number of ranks and workers and any batch size, also where these change at a
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import count
 from typing import Any, Self
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.threads import ordered_map
-from feedmill.loading.batches import BatchMaker
+from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.collate import to_torch
+from feedmill.loading.encoder import Prepared, TaskEncoder
+from feedmill.loading.failures import Substitute, Tally
+from feedmill.loading.groups import Cursor, GroupMaker, batches_of, resumed
+from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.plan import PlanLike
+from feedmill.loading.ranks import given_or_found
 from feedmill.loading.state import make_state, read_state
-from feedmill.planning.grid import Grid
+from feedmill.loading.workers import Workers, chosen, make_ahead
+from feedmill.planning.grid import REMAINDERS, Grid, Remainder
+
+OUTPUTS = ("numpy", "torch", "samples")
 
 
 class Loader:
@@ -30,28 +40,44 @@ class Loader:
     Args:
         plan: says which sample comes at which position, and reads samples.
         batch_size: samples per rank and step.
-        rank: this process among `world_size`.
-        world_size: processes that share the plan, each taking a fixed slice of every global batch.
+        rank, world_size: this process among those that share the plan, each taking a fixed slice of every global batch.
+            Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
+            several processes get the same share.
         workers: threads that make whole batches ahead (reading, transforming and collating them); with 0 each batch
-            is made when it is asked for.
+            is made when it is asked for. A `Workers` says more, processes among it; ``"auto"`` chooses.
         prefetch: batches per worker that are begun or wait to be taken; bounds the memory.
         transform: ``transform(sample)``, or ``transform(sample, rng)`` where it has a second parameter that is called
             `rng` or has no default. `rng` is a `numpy.random.Generator` that depends on the seed and the sample's
             position alone, so random augmentation too is the same for any ranks, workers and resumes. Called from
             several threads at once.
         collate: list of samples -> batch, instead of `feedmill.loading.collate.collate`.
+        task_encoder: hooks in place of `transform` and `collate`, for packing and grouping too; see `TaskEncoder`.
+        buffer: samples that packs or groups are selected from: windows of so many positions. Needed for packing; 32
+            batches by default for groups. It decides what is packed together.
         output: ``"numpy"``; ``"torch"``, arrays as tensors that share their memory; or ``"samples"``, plain lists.
-        drop_last: leave out the end of a finite plan that does not fill a global batch. Otherwise it is spread over
-            the ranks in contiguous shares of (nearly) equal size. Where it has fewer samples than there are ranks,
-            the ranks without one end a step earlier than the others.
+        remainder: what becomes of the end of a finite plan that does not fill a global batch: ``"uneven"`` spreads it
+            over the ranks in contiguous shares of (nearly) equal size, and is refused where it has fewer samples than
+            there are ranks, as some ranks would end a step before the others; ``"pad"`` fills every rank's batch up
+            with the plan's first samples, and the field ``__mask__``, bool[n], of every batch says which are real;
+            ``"drop"`` leaves it out.
+        on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
+            batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
         seed: seed of the transform's generators; the plan's own where it is None.
+        stall: seconds after which a batch that is still being made is remarked on in the log: worker, sample, stage,
+            and where in the code; None for never.
+        telemetry: where the loader's `metrics` go, and how often.
+
+    Attributes:
+        metrics: what loading has cost so far, see `feedmill.loading.metrics`.
 
     A loader continues where it stopped: leaving the loop and iterating again goes on after the last batch that was
     given out, and after the end of a finite plan it is exhausted until `load_state_dict` moves it. Batches that were
     only prefetched do not count. The threads live as long as the iteration does.
 
-    A sample that can't be read, transformed or collated raises at its batch, after all batches before it; the error
-    names the sample, and iterating again tries the same batch again.
+    A sample that can't be used raises at its batch, after all batches before it; the error names the sample, and
+    iterating again tries the same batch again. With ``on_error="substitute"`` a deterministic substitute takes its
+    place, so that all ranks keep as many batches and nothing behind it moves. A transform that raises `SkipSample`
+    gets a substitute in any case.
 
     Raises:
         ConfigError: an argument that makes no sense.
@@ -63,41 +89,101 @@ class Loader:
         plan: PlanLike,
         batch_size: int,
         *,
-        rank: int = 0,
-        world_size: int = 1,
-        workers: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        workers: int | str | Workers = 0,
         prefetch: int = 2,
         transform: Callable[..., Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
+        task_encoder: TaskEncoder | None = None,
+        buffer: int | None = None,
         output: str = "numpy",
-        drop_last: bool = False,
+        remainder: Remainder = "uneven",
+        on_error: str | Substitute = "raise",
         seed: int | None = None,
+        stall: float | None = 60.0,
+        telemetry: Telemetry | None = None,
     ) -> None:
         for name, value, least in (
             ("batch_size", batch_size, 1),
-            ("world_size", world_size, 1),
-            ("workers", workers, 0),
             ("prefetch", prefetch, 1),
+            ("stall", 1 if stall is None else stall, 1e-3),
         ):
             if value < least:
-                raise ConfigError(f"{name}={value} makes no sense", fix=f"Give a whole number of at least {least}.")
-        if not 0 <= rank < world_size:
-            raise ConfigError(f"rank={rank} is not one of {world_size} ranks", fix="Ranks count from 0.")
+                raise ConfigError(f"{name}={value} makes no sense", fix=f"Give at least {least}.")
+        ranks = given_or_found(rank, world_size)
+        if remainder not in REMAINDERS:
+            raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
+        if output not in OUTPUTS:
+            raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
+        if output == "samples" and (collate is not None or task_encoder is not None):
+            raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
+        if output == "torch":
+            to_torch([])  # where torch is missing, say so now and not in the first batch
         self.plan = plan
-        self.workers = workers
         self.prefetch = prefetch
         self.seed = plan.seed if seed is None else seed
-        self._grid = Grid(0, plan.length, batch_size, rank, world_size, drop_last)
-        self._make_batch = BatchMaker(plan, transform, collate, output, self.seed)
+        self._output = output
+        self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
+        self.metrics = Metrics(ranks.rank)
+        self._telemetry = telemetry
+        self._tally = Tally(_policy(on_error), self.metrics)
+        self._encoder = task_encoder
+        self._cursor = self._windows(buffer)
+        if task_encoder is not None:
+            if transform is not None or collate is not None:
+                raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
+            transform, collate = Prepared(task_encoder), task_encoder.together
+        make = BatchMaker(
+            plan,
+            transform,
+            collate,
+            lists=output == "samples" or self._cursor is not None,
+            seed=self.seed,
+            rank=ranks.rank,
+            substitute=self._tally.policy is not None,
+            mask=remainder == "pad" and plan.length is not None,
+            stall=stall,
+        )
+        self._make: BatchMaker | GroupMaker = make
+        if task_encoder is not None and self._cursor is not None:
+            self._make = GroupMaker(make, task_encoder, batch_size, drop=remainder == "drop")
+        self.workers = chosen(workers, self._make)
         self._position = 0
         self._running: weakref.ref[_Iteration] | None = None
 
+    def _windows(self, buffer: int | None) -> Cursor | None:
+        """The windows that packs or groups are made of; None where there are none."""
+        encoder, grid = self._encoder, self._grid
+        if encoder is not None:
+            encoder.check()
+        if encoder is None or not (encoder.packs or encoder.groups):
+            if buffer is not None:
+                raise ConfigError("a buffer is for packing or grouping", fix="Leave it out, or override those hooks.")
+            return None
+        if grid.remainder == "pad":
+            raise ConfigError("packs and groups cannot be filled up", fix="Use remainder='uneven' or 'drop'.")
+        size = 32 * grid.batch_size if buffer is None and encoder.groups else buffer
+        if size is None or size < 1:
+            raise ConfigError(
+                f"packing with buffer={size} makes no sense", fix="Say from how many samples packs are to be selected."
+            )
+        return Cursor(size, grid.length, grid.rank, grid.world_size)
+
     @property
     def position(self) -> int:
-        """Samples of the plan that the batches given out so far have consumed, over all ranks."""
-        return self._position
+        """Samples of the plan that the batches given out so far have consumed, over all ranks.
+
+        With packing or grouping: the position before which every rank's windows have been begun.
+        """
+        cursor = self._cursor
+        if cursor is None:
+            return self._position
+        reached = cursor.start + cursor.next * cursor.world_size * cursor.size
+        return reached if cursor.length is None else min(reached, cursor.length)
 
     def __iter__(self) -> Iterator[Any]:
+        self._check_end()
         self.close()
         iteration = _Iteration(self)
         self._running = weakref.ref(iteration)
@@ -106,6 +192,8 @@ class Loader:
     def __len__(self) -> int:
         """Batches of this rank from the loader's start (0, or the state that was loaded) to the end of the plan."""
         steps = self._grid.steps
+        if self._cursor is not None:
+            raise TypeError("how many packs or groups there are is not known before they are made")
         if steps is None:
             raise TypeError("the plan never ends, so its loader has no length; stop after the steps that you want")
         return steps
@@ -113,21 +201,32 @@ class Loader:
     def __repr__(self) -> str:
         grid = self._grid
         length = "endless" if grid.length is None else f"{grid.length:,} samples"
+        workers = f"{self.workers.count} {'processes' if self.workers.processes else 'workers'}"
         return (
             f"Loader({length}, position {self._position:,}, rank {grid.rank} of {grid.world_size},"
-            f" batch size {grid.batch_size}, {self.workers} workers)"
+            f" batch size {grid.batch_size}, {workers})"
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch given out: under 1 KB of JSON, the same on every rank after the same step."""
-        return make_state(self.plan, self._position, self.seed)
+        """The state after the last batch given out: under 1 KB of JSON, the same on every rank after the same step.
+
+        With packing or grouping every rank has a state of its own, as its samples wait for packs of their own.
+        """
+        state = make_state(self.plan, self.position, self.seed)
+        return state if self._cursor is None else {**state, "windows": self._cursor.to_json()}
 
     def load_state_dict(
-        self, state: Mapping[str, Any], *, allow_append: bool = False, allow_skip: bool = False
+        self,
+        state: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        allow_append: bool = False,
+        allow_skip: bool = False,
     ) -> None:
         """Go on where `state` was saved, on whatever number of ranks and workers and with whatever batch size.
 
         Args:
+            state: the state of any rank. With packing or grouping: this rank's own, or the list of all ranks', which
+                serves any number of ranks.
             allow_append: go on although sources have more samples than then, behind those they had. The position stays
                 and the order from there is that of the grown data: docs/ledger.md says what it repeats and leaves out.
             allow_skip: go on although the recipe's skip list is another, right after the last sample that was seen.
@@ -135,11 +234,58 @@ class Loader:
         Raises:
             ConfigError: not a loader's state, or that of another plan; the message says what changed.
         """
-        position = read_state(state, self.plan, self.seed, allow_append=allow_append, allow_skip=allow_skip)
+        several = self._cursor is not None and isinstance(state, list | tuple)
+        states: list[Any] = list(state) if several else [state]
+        for each in states:
+            position = read_state(each, self.plan, self.seed, allow_append=allow_append, allow_skip=allow_skip)
+        if not states or any(("windows" in each) is (self._cursor is None) for each in states):
+            raise ConfigError(
+                "the state is not of a loader that packs or groups" if self._cursor else "the state is of other packs",
+                kind="bad-state",
+                fix="Load it with the task encoder that it was saved with.",
+            )
+        if self._cursor is not None:
+            self.close()
+            self._cursor = resumed([each["windows"] for each in states], self._cursor)
+            return
+        grid = self._grid.started_at(position)
         self.close()
+        self._grid, self._position = grid, position
+
+    @property
+    def failures(self) -> int:
+        """Samples of this rank that could not be used, since the loader was made; see `on_error`."""
+        return self.metrics.failures
+
+    @property
+    def skipped(self) -> int:
+        """Samples of this rank that the transform did not want (`SkipSample`), since the loader was made."""
+        return self.metrics.skipped
+
+    def _count(self, made: Made) -> None:
+        """Note what became of samples whose batch is given out; the failures among them may be too many."""
+        self.metrics.skipped += made.skipped
+        for failure, error in made.troubles:
+            self._tally.note(failure, error)
+        self.metrics.made(made.seconds, made.step.real)
+
+    def _measured(self, asked: float) -> None:
+        """A batch was given out that had been asked for at `asked`."""
+        now = time.perf_counter()
+        self.metrics.given(now - asked, now)
+        self.metrics.position = self.position
+        if self._telemetry is not None:
+            self.metrics.report(self._telemetry, time.monotonic())
+
+    def _check_end(self) -> None:
         grid = self._grid
-        self._grid = Grid(position, grid.length, grid.batch_size, grid.rank, grid.world_size, grid.drop_last)
-        self._position = position
+        if self._cursor is None and grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
+            raise ConfigError(
+                f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, and ranks without one"
+                " would end before the others",
+                kind="uneven-end",
+                fix="Use remainder='pad' (with a mask) or 'drop'.",
+            )
 
     def close(self) -> None:
         """End the running iteration and its threads. The position stays; iterating again goes on from there."""
@@ -149,20 +295,49 @@ class Loader:
             iteration.close()
 
 
+def _policy(on_error: str | Substitute) -> Substitute | None:
+    if isinstance(on_error, Substitute):
+        return on_error
+    if on_error not in ("raise", "substitute"):
+        raise ConfigError(
+            f"on_error={on_error!r} is unknown", fix="Use 'raise', 'substitute' or a feedmill.Substitute."
+        )
+    return Substitute() if on_error == "substitute" else None
+
+
+def _steps(loader: Loader) -> Generator[tuple[Any, list[Made], int], None, None]:
+    """Batches of the grid, what was made for them, and the position after them."""
+    grid = loader._grid
+    first = grid.number_at(loader._position)
+    numbers = count(first) if grid.steps is None else range(first, grid.steps)
+    with closing(make_ahead(loader._make, map(grid.step, numbers), loader.workers, loader.prefetch)) as ahead:
+        for made in ahead:
+            yield made.batch, [made], made.step.end
+            del made  # or a batch would live on, unused, while the next one is waited for
+    assert grid.end is not None
+    loader._position = grid.end  # also on a rank that had no sample in the last step: all end with the same state
+
+
+def _packs(loader: Loader) -> Generator[tuple[Any, list[Made], Cursor], None, None]:
+    """Batches of packs, or of groups, what was made for them, and the cursor after them."""
+    cursor, encoder, grid = loader._cursor, loader._encoder, loader._grid
+    assert cursor is not None and encoder is not None
+    steps = (cursor.step(first) for _, first, _ in cursor.windows())
+    together = encoder.together if encoder.packs else None
+    with closing(make_ahead(loader._make, steps, loader.workers, loader.prefetch)) as ahead:
+        keep = grid.remainder != "drop"
+        for given in batches_of(cursor.windows(), ahead, together, grid.batch_size, keep_last=keep):
+            yield given.batch, given.made, given.cursor
+            del given
+
+
 class _Iteration(Iterator[Any]):
-    """One pass of a loader. Its threads end when it is exhausted, closed, or no longer referred to."""
+    """One pass of a loader. Its threads or processes end when it is exhausted, closed, or no longer referred to."""
 
     def __init__(self, loader: Loader) -> None:
-        grid = loader._grid
         self._loader = loader
-        self._number = grid.number_at(loader._position)
-        numbers = count(self._number) if grid.steps is None else range(self._number, grid.steps)
-        self._batches = ordered_map(
-            loader._make_batch,
-            map(grid.step, numbers),
-            workers=loader.workers,
-            in_flight=loader.workers * loader.prefetch,
-        )
+        self._batches: Generator[tuple[Any, list[Made], Any], None, None]
+        self._batches = _steps(loader) if loader._cursor is None else _packs(loader)
         self._closed = False
 
     def __iter__(self) -> Self:
@@ -174,21 +349,26 @@ class _Iteration(Iterator[Any]):
                 "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
                 fix="Iterate the loader again: it goes on from its position.",
             )
-        grid = self._loader._grid
+        loader, asked = self._loader, time.perf_counter()
         try:
-            batch = next(self._batches)
+            batch, made, after = next(self._batches)
+            for each in made:
+                loader._count(each)
         except StopIteration:
-            # Also on a rank that had no sample in the last step: all ranks end with the same state.
-            assert grid.end is not None
-            self._loader._position = grid.end
+            loader.metrics.pause()
             raise
         except BaseException:
-            self._closed = True
+            self.close()
             raise
-        self._loader._position = grid.step(self._number).end
-        self._number += 1
-        return batch
+        if isinstance(after, Cursor):
+            loader._cursor = after
+        else:
+            loader._position = after
+        given = to_torch(batch) if loader._output == "torch" else batch
+        loader._measured(asked)
+        return given
 
     def close(self) -> None:
         self._closed = True
+        self._loader.metrics.pause()
         self._batches.close()

@@ -2,21 +2,48 @@
 
 From a start position on, global batch *b* is the positions ``[start + b*G, start + (b+1)*G)`` with
 ``G = batch_size * world_size``; rank *r* takes the *r*-th of its `world_size` equal slices. What remains at the end of
-a finite plan is spread over the ranks in contiguous shares, so that all ranks end within the same step.
+a finite plan is left out (``drop``), filled up with the plan's first samples so that every rank has a whole batch
+(``pad``), or spread over the ranks in contiguous shares of nearly equal size (``uneven``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+Remainder = Literal["drop", "pad", "uneven"]
+REMAINDERS: tuple[str, ...] = get_args(Remainder)
 
 
 class Step(NamedTuple):
-    """One batch of one rank: its positions ``[first, stop)``, and the position `end` after the whole global batch."""
+    """One batch of one rank.
+
+    Attributes:
+        first, stop: its positions ``[first, stop)``; from `length` on they only fill up, see `positions`.
+        end: the position after the whole global batch.
+        number: the step's number, from 0 at the grid's start.
+        length: samples in a plan that ends, else None.
+    """
 
     first: int
     stop: int
     end: int
+    number: int = 0
+    length: int | None = None
+
+    @property
+    def real(self) -> int:
+        """How many of its samples are the plan's; the others fill up."""
+        return self.stop - self.first if self.length is None else max(0, min(self.stop, self.length) - self.first)
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """int64[stop - first]: the plan's positions to read; those that fill up begin again at 0."""
+        row = np.arange(self.first, self.stop, dtype=np.int64)
+        return row if self.length is None or self.stop <= self.length else row % self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +54,7 @@ class Grid:
         start: position of the first sample of global batch 0.
         length: samples in the plan, or None where it never ends.
         batch_size: samples per rank and step.
-        drop_last: leave out the global batch that the end of the plan would cut short.
+        remainder: what becomes of the samples that fill no global batch.
     """
 
     start: int
@@ -35,7 +62,11 @@ class Grid:
     batch_size: int
     rank: int
     world_size: int
-    drop_last: bool
+    remainder: Remainder
+
+    def started_at(self, position: int) -> Grid:
+        """The same batches, counted from another position."""
+        return replace(self, start=position)
 
     @property
     def global_batch(self) -> int:
@@ -47,36 +78,40 @@ class Grid:
         """The position after the last batch, or None where the plan never ends."""
         if self.length is None:
             return None
-        return self.length - self._remainder(self.length) if self.drop_last else self.length
+        return self.length - self.left_over if self.remainder == "drop" else self.length
 
     @property
     def steps(self) -> int | None:
-        """Batches of this rank; one fewer than other ranks' where the last step has fewer samples than ranks."""
+        """Batches of this rank; with ``uneven`` one fewer than others' where fewer samples than ranks remain."""
         if self.length is None:
             return None
-        first, stop = self._last_share(self.length)
+        first, stop = self._last_share()
         return (self.length - self.start) // self.global_batch + (stop > first)
+
+    @property
+    def left_over(self) -> int:
+        """Samples of a plan that ends that fill no global batch."""
+        return 0 if self.length is None else (self.length - self.start) % self.global_batch
 
     def step(self, number: int) -> Step:
         """Positions of this rank's batch `number`, which must be below `steps`."""
         first = self.start + number * self.global_batch
         end = first + self.global_batch
         if self.length is not None and end > self.length:
-            low, high = self._last_share(self.length)
-            return Step(first + low, first + high, self.length)
+            low, high = self._last_share()
+            return Step(first + low, first + high, self.length, number, self.length)
         first += self.rank * self.batch_size
-        return Step(first, first + self.batch_size, end)
+        return Step(first, first + self.batch_size, end, number, self.length)
 
     def number_at(self, position: int) -> int:
         """The number of the batch that begins at `position`, or the count of all batches after the last one."""
         return -((self.start - position) // self.global_batch)
 
-    def _remainder(self, length: int) -> int:
-        return (length - self.start) % self.global_batch
-
-    def _last_share(self, length: int) -> tuple[int, int]:
+    def _last_share(self) -> tuple[int, int]:
         """This rank's part of the cut batch, counted from that batch's first position."""
-        if self.drop_last:
+        left = self.left_over
+        if self.remainder == "drop" or not left:
             return 0, 0
-        remainder = self._remainder(length)
-        return remainder * self.rank // self.world_size, remainder * (self.rank + 1) // self.world_size
+        if self.remainder == "pad":
+            return self.rank * self.batch_size, (self.rank + 1) * self.batch_size
+        return left * self.rank // self.world_size, left * (self.rank + 1) // self.world_size

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.planning.grid import Grid, Step
+from feedmill.planning.grid import Grid, Remainder, Step
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
 
@@ -100,7 +100,7 @@ def batch(
     world_size: int | None = None,
     start: int = 0,
     first_step: int = 0,
-    drop_last: bool = False,
+    remainder: Remainder = "uneven",
 ) -> Step:
     """The positions of one step.
 
@@ -110,7 +110,7 @@ def batch(
         rank, world_size: one rank's share; both or neither, and then `world_size` divides `global_batch`.
         start: position of step `first_step`: 0, or that of the state from which a run went on.
         first_step: what the run calls the step at `start`.
-        drop_last: as for the `Loader`.
+        remainder: as for the `Loader`.
 
     Raises:
         ConfigError: arguments that make no sense together.
@@ -133,11 +133,11 @@ def batch(
             fix="Give the position of the state from which the run went on.",
         )
     ranks = world_size or 1
-    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, drop_last)
+    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder)
     own = number - first_step
     end = LONGEST + 1 - global_batch if grid.end is None else grid.end
     if own < 0 or start + own * global_batch >= end:
-        every = Grid(start, plan.length, global_batch, 0, 1, drop_last)
+        every = Grid(start, plan.length, global_batch, 0, 1, remainder)
         last = "" if every.steps is None else f" to {first_step + every.steps - 1:,}" if every.steps else " to none"
         raise NotFound(
             f"there is no step {number:,}: with {global_batch:,} samples a step the run has steps {first_step:,}{last}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,13 @@ class Plan:
         self.seed = seed
         self._length = bounds.longest(node)
         self._ahead = LocateAhead(node.locate, self._length)
+        self.again: Callable[[], Plan] | None = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Another process makes a recipe's plan again: sending the recipe is cheaper than sending what came of it."""
+        if self.again is None:
+            return super().__reduce_ex__(protocol)
+        return _planned_again, (self.again, self.fingerprint)
 
     @property
     def length(self) -> int | None:
@@ -298,6 +305,17 @@ class Plan:
                 f"there is no source {source!r}", kind="no-such-source", fix=f"There are: {', '.join(self.names)}."
             )
         return known
+
+
+def _planned_again(again: Callable[[], Plan], fingerprint: str) -> Plan:
+    plan = again()
+    if plan.fingerprint != fingerprint:
+        raise ConfigError(
+            "the recipe's data has changed since the main process has opened it",
+            kind="changed",
+            fix="Start the run again.",
+        )
+    return plan
 
 
 def fingerprint_of(parts: Mapping[str, str]) -> str:

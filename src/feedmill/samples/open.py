@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -66,6 +68,8 @@ def open(
         ConfigError: a description makes no sense.
         TrustError: the data set wants to run code and `trust` is False.
     """
+    if trust and decode is _DEFAULT:
+        decode = Decoder(trust=True)
     cut = WindowOptions(
         seq_len=seq_len,
         reuse_last_target=reuse_last_target,
@@ -74,21 +78,46 @@ def open(
         boundaries=boundaries,
         eos=eos,
     )
-    if not isinstance(url, str | os.PathLike):
-        return windowed(open_together([os.fspath(one) for one in url]), cut)
-    where = os.fspath(url)
-    if trust and decode is _DEFAULT:
-        decode = Decoder(trust=True)
-    description = None if raw else _describe(where, dataset_config, decode, trust)
+    urls = os.fspath(url) if isinstance(url, str | os.PathLike) else [os.fspath(one) for one in url]
+    how = _How(split, dataset_config, split_config, decode, raw, trust, files, token_size, cut)
+    dataset = _open(urls, how)
+    dataset.again = partial(_open, _absolute(urls) if isinstance(urls, str) else [_absolute(one) for one in urls], how)
+    return dataset
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """The arguments of `open`."""
+
+    split: str | None
+    dataset_config: str | None
+    split_config: str | None
+    decode: Decode | None
+    raw: bool
+    trust: bool
+    files: str | None
+    token_size: int | None
+    cut: WindowOptions
+
+
+def _open(url: str | list[str], how: _How) -> Dataset:
+    if not isinstance(url, str):
+        return windowed(open_together(url), how.cut)
+    split, split_config = how.split, how.split_config
+    description = None if how.raw else _describe(url, how.dataset_config, how.decode, how.trust)
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset, _ = open_raw(where, split=split, split_config=split_config, files=files, token_size=token_size)
+    dataset, _ = open_raw(url, split=split, split_config=split_config, files=how.files, token_size=how.token_size)
     if description is None:
-        return windowed(dataset, cut).with_view(None, decode, None)
-    windowed(dataset, cut)  # what has a description is no token data, and says so
+        return windowed(dataset, how.cut).with_view(None, how.decode, None)
+    windowed(dataset, how.cut)  # what has a description is no token data, and says so
     dataset.about = description.about
     return dataset.with_view(description.view, description.decode, description.subflavors)
+
+
+def _absolute(url: str) -> str:
+    return url if "://" in url else os.path.abspath(url)
 
 
 def _describe(url: str, name: str | None, decode: Decode | None, trust: bool) -> DatasetView | None:

@@ -49,7 +49,7 @@ def test_the_node_gives_all_ranks_together_or_each_rank_its_slice() -> None:
 def test_each_rank_of_a_loader_gets_what_it_had(n: int, drop_last: bool) -> None:
     node = ModalitiesSampler(Leaf(0, n), 4, shuffle=True, seed=1, drop_last=drop_last, batch_size=3)
     for rank in range(4):
-        grid = Grid(0, node.length, 3, rank, 4, drop_last=False)
+        grid = Grid(0, node.length, 3, rank, 4, "uneven")
         steps = [grid.step(number) for number in range(grid.steps or 0)]
         index = np.concatenate([node.locate(np.arange(step.first, step.stop)).index for step in steps])
         assert index.tolist() == sampler_indices(n, rank, 4, shuffle=True, seed=1, drop_last=drop_last).tolist()

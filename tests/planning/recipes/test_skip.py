@@ -143,7 +143,9 @@ def test_the_tree_names_the_list() -> None:
         ("[{source: docs, kes: [a]}]", "unknown key 'kes'; did you mean 'keys'"),
         ("[{source: docs}]", "a 'source' needs one of them"),
         ("[{keys: [a]}]", "give a position, a range"),
-        ("[{positions: [1, 2], since: 3}]", "'since' belongs to a 'source'"),
+        ("[{positions: [1, 2], since: 3}]", "'since' belongs to samples"),
+        ("[{quarantine: none.jsonl}]", "none.jsonl: there is no such file"),
+        ("[{quarantine: none.jsonl, source: docs}]", "give a position, a range"),
         ("[[0, 1000]]", "the skip list leaves nothing of the plan"),
     ],
 )

@@ -17,7 +17,7 @@ from feedmill.planning.orders.recipe import in_order
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.planning.recipes.recipe import kind_of, members
-from feedmill.planning.recipes.skip import with_skips
+from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.recipes.staging import check_names, stage_length
 from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
@@ -55,7 +55,10 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     skip = recipe.model.skip
-    return plan if not skip else with_skips(plan, skip, [recipe.where(("skip", n)) for n in range(len(skip))])
+    if not skip:
+        return plan
+    read = [(entry, n) for n, found in enumerate(read_entries(skip, recipe.base)) for entry in found]
+    return with_skips(plan, [entry for entry, _ in read], [recipe.where(("skip", n)) for _, n in read])
 
 
 class _Compiler:

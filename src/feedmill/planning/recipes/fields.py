@@ -169,7 +169,9 @@ def skip_short(value: Any) -> Any:
     bounds = value if isinstance(value, list | tuple) else [value, value + 1] if type(value) is int else []
     if len(bounds) == 2 and all(type(bound) is int and bound >= 0 for bound in bounds):
         return {"positions": tuple(bounds)}
-    raise ValueError("skip takes positions from 0, ranges [first, end), and mappings with 'source' and 'keys'")
+    raise ValueError(
+        "skip takes positions from 0, ranges [first, end), and mappings with 'source' and 'keys', or 'quarantine'"
+    )
 
 
 def _key_text(value: Any) -> Any:
@@ -187,20 +189,23 @@ class SkipModel(Strict):
         default=None, min_length=1, description="keys of samples"
     )
     indices: list[Position] | None = Field(default=None, min_length=1, description="numbers of samples in the source")
+    quarantine: str | None = Field(default=None, min_length=1, description="file to which a loader wrote bad samples")
     since: Position | None = Field(
         default=None, description="leave the samples where they come before this position (without a skip list)"
     )
 
     @model_validator(mode="after")
     def _fits_together(self) -> SkipModel:
-        if (self.positions is None) == (self.source is None):
-            raise ValueError("give a position, a range [first, end), or a 'source' with 'keys' or 'indices'")
+        if sum(given is not None for given in (self.positions, self.source, self.quarantine)) != 1:
+            raise ValueError(
+                "give a position, a range [first, end), a 'source' with 'keys' or 'indices', or a 'quarantine' file"
+            )
         if self.positions is not None and self.positions[0] >= self.positions[1]:
             raise ValueError(f"the range [{self.positions[0]}, {self.positions[1]}) is empty; give [first, end)")
         if (self.source is None) != (self.keys is None and self.indices is None):
             raise ValueError("'keys' or 'indices' belong to a 'source', and a 'source' needs one of them")
-        if self.source is None and self.since is not None:
-            raise ValueError("'since' belongs to a 'source': positions say themselves where they are")
+        if self.positions is not None and self.since is not None:
+            raise ValueError("'since' belongs to samples: positions say themselves where they are")
         return self
 
     @classmethod

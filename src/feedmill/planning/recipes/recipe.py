@@ -111,11 +111,14 @@ class Recipe:
         """
         from feedmill.planning.recipes.compile import compile_recipe
 
+        again = partial(self.plan, open, trust=trust)
         if open is None:
             from feedmill.samples.open import open as open_dataset
 
             open = partial(open_dataset, trust=True) if trust else open_dataset
-        return compile_recipe(self, open, trust=trust)
+        plan = compile_recipe(self, open, trust=trust)
+        plan.again = again
+        return plan
 
     def where(self, place: Place = ()) -> str:
         """``file:line`` of a value of the recipe, for messages."""

@@ -12,13 +12,16 @@ of what is skipped, so a run can still be made longer.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import orjson
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.nodes import Skip
+from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
@@ -80,6 +83,37 @@ def _of_samples(plan: Plan, entry: SkipModel) -> Ranges:
         positions = plan.positions(entry.source, index)
         found += [(p, p + 1) for p in positions[positions >= (entry.since or 0)].tolist()]
     return found
+
+
+def read_entries(entries: Sequence[SkipModel], base: str | os.PathLike[str]) -> list[list[SkipModel]]:
+    """For each entry what it names: itself, or for a quarantine file the samples in it, source by source.
+
+    Args:
+        base: the recipe's folder.
+
+    Raises:
+        NotFound, ConfigError: the file is not there, or a line of it is not a failure's.
+    """
+    return [
+        [entry] if entry.quarantine is None else _quarantined(entry, join_url(os.fspath(base), entry.quarantine))
+        for entry in entries
+    ]
+
+
+def _quarantined(entry: SkipModel, url: str) -> list[SkipModel]:
+    folder, name = split_url(url)
+    lines = open_store(folder).read(name).split(b"\n")
+    found: dict[str, set[int]] = {}
+    for number, line in enumerate(lines[:-1], 1):  # the last one is empty, or was cut short by a kill
+        try:
+            failure = orjson.loads(line)
+            found.setdefault(str(failure["source"]), set()).add(int(failure["index"]))
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            raise ConfigError("this is no line of a quarantine file", file=url, record=f"line {number}") from None
+    return [
+        entry.model_copy(update={"quarantine": None, "source": source, "indices": sorted(indices)})
+        for source, indices in sorted(found.items())
+    ]
 
 
 def _said(entries: Sequence[SkipModel]) -> str:

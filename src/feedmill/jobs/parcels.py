@@ -1,0 +1,124 @@
+"""Large results from worker processes without a copy through a pipe: arrays travel in memory that both sides map.
+
+The main process makes anonymous memory files (Linux' memfd), which have no name anywhere: nothing is left behind,
+however a process ends. A worker opens one by the number that it has in the main process, writes the arrays of a result
+into it, and sends only the rest by pipe. The main process maps them in place; when the last array of a result is gone,
+its memory is used for another result. Where there is no memfd, results go through the pipe as they are.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+SMALL = 1 << 16
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A result on its way: pickled bytes, and where its arrays lie in the shared memory (None: in the bytes)."""
+
+    data: bytes
+    spans: tuple[tuple[int, int], ...] | None = None
+
+
+class Shelf:
+    """The main process's memory files: as many as results are under way or in use, used again and again."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self) -> int | None:
+        """A memory file that nobody uses; None where the system has none."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+        return os.memfd_create("feedmill", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else None
+
+    def give_back(self, file: int | None) -> None:
+        """Nobody uses it any more."""
+        if file is None:
+            return
+        with self._lock:
+            if not self._closed:
+                self._free.append(file)
+                return
+        os.close(file)
+
+    def unpack(self, parcel: Parcel, file: int | None) -> Any:
+        """The result. Its arrays are in the memory file, which is given back when the last of them is gone."""
+        if parcel.spans is None or file is None:
+            self.give_back(file)
+            return pickle.loads(parcel.data)  # noqa: S301 - our own worker's bytes
+        begin, length = parcel.spans[-1]
+        memory = mmap.mmap(file, begin + length)
+        weakref.finalize(memory, self.give_back, file).atexit = False
+        whole = memoryview(memory)
+        buffers = [whole[at : at + size] for at, size in parcel.spans]
+        return pickle.loads(parcel.data, buffers=buffers)  # noqa: S301
+
+    def close(self) -> None:
+        """Close what is free now; the rest is closed when its arrays are gone."""
+        with self._lock:
+            self._closed, free, self._free = True, self._free, []
+        for file in free:
+            os.close(file)
+
+
+def address(file: int | None) -> str | None:
+    """How another process of this user opens a memory file of this one."""
+    return None if file is None else f"/proc/{os.getpid()}/fd/{file}"
+
+
+def pack(result: Any, place: str | None) -> Parcel:
+    """In a worker: the result as a parcel, its arrays in the memory file at `place` where they are large."""
+    if place is None:
+        return Parcel(_dumps(result, None))
+    buffers: list[pickle.PickleBuffer] = []
+    data = _dumps(result, buffers)
+    raw = [buffer.raw() for buffer in buffers]
+    if sum(map(len, raw)) < SMALL:
+        return Parcel(_dumps(result, None))
+    spans, end = [], 0
+    for view in raw:
+        begin = -(-end // _ALIGN) * _ALIGN
+        spans.append((begin, len(view)))
+        end = begin + len(view)
+    file = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if os.fstat(file).st_size < end:
+            os.ftruncate(file, end)
+        with mmap.mmap(file, end) as memory, memoryview(memory) as whole:
+            for (begin, size), view in zip(spans, raw, strict=True):
+                whole[begin : begin + size] = view
+    finally:
+        os.close(file)
+    return Parcel(data, tuple(spans))
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, item: Any) -> Any:
+        """Plain tensors travel as the arrays that share their memory; torch would copy them into the pickle."""
+        torch = sys.modules.get("torch")
+        if torch is None or type(item) is not torch.Tensor or item.device.type != "cpu" or item.requires_grad:
+            return NotImplemented
+        try:
+            return torch.from_numpy, (item.numpy(),)
+        except (TypeError, RuntimeError):  # a type that numpy does not have, or a sparse tensor
+            return NotImplemented
+
+
+def _dumps(result: Any, buffers: list[pickle.PickleBuffer] | None) -> bytes:
+    out = BytesIO()
+    _Pickler(out, 5, buffer_callback=None if buffers is None else buffers.append).dump(result)
+    return out.getvalue()

@@ -1,0 +1,260 @@
+"""`TaskEncoder`: what a task makes of samples and batches, as hooks with the names that Energon's users know.
+
+    cook_crude_sample -> encode_sample                                              -> batch -> encode_batch
+    cook_crude_sample -> preencode_sample -> [select] -> postencode_sample -> [pack] -> batch -> encode_batch
+
+Every hook must be a function of its arguments: samples are made again after a resume, in any process. What is random
+takes a second parameter `rng`, a generator that depends on the seed and the sample's position alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import random
+import sys
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.loading.batches import takes_rng
+from feedmill.loading.collate import collate
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def stateless(function: Function | None = None, *, restore_seeds: bool = False) -> Any:
+    """Says that a hook depends on its arguments alone. Every hook must; the mark is Energon's, and keeps its meaning.
+
+    Args:
+        restore_seeds: seed the global generators of random, numpy and torch for the call, from the sample's seed and
+            position, for code that draws from them. Such calls exclude each other: prefer a parameter `rng`.
+    """
+    if function is None:
+        return functools.partial(stateless, restore_seeds=restore_seeds)
+    if not restore_seeds:
+        return function
+
+    @functools.wraps(function)
+    def seeded(*arguments: Any, rng: np.random.Generator, **others: Any) -> Any:
+        with _global_seeds(int(rng.integers(1 << 32))):
+            return function(*arguments, **others)
+
+    del seeded.__wrapped__  # its signature is the seeded one
+    return seeded
+
+
+@dataclass(frozen=True, slots=True)
+class Cooker:
+    """A function that makes a sample of crude data, and the data that it is for.
+
+    Attributes:
+        cook: ``cook(sample)``, or ``cook(sample, rng)``.
+        has_subflavors: what a data set's subflavors must have for it; None for every data set.
+    """
+
+    cook: Callable[..., Any]
+    has_subflavors: Mapping[str, Any] | None = None
+
+    def fits(self, subflavors: Mapping[str, Any]) -> bool:
+        """Whether it is for a data set with these subflavors."""
+        wanted = self.has_subflavors or {}
+        return all(name in subflavors and subflavors[name] == value for name, value in wanted.items())
+
+
+class TaskEncoder:
+    """Hooks between the data and the training loop; override those that the task needs.
+
+    Attributes:
+        cookers: for crude data; the first one that fits a sample's data set is used.
+    """
+
+    cookers: Sequence[Cooker] = ()
+
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+        """A sample of the task's own type, by the first of `cookers` that fits; the sample itself without cookers.
+
+        Raises:
+            ConfigError: no cooker fits.
+        """
+        if not self.cookers:
+            return sample
+        subflavors = getattr(sample, "subflavors", None) or getattr(sample, "__subflavors__", None) or {}
+        for cooker in self.cookers:
+            if cooker.fits(subflavors):
+                return _cook(cooker.cook)(sample, rng)
+        raise ConfigError(
+            f"no cooker fits a data set with the subflavors {dict(subflavors)}",
+            kind="no-cooker",
+            fix="Add a cooker whose has_subflavors it has, or one without.",
+        )
+
+    def encode_sample(self, sample: Any) -> Any:
+        """What the batch is made of; the sample itself unless overridden."""
+        return sample
+
+    def preencode_sample(self, sample: Any) -> Any:
+        """With packing: what is known before packs are selected (a length, at least); `encode_sample` by default."""
+        return sample
+
+    def postencode_sample(self, sample: Any) -> Any:
+        """With packing: the rest of the encoding, after the sample was selected."""
+        return sample
+
+    def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+        """With packing: which samples of the buffer make a pack together. Those left are asked for again, until
+        nothing is selected; what is never selected is left out and counted as skipped."""
+        raise NotImplementedError
+
+    def pack_selected_samples(self, samples: list[Any]) -> Any:
+        """With packing: one pack of the samples that were selected for it."""
+        raise NotImplementedError
+
+    def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
+        """With grouping: samples of one key go into a batch; of so many samples, or of the loader's batch size."""
+        raise NotImplementedError
+
+    def batch(self, samples: list[Any]) -> Any:
+        """A batch of encoded samples or packs; arrays of unlike shapes are padded with zeros to the largest."""
+        return padded(samples)
+
+    def encode_batch(self, batch: Any) -> Any:
+        """What is given to the training loop; the batch itself unless overridden."""
+        return batch
+
+    def overrides(self, hook: str) -> bool:
+        """Whether a hook is the task's own."""
+        return getattr(type(self), hook) is not getattr(TaskEncoder, hook)
+
+    @property
+    def packs(self) -> bool:
+        """Whether samples are packed online."""
+        return self.overrides("select_samples_to_pack")
+
+    @property
+    def groups(self) -> bool:
+        """Whether batches are made of samples that go together."""
+        return self.overrides("batch_group_criterion")
+
+    def check(self) -> None:
+        """Refuse hooks that do not go together. Raises ConfigError."""
+        own = {name for name in _HOOKS if self.overrides(name)}
+        if self.packs != ("pack_selected_samples" in own):
+            raise ConfigError(
+                "packing needs both select_samples_to_pack and pack_selected_samples", fix="Override both, or neither."
+            )
+        if self.packs and self.groups:
+            raise ConfigError("packs cannot be grouped", fix="Override batch_group_criterion, or the packing hooks.")
+        if "encode_sample" in own and own & {"preencode_sample", "postencode_sample"}:
+            raise ConfigError(
+                "encode_sample stands for preencode_sample and postencode_sample together", fix="Override one kind."
+            )
+
+    def together(self, samples: list[Any]) -> Any:
+        """A batch as it is given to the training loop."""
+        return self.encode_batch(self.batch(samples))
+
+
+_HOOKS = (
+    "encode_sample",
+    "preencode_sample",
+    "postencode_sample",
+    "select_samples_to_pack",
+    "pack_selected_samples",
+    "batch_group_criterion",
+)
+
+
+class Prepared:
+    """A transform: a sample as far as the hooks make it before batches or packs, called with (sample, rng)."""
+
+    def __init__(self, encoder: TaskEncoder) -> None:
+        self.encoder = encoder
+        self._hooks: list[Callable[..., Any]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"encoder": self.encoder, "_hooks": None}
+
+    def __call__(self, sample: Any, rng: np.random.Generator) -> Any:
+        if self._hooks is None:
+            encoder = self.encoder
+            self._hooks = [with_rng(encoder.cook_crude_sample)]
+            if encoder.overrides("encode_sample"):
+                self._hooks.append(with_rng(encoder.encode_sample))
+            else:
+                self._hooks.append(with_rng(encoder.preencode_sample))
+                if not encoder.packs:
+                    self._hooks.append(with_rng(encoder.postencode_sample))
+        for hook in self._hooks:
+            sample = hook(sample, rng)
+        return sample
+
+
+def with_rng(hook: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:
+    """The hook as a function of a sample and a generator, which it is given where it wants it."""
+    try:
+        keyword = inspect.signature(hook).parameters.get("rng")
+    except (TypeError, ValueError):  # built-in functions may have no signature
+        keyword = None
+    if keyword is not None and keyword.kind is keyword.KEYWORD_ONLY:
+        return lambda sample, rng: hook(sample, rng=rng)
+    return hook if takes_rng(hook) else lambda sample, _: hook(sample)
+
+
+_cook = functools.lru_cache(maxsize=256)(with_rng)
+
+
+def padded(samples: Sequence[Any]) -> Any:
+    """`feedmill.loading.collate.collate`, but arrays of unlike shapes are padded with zeros at their ends.
+
+    Arrays (and tensors) must agree in their number of dimensions and dtype; others stay a list.
+    """
+    batch = collate(samples)
+    if isinstance(batch, dict):
+        return {name: _padded(values) for name, values in batch.items()}
+    return tuple(map(_padded, batch)) if isinstance(batch, tuple) else _padded(batch)
+
+
+def _padded(values: Any) -> Any:
+    if not isinstance(values, list) or not values:
+        return values
+    torch = sys.modules.get("torch")
+    tensors = torch is not None and all(isinstance(value, torch.Tensor) for value in values)
+    if not tensors and not all(isinstance(value, np.ndarray) for value in values):
+        return values
+    if len({(value.ndim, value.dtype) for value in values}) > 1 or values[0].dtype == object or values[0].ndim == 0:
+        return values
+    shape = tuple(max(sizes) for sizes in zip(*(value.shape for value in values), strict=True))
+    new: Any = torch.zeros if tensors and torch is not None else np.zeros
+    out = new((len(values), *shape), dtype=values[0].dtype)
+    for row, value in zip(out, values, strict=True):
+        row[tuple(slice(0, size) for size in value.shape)] = value
+    return out
+
+
+_seeding = threading.RLock()
+
+
+@contextlib.contextmanager
+def _global_seeds(seed: int) -> Iterator[None]:
+    """The global generators seeded, and put back afterwards."""
+    torch = sys.modules.get("torch")
+    with _seeding:
+        before, numpy_before = random.getstate(), np.random.get_state()
+        torch_before = None if torch is None else torch.get_rng_state()
+        random.seed(seed)
+        np.random.seed(seed)
+        if torch is not None:
+            torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(before)
+            np.random.set_state(numpy_before)
+            if torch is not None:
+                torch.set_rng_state(torch_before)

@@ -1,0 +1,153 @@
+"""Samples that cannot be used: what stands in their place, who is told, and when it is too much.
+
+A position of the plan always gives a sample. Where its own cannot be read, decoded or transformed, another sample of
+the same source stands in: the first usable one of a sequence that depends on seed, position and plan alone, so every
+layout and every resume sees the same substitute, all ranks have as many batches as before, and nothing behind it moves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.loading.metrics import Metrics
+
+if TYPE_CHECKING:
+    from feedmill.loading.plan import PlanLike
+
+TRIES = 1000
+_DRAWS, _ROUNDS = 64, 12
+_WINDOW = 1 << 24
+_RATE_OVER = 1000
+
+
+class SkipSample(Exception):
+    """Raised by a transform that does not want a sample: a substitute takes its place. No failure, but counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One sample that could not be used.
+
+    Attributes:
+        position: its place in the stream; `step`: the batch of this rank since the loader's start; `rank`.
+        stage: ``read``, ``transform`` or ``collate`` (which decodes what the transform did not touch).
+        source, index, epoch: which sample of which source, by name where the plan has names.
+        file, offset, key: where it lies, as far as that is known.
+        kind, error: the class of the exception (or the error's kind), and its message.
+        substitute: the position whose sample took the place.
+    """
+
+    position: int
+    step: int
+    rank: int
+    stage: str
+    source: int | str
+    index: int
+    epoch: int
+    file: str | None
+    offset: int | None
+    key: str | None
+    kind: str
+    error: str
+    substitute: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as it is written to the quarantine file."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+Handler = Callable[[Failure], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Substitute:
+    """Go on with substitutes where samples cannot be used.
+
+    Args:
+        quarantine: JSONL file to which every failure is appended, ``{rank}`` in it replaced by the rank's number. A
+            recipe's skip list takes it as it is (docs/ledger.md).
+        budget: how much this rank bears before it stops: a whole number of failures, or, below 1, their share of the
+            samples (of a thousand at least). None: without end.
+        handler: called with each `Failure`; ``"raise"`` stops the run, None or ``"substitute"`` goes on.
+
+    Raises:
+        ConfigError: a budget that makes no sense, or a quarantine in an object store, to which nothing can be appended.
+    """
+
+    quarantine: str | os.PathLike[str] | None = None
+    budget: float | None = None
+    handler: Handler | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and not (0 < self.budget < 1 or (self.budget >= 0 and self.budget % 1 == 0)):
+            raise ConfigError(
+                f"budget={self.budget} makes no sense", fix="Give a whole number of failures, or a share below 1."
+            )
+        if self.quarantine is not None and "://" in os.fspath(self.quarantine):
+            raise ConfigError(
+                "a quarantine file is appended to, which object stores cannot do",
+                file=os.fspath(self.quarantine),
+                fix="Give a path of this machine.",
+            )
+
+
+class Tally:
+    """Failures of one loader against its policy, in the order of its batches."""
+
+    def __init__(self, policy: Substitute | None, metrics: Metrics) -> None:
+        self.policy, self.metrics = policy, metrics
+
+    def note(self, failure: Failure, error: FeedmillError) -> None:
+        """Write a failure down. Raises `error`, saying why, where this is one too many or the handler says so."""
+        policy = self.policy or Substitute()
+        self.metrics.failures += 1
+        if policy.quarantine is not None:
+            self._write(os.fspath(policy.quarantine), failure)
+        over = self._over(policy.budget)
+        if over:
+            error.what = f"{error.what}; with this one {over}"
+            error.fix = "Mend the data or raise the failure budget."
+            raise error
+        if policy.handler is not None and policy.handler(failure) == "raise":
+            raise error
+
+    def _over(self, budget: float | None) -> str | None:
+        if budget is None:
+            return None
+        failed = self.metrics.failures
+        if 0 < budget < 1:
+            base = max(self.metrics.samples, _RATE_OVER)
+            return f"{failed:,} of {base:,} samples have failed" if failed > budget * base else None
+        return f"{failed:,} samples have failed, {int(budget):,} are allowed" if failed > budget else None
+
+    def _write(self, name: str, failure: Failure) -> None:
+        """One line in one write, so that ranks may share a file."""
+        path = Path(name.replace("{rank}", str(self.metrics.rank)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab", buffering=0) as file:
+            file.write(orjson.dumps(failure.as_dict()) + b"\n")
+
+
+def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
+    """Positions whose samples may stand in at `position`: of the same source, another sample, in an order of their own.
+
+    A pure function of its arguments. Ends where no other sample of the source turns up among some hundred thousand
+    positions.
+    """
+    here = plan.locate(np.array([position], np.int64))
+    source, index = int(here.source[0]), int(here.index[0])
+    rng = np.random.Generator(np.random.Philox(key=((seed % (1 << 64)) << 64) | position, counter=1 << 255))
+    span = _WINDOW if plan.length is None else plan.length
+    for number in range(_ROUNDS):
+        drawn = rng.integers(0, span, _DRAWS << number, dtype=np.int64)
+        found = plan.locate(drawn)
+        fits = (np.asarray(found.source) == source) & (np.asarray(found.index) != index)
+        yield from drawn[fits].tolist()

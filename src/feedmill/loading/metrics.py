@@ -1,0 +1,162 @@
+"""What loading costs, step by step: how long the training loop waited, and what the batches took to make.
+
+    loader = Loader(plan, 32, telemetry=Telemetry(every=60, jsonl="loading.jsonl", prometheus="/metrics/feedmill.prom"))
+    loader.metrics.snapshot()
+
+Measuring takes some microseconds per batch. Batches are made ahead: the time that making took is not time that was
+waited for, unless the queue was empty.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from feedmill.errors import ConfigError
+
+logger = logging.getLogger("feedmill")
+
+STAGES = ("read", "transform", "collate")
+_HELP = {
+    "batches": "Batches given out",
+    "samples": "Samples given out, without those that only fill up",
+    "position": "Samples of the plan consumed by all ranks",
+    "failures": "Samples that could not be used and were replaced",
+    "skipped": "Samples that the transform did not want",
+    "wait_seconds": "Seconds that the training loop waited for batches",
+    "step_seconds": "Seconds between batches, waiting included",
+    "read_seconds": "Seconds of all workers spent on reading samples",
+    "transform_seconds": "Seconds of all workers spent on the transform",
+    "collate_seconds": "Seconds of all workers spent on decoding and putting batches together",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Where a loader's metrics go, and how often.
+
+    Args:
+        every: seconds between two reports.
+        log: a line to the logger ``feedmill``.
+        jsonl: a file to which a JSON object is appended; ``{rank}`` in it is replaced.
+        prometheus: a file in Prometheus' text format, replaced as a whole (for its node exporter); ``{rank}`` as above.
+
+    Raises:
+        ConfigError: `every` is not positive.
+    """
+
+    every: float = 60.0
+    log: bool = True
+    jsonl: str | os.PathLike[str] | None = None
+    prometheus: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.every <= 0:
+            raise ConfigError(f"a report every {self.every} s makes no sense", fix="Give a positive number of seconds.")
+
+
+class Metrics:
+    """Counters of one loader, and the last step's figures.
+
+    Attributes:
+        batches, samples, failures, skipped: since the loader was made; position: as the loader's.
+        wait_seconds, step_seconds: of the loop that takes batches; `seconds`: of making them, stage by stage.
+        last_wait: seconds that the last batch was waited for.
+        ready: batches that were there already when they were asked for.
+    """
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+        self.batches = self.samples = self.failures = self.skipped = self.ready = self.position = 0
+        self.wait_seconds = self.step_seconds = self.last_wait = 0.0
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._last: float | None = None
+        self._last_report = time.monotonic()
+
+    def given(self, waited: float, now: float) -> None:
+        """A batch was given out after so many seconds of waiting."""
+        self.batches += 1
+        self.last_wait = waited
+        self.wait_seconds += waited
+        self.ready += waited < 1e-3
+        if self._last is not None:
+            self.step_seconds += now - self._last
+        self._last = now
+
+    def made(self, seconds: Mapping[str, float], samples: int) -> None:
+        """What one batch, or window of samples, took."""
+        self.samples += samples
+        for stage, taken in seconds.items():
+            self.seconds[stage] += taken
+
+    def pause(self) -> None:
+        """The loop has ended or was left: the time until the next batch is nobody's step."""
+        self._last = None
+
+    def snapshot(self) -> dict[str, Any]:
+        """All figures as plain data; rates are over the time in which batches were taken."""
+        busy = max(self.step_seconds, self.wait_seconds, 1e-9)
+        return {
+            "rank": self.rank,
+            "batches": self.batches,
+            "samples": self.samples,
+            "position": self.position,
+            "failures": self.failures,
+            "skipped": self.skipped,
+            "wait_seconds": round(self.wait_seconds, 6),
+            "step_seconds": round(self.step_seconds, 6),
+            **{f"{stage}_seconds": round(taken, 6) for stage, taken in self.seconds.items()},
+            "samples_per_second": round(self.samples / busy, 3),
+            "waiting": round(self.wait_seconds / busy, 4),
+            "ready": round(self.ready / max(self.batches, 1), 4),
+        }
+
+    def prometheus(self) -> str:
+        """Prometheus' text format, one series each, labelled with the rank."""
+        found = self.snapshot()
+        lines = []
+        for name, text in _HELP.items():
+            kind = "gauge" if name == "position" else "counter"
+            whole = f"feedmill_loader_{name}" + ("" if kind == "gauge" else "_total")
+            lines += [
+                f"# HELP {whole} {text}.",
+                f"# TYPE {whole} {kind}",
+                f'{whole}{{rank="{self.rank}"}} {found[name]}',
+            ]
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        found = self.snapshot()
+        made = ", ".join(f"{stage} {taken:.1f}" for stage, taken in self.seconds.items())
+        return (
+            f"rank {self.rank}: {self.batches:,} batches, {found['samples_per_second']:,.0f} samples/s,"
+            f" waited {100 * found['waiting']:.1f} % of the time (workers' seconds: {made})"
+        )
+
+    def report(self, where: Telemetry, now: float) -> None:
+        """Say it where that is due."""
+        if now - self._last_report < where.every:
+            return
+        self._last_report = now
+        if where.log:
+            logger.info("%s", self)
+        if where.jsonl is not None:
+            with open(self._path(where.jsonl), "ab", buffering=0) as file:
+                file.write(orjson.dumps({"time": time.time(), **self.snapshot()}) + b"\n")
+        if where.prometheus is not None:
+            path = self._path(where.prometheus)
+            temporary = path.with_name(f".{path.name}.tmp")
+            temporary.write_text(self.prometheus())
+            os.replace(temporary, path)
+
+    def _path(self, name: str | os.PathLike[str]) -> Path:
+        path = Path(os.fspath(name).replace("{rank}", str(self.rank)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path

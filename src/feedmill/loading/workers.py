@@ -1,0 +1,135 @@
+"""Who makes the batches: the loop itself, threads, or processes; in every case the same batches in the same order."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+from feedmill.errors import ConfigError
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.parcels import Parcel, Shelf, address, pack
+from feedmill.jobs.run import Policy, run
+from feedmill.jobs.threads import ordered_map
+from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.groups import GroupMaker
+from feedmill.planning.grid import Step
+
+_MOST = 16
+_PRELOAD = ("feedmill.loading.workers", "feedmill.samples.open", "feedmill.planning.recipes.compile")
+
+Make = BatchMaker | GroupMaker
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """How batches are made ahead.
+
+    Args:
+        count: threads or processes; with 0 each batch is made when it is asked for.
+        processes: processes instead of threads, for transforms that keep Python's interpreter busy. They get the plan
+            (a recipe's plan is made again in each), `transform` and `collate` by pickling: functions at the top level
+            of a module. Arrays come back in shared memory that has no name.
+        restarts: how often the processes of one iteration are started anew after one died or hung. What they had not
+            finished is made again, so the stream stays as it is.
+        timeout: seconds that the next batch may take before its worker counts as hung; None for ever. Processes only:
+            a thread cannot be ended.
+
+    Raises:
+        ConfigError: numbers that make no sense.
+    """
+
+    count: int = 0
+    processes: bool = False
+    restarts: int = 3
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 0 or self.restarts < 0 or (self.timeout is not None and self.timeout <= 0):
+            raise ConfigError(
+                f"workers={self.count}, restarts={self.restarts}, timeout={self.timeout} make no sense",
+                fix="Give whole numbers of at least 0, and a timeout above 0.",
+            )
+        if self.processes and self.count == 0:
+            raise ConfigError("no workers are no processes", fix="Give a count of at least 1.")
+        if self.timeout is not None and not self.processes:
+            raise ConfigError("a thread that hangs cannot be ended", fix="Use processes, or leave the timeout out.")
+
+
+def chosen(workers: int | str | Workers, make: Make) -> Workers:
+    """What a loader's argument `workers` means.
+
+    ``"auto"``: as many as there are cores for this process (the machine's, divided among the ranks on it), less one for
+    the training loop; processes where the transform or the collate function is the user's own and can be sent to them,
+    else threads, as reading and decoding leave the interpreter to others.
+
+    Raises:
+        ConfigError: no number, ``"auto"`` or `Workers`.
+    """
+    if isinstance(workers, Workers):
+        return workers
+    if isinstance(workers, int):
+        return Workers(workers)
+    if workers != "auto":
+        raise ConfigError(f"workers={workers!r} is unknown", fix="Give a number, 'auto', or a feedmill.Workers.")
+    neighbours = 1
+    with suppress(ValueError):
+        neighbours = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    count = max(1, min(_MOST, available_cores() // neighbours - 1))
+    if not make.has_user_code:
+        return Workers(count)
+    try:
+        pickle.dumps(make)
+    except Exception:  # whatever a transform holds may refuse in its own way
+        return Workers(count)
+    return Workers(count, processes=True)
+
+
+def make_ahead(make: Make, steps: Iterable[Step], workers: Workers, prefetch: int) -> Generator[Made, None, None]:
+    """The batches of steps, in order. However the iteration ends, its threads or processes have ended then.
+
+    Args:
+        prefetch: batches per worker that are begun or wait to be taken.
+
+    Raises:
+        FeedmillError: what making a batch raised, in its place; or workers that died or hung too often.
+    """
+    in_flight = workers.count * prefetch
+    if not workers.processes:
+        return ordered_map(make, steps, workers=workers.count, in_flight=in_flight)
+    return _in_processes(make, steps, workers, in_flight)
+
+
+def _in_processes(make: Make, steps: Iterable[Step], workers: Workers, in_flight: int) -> Generator[Made, None, None]:
+    shelf, files = Shelf(), deque[int | None]()
+
+    def tasks() -> Iterator[tuple[Step, str | None]]:
+        for step in steps:
+            files.append(shelf.take())
+            yield step, address(files[-1])
+
+    policy = Policy(make, in_flight, workers.restarts, workers.timeout, always_processes=True)
+    try:
+        parcels = run(_make_parcel, tasks(), workers=workers.count, preload=_PRELOAD, policy=policy)
+        with closing(parcels):
+            for parcel in parcels:
+                yield shelf.unpack(parcel, files.popleft())
+    finally:
+        for file in files:
+            shelf.give_back(file)
+        shelf.close()
+
+
+def _make_parcel(make: Make, task: tuple[Step, str | None]) -> Parcel:
+    made = make(task[0])
+    try:
+        return pack(made, task[1])
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"a batch cannot be sent from a worker process ({error})",
+            kind="not-portable",
+            fix="Let the transform or collate give plain data and arrays, or use threads.",
+        ) from None

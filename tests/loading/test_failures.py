@@ -1,0 +1,188 @@
+"""Samples that cannot be used: substitutes, quarantine, budgets, skips."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import feedmill as fm
+from fakes import FakePlan
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.loading.failures import Failure, SkipSample, Substitute, candidates
+from feedmill.loading.loader import Loader
+from feedmill.planning.recipes.recipe import Recipe
+from tars import make_shards
+
+BAD = frozenset([5, 14, 15, 33])
+
+
+def stream(plan: Any, ranks: int, workers: int, batch_size: int, steps: int, **options: Any) -> list[tuple[int, str]]:
+    """What all ranks see, in rank order; every rank has `steps` batches."""
+    seen: list[list[Any]] = []
+    for rank in range(ranks):
+        loader = Loader(plan, batch_size, rank=rank, world_size=ranks, workers=workers, **options)
+        seen.append(list(islice(loader, steps)))
+        loader.close()
+        assert len(seen[-1]) == steps
+    rows = [
+        (batch["position"].tolist(), batch["__key__"]) for step in range(steps) for batch in (m[step] for m in seen)
+    ]
+    return [row for positions, keys in rows for row in zip(positions, keys, strict=True)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.integers(0, 71), max_size=20), st.sampled_from([(1, 0, 72), (2, 2, 4), (3, 1, 6), (1, 3, 8)]))
+def test_the_stream_never_shifts_and_substitutes_are_the_same_everywhere(
+    bad: set[int], layout: tuple[int, int, int]
+) -> None:
+    plan = FakePlan(fails_at=frozenset(bad))
+    ranks, workers, batch_size = layout
+    calm = stream(FakePlan(), 1, 0, 72, 1)
+    found = stream(plan, ranks, workers, batch_size, 72 // (ranks * batch_size), on_error="substitute")
+    assert found == stream(plan, 1, 0, 72, 1, on_error="substitute")
+    for position, (mine, wanted) in enumerate(zip(found, calm, strict=True)):
+        if position not in bad:
+            assert mine == wanted
+        else:
+            assert mine[0] not in bad  # another position's sample...
+            assert mine[1].split("/")[0] == wanted[1].split("/")[0] and mine[1] != wanted[1]  # ...of the same source
+
+
+def test_the_quarantine_says_everything_and_the_budget_ends_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "bad-{rank}.jsonl"
+    told: list[Failure] = []
+    policy = Substitute(quarantine=path, budget=3, handler=told.append)  # type: ignore[arg-type]
+    loader = Loader(FakePlan(fails_at=BAD), 4, rank=1, world_size=2, on_error=policy, workers=0)
+    assert len(list(islice(loader, 3))) == 3
+    assert loader.failures == 3  # 5, 14 and 15 are rank 1's
+    lines = [json.loads(line) for line in (tmp_path / "logs" / "bad-1.jsonl").read_text().splitlines()]
+    assert lines == [failure.as_dict() for failure in told]
+    assert [(line["position"], line["step"], line["stage"]) for line in lines] == [
+        (5, 0, "read"),
+        (14, 1, "read"),
+        (15, 1, "read"),
+    ]
+    assert lines[0]["file"] == "docs/s0.tar" and lines[0]["offset"] == 512 and lines[0]["rank"] == 1
+    assert lines[0]["error"] == "cut short" and lines[0]["substitute"] not in BAD
+    strict = Loader(FakePlan(fails_at=BAD), 8, on_error=Substitute(budget=2))
+    with pytest.raises(DataError, match=r"cut short .*3 samples have failed, 2 are allowed"):
+        list(islice(strict, 3))
+
+
+def test_a_rate_counts_over_a_thousand_samples() -> None:
+    plan = FakePlan(fails_at=frozenset(range(0, 300, 30)))
+    loader = Loader(plan, 10, on_error=Substitute(budget=0.005))
+    with pytest.raises(DataError, match="6 of 1,000 samples have failed"):
+        list(islice(loader, 30))
+    assert loader.position == 150
+
+
+def test_a_handler_may_stop_the_run() -> None:
+    loader = Loader(FakePlan(fails_at=BAD), 4, on_error=Substitute(handler=lambda failure: "raise"))
+    with pytest.raises(DataError, match="position 5"):
+        list(islice(loader, 3))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_of_transform_and_collate_are_replaced_too(workers: int) -> None:
+    def transform(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        if sample["position"] == 5:
+            raise ValueError("five")
+        return {**sample, "noise": float(rng.random())}
+
+    def collate(samples: list[dict[str, Any]]) -> list[tuple[int, float]]:
+        if any(sample["position"] == 6 for sample in samples):
+            raise ValueError("six")
+        return [(sample["position"], sample["noise"]) for sample in samples]
+
+    calm = list(islice(Loader(FakePlan(), 4, transform=lambda s, rng: {**s, "noise": float(rng.random())}), 2))
+    loader = Loader(FakePlan(), 4, workers=workers, transform=transform, collate=collate, on_error="substitute")
+    batches = list(islice(loader, 2))
+    loader.close()
+    assert [p for p, _ in batches[0] + batches[1]][:5] == [0, 1, 2, 3, 4] and batches[1][3][0] == 7
+    assert batches[1][1][0] % 2 == 1 and batches[1][2][0] % 2 == 0
+    assert [noise for _, noise in batches[1]] == calm[1]["noise"].tolist()  # what is drawn belongs to the place
+    assert loader.failures == 2
+
+
+def test_a_transform_may_refuse_samples_without_any_policy() -> None:
+    def only_small(sample: dict[str, Any]) -> dict[str, Any]:
+        if int(sample["__key__"].split("/")[1]) > 3:
+            raise SkipSample
+        return sample
+
+    loader = Loader(FakePlan(), 6, transform=only_small)
+    batches = list(islice(loader, 4))
+    assert all(int(key.split("/")[1]) <= 3 for batch in batches for key in batch["__key__"])
+    wanted = [key.split("/")[0] for batch in islice(Loader(FakePlan(), 6), 4) for key in batch["__key__"]]
+    assert [key.split("/")[0] for batch in batches for key in batch["__key__"]] == wanted
+    assert loader.skipped > 0 and loader.failures == 0
+
+    def nothing(sample: Any) -> Any:
+        raise SkipSample
+
+    with pytest.raises(FeedmillError, match="nothing of the same source"):
+        next(iter(Loader(FakePlan(), 6, transform=nothing)))
+
+
+def test_what_never_works_ends_the_run() -> None:
+    def transform(sample: Any) -> Any:
+        raise ValueError("always")
+
+    with pytest.raises(FeedmillError, match="nothing of the same source"):
+        next(iter(Loader(FakePlan(), 2, transform=transform, on_error="substitute")))
+
+    def collate(samples: list[Any]) -> Any:
+        if len(samples) > 1:
+            raise ValueError("together")
+        return samples
+
+    with pytest.raises(DataError, match="each of them works alone"):
+        next(iter(Loader(FakePlan(), 2, collate=collate, on_error="substitute")))
+
+
+def test_candidates_are_a_pure_function_and_of_the_source() -> None:
+    plan = FakePlan()
+    first = list(islice(candidates(plan, 9, 3), 50))
+    assert first == list(islice(candidates(plan, 9, 3), 50)) != list(islice(candidates(plan, 11, 3), 50))
+    located = plan.locate(np.array([9, *first], np.int64))
+    assert set(located.source.tolist()) == {1} and located.index[0] not in located.index[1:]
+    assert list(candidates(FakePlan(length=2), 0, 1)) == []
+
+
+@pytest.mark.parametrize("arguments", [{"budget": -1}, {"budget": 1.5}, {"quarantine": "s3://bucket/bad.jsonl"}])
+def test_policies_that_make_no_sense(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Substitute(**arguments)
+
+
+def test_a_damaged_shard_and_the_quarantine_as_skip_list(tmp_path: Path) -> None:
+    make_shards(tmp_path / "tars", [20, 20], parts=("json",))
+    (tmp_path / "more.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(30)))
+    fm.prepare(str(tmp_path / "tars"), split_ratio="1,0,0", progress=False)
+    fm.prepare(str(tmp_path / "more.jsonl"), progress=False)
+    recipe = "seed: 1\nsamples: 200\nblend:\n- {path: tars}\n- {path: more.jsonl}\n"
+    plan = Recipe.parse(recipe, base=tmp_path).plan()
+    shard = tmp_path / "tars" / plan.sources[0].locate(25).file
+    data = bytearray(shard.read_bytes())
+    where = plan.sources[0].locate(25).offset
+    data[where : where + 512] = b"\xff" * 512
+    shard.write_bytes(data)
+    policy = Substitute(quarantine=tmp_path / "bad.jsonl")
+    plan = Recipe.parse(recipe, base=tmp_path).plan()
+    loader = Loader(plan, 20, on_error=policy, output="samples", workers=2)
+    assert [len(batch) for batch in loader] == [20] * 10
+    lines = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert {(line["source"], line["index"]) for line in lines} == {("tars", 25)} and loader.failures == len(lines) > 0
+    assert sorted(line["position"] for line in lines) == plan.positions("tars", 25).tolist()
+    assert lines[0]["file"] == str(shard) and lines[0]["offset"] == where
+    skipping = Recipe.parse(recipe + "skip:\n- {quarantine: bad.jsonl}\n", base=tmp_path).plan()
+    assert len(skipping) == 200 - len(lines)
+    assert sum(len(batch) for batch in Loader(skipping, 20, output="samples")) == len(skipping)

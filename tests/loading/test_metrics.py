@@ -1,0 +1,101 @@
+"""What loading costs, and who is stalled."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import FakePlan
+from feedmill.errors import ConfigError
+from feedmill.loading.loader import Loader
+from feedmill.loading.metrics import Metrics, Telemetry
+from feedmill.loading.workers import Workers
+
+
+def slow(sample: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(0.6 if sample["position"] == 9 else 0.002)
+    return sample
+
+
+def test_seconds_go_to_their_stages() -> None:
+    loader = Loader(FakePlan(length=22), 4, transform=slow)
+    assert len(list(loader)) == 6
+    found = loader.metrics.snapshot()
+    assert (found["batches"], found["samples"], found["position"], found["rank"]) == (6, 22, 22, 0)
+    assert 0.6 < found["transform_seconds"] <= found["wait_seconds"]
+    assert found["read_seconds"] + found["collate_seconds"] < found["transform_seconds"]
+    assert 0 < found["samples_per_second"] < 22 / 0.6 and found["ready"] < 0.5
+
+
+def test_a_fast_loader_and_a_slow_loop() -> None:
+    loader = Loader(FakePlan(), 4, workers=2)
+    for _ in islice(loader, 10):
+        time.sleep(0.01)
+    found = loader.metrics.snapshot()
+    loader.close()
+    assert found["ready"] >= 0.5 and found["waiting"] < 0.5
+
+
+def test_the_time_between_two_loops_is_nobody_s() -> None:
+    loader = Loader(FakePlan(length=8), 4)
+    fresh = loader.state_dict()
+    list(loader)
+    time.sleep(0.3)
+    loader.load_state_dict(fresh)
+    list(loader)
+    assert loader.metrics.batches == 4 and loader.metrics.step_seconds < 0.3
+
+
+def test_reports(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry(every=1e-6, jsonl=tmp_path / "m/{rank}.jsonl", prometheus=tmp_path / "f.prom")
+    loader = Loader(FakePlan(length=12), 4, rank=0, world_size=1, telemetry=telemetry)
+    with caplog.at_level(logging.INFO, "feedmill"):
+        list(loader)
+    lines = [json.loads(line) for line in (tmp_path / "m/0.jsonl").read_text().splitlines()]
+    assert [line["samples"] for line in lines] == [4, 8, 12] and lines[0]["time"] > 1.7e9
+    text = (tmp_path / "f.prom").read_text()
+    assert 'feedmill_loader_samples_total{rank="0"} 12\n' in text and "# TYPE feedmill_loader_position gauge\n" in text
+    assert len(caplog.messages) == 3 and caplog.messages[-1].startswith("rank 0: 3 batches, ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.prom", "m"]
+    with pytest.raises(ConfigError):
+        Telemetry(every=0)
+
+
+def test_metrics_of_prometheus_are_whole_families() -> None:
+    lines = Metrics(3).prometheus().splitlines()
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(set(names)) == len(names) == len(lines) // 3 and all('rank="3"' in line for line in lines[2::3])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stalled_thread_is_named(workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    loader = Loader(FakePlan(), 4, workers=workers, transform=slow, stall=0.2)
+    with caplog.at_level(logging.WARNING, "feedmill"):
+        list(islice(loader, 4))
+    loader.close()
+    assert 1 <= len(caplog.messages) <= 3
+    assert "batch 2 has taken 0 s, now in transform of position 9 (source 1, sample" in caplog.messages[0]
+    assert f"of process {os.getpid()}" in caplog.messages[0] and "time.sleep(0.6" in caplog.messages[0]
+
+
+def test_a_stalled_process_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    loader = Loader(FakePlan(), 4, workers=Workers(1, processes=True), transform=slow, stall=0.2)
+    list(islice(loader, 4))
+    loader.close()
+    said = capfd.readouterr().err
+    assert "now in transform of position 9" in said and "time.sleep(0.6" in said
+
+
+def test_nothing_is_said_where_nothing_stalls(caplog: pytest.LogCaptureFixture) -> None:
+    loader = Loader(FakePlan(), 4, workers=1, transform=slow, stall=None)
+    with caplog.at_level(logging.WARNING, "feedmill"):
+        list(islice(loader, 4))
+    loader.close()
+    assert caplog.messages == []
