@@ -6,6 +6,7 @@ They lie in the folder that ``FEEDMILL_BENCH_DIR`` names, by default ``feedmill-
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -101,6 +102,35 @@ def _documents(count: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
         yield rng.integers(0, 50_257, int(lengths.sum()), dtype=np.uint16), lengths
 
 
+def documents(files: int, megabytes: int) -> Path:
+    """Dolma's layout: ``documents/part-N.jsonl.gz`` with so many megabytes of text each, and ``corpus.json``.
+
+    The texts are pieces of Python's own library, of log-normal lengths; a tenth of them repeats an earlier one.
+    """
+    path = folder() / f"documents_{files}x{megabytes}"
+    if (path / "corpus.json").exists():
+        return path
+    library = sorted(Path(os.__file__).parent.rglob("*.py"))
+    source = "".join(file.read_text("utf-8", "replace") for file in library if "site-packages" not in file.parts)
+    dice = random.Random(11)
+    (path / "documents").mkdir(parents=True, exist_ok=True)
+    total, at, count, earlier = 0, 0, 0, [source[:1000]]
+    for number in range(files):
+        size = 0
+        with gzip.open(path / "documents" / f"part-{number:05d}.jsonl.gz", "wt", 6) as out:
+            while size < megabytes * 1_000_000:
+                length = min(300_000, int(dice.lognormvariate(7.55, 1.2)) + 1)
+                text = dice.choice(earlier) if dice.random() < 0.1 else source[at : at + length]
+                at = (at + length) % (len(source) - 300_000)
+                earlier = [*earlier[-100:], text]
+                size += len(text.encode("utf-8", "replace"))
+                out.write(json.dumps({"id": f"{number}-{count}", "text": text, "source": "library"}) + "\n")
+                count += 1
+        total += size
+    (path / "corpus.json").write_text(json.dumps({"files": files, "docs": count, "text_bytes": total}))
+    return path
+
+
 def unprepare(path: Path) -> None:
     """Remove whatever preparing has written into a folder of shards, or beside a JSONL file."""
     if path.suffix == ".jsonl":
@@ -113,7 +143,7 @@ def unprepare(path: Path) -> None:
 
 def warm(path: Path) -> None:
     """Read the data once, so that whoever is measured next finds it in the page cache."""
-    for file in [path] if path.is_file() else sorted([*path.rglob("*.tar"), *path.rglob("*.ds")]):
+    for file in [path] if path.is_file() else sorted([*path.rglob("*.tar"), *path.rglob("*.ds"), *path.rglob("*.gz")]):
         with open(file, "rb", buffering=0) as data:
             while data.read(1 << 22):
                 pass

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import corpus
 import energon
+import tagging
 import verbs
 from measure import Failed, Row
 
 import tokenizing
 
-SUITES = (energon, tokenizing, verbs)
+SUITES = (energon, tokenizing, verbs, tagging)
 
 
 def main() -> int:

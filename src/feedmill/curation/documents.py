@@ -107,6 +107,11 @@ class Batch:
         return found
 
     @cached_property
+    def filled(self) -> Table:
+        """Those of the paragraphs that are not blank."""
+        return self.paragraphs[:, self.paragraphs[3] == 0]
+
+    @cached_property
     def words(self) -> tuple[Table, Table]:
         """int64[2, words], int64[n + 1]: start and end of each word between white space, where each text's begin."""
         from feedmill.kernels.text_compiled import words

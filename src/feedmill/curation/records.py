@@ -12,7 +12,7 @@ output was made of, so that a later run can tell whether it is still right:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import xxhash
@@ -59,10 +59,28 @@ def digest(store: Store, path: str) -> str:
         return hash_file(str(local))
 
 
-def state(store: Store, path: str, shown: str = "") -> FileState:
-    """The present state of a file. Raises `NotFound`."""
+class HashedFile:
+    """A file being written, hashed on the way."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._state = xxhash.xxh3_128()
+
+    def write(self, data: bytes) -> int:
+        self._state.update(data)
+        return self._raw.write(data)
+
+    def flush(self) -> None:
+        self._raw.flush()
+
+    def hexdigest(self) -> str:
+        return self._state.hexdigest()
+
+
+def state(store: Store, path: str, xxh3: str, shown: str = "") -> FileState:
+    """The state of a file whose bytes have this hash. Raises `NotFound`."""
     entry = store.stat(path)
-    return FileState(entry.size, entry.version, digest(store, path), shown)
+    return FileState(entry.size, entry.version, xxh3, shown)
 
 
 def unchanged(store: Store, path: str, was: FileState) -> bool:

@@ -39,7 +39,7 @@ class FunctionTagger:
 
 
 MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "starcoder", "licenses", "urls",
-           "language", "models", "unavailable")  # fmt: skip
+           "language", "models", "token_repetitions", "unavailable")  # fmt: skip
 FOLDER_VARIABLE = "FEEDMILL_MODELS"
 """The environment variable with a folder in which files that taggers need are looked up by their original names."""
 

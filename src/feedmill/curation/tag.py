@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
@@ -23,13 +23,15 @@ from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.formats.documents import read_rows, write_rows
+from feedmill.formats.documents import split_rows
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore, open_store, split_url
+from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
+_PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text_compiled")
 
 
 class Task(NamedTuple):
@@ -127,7 +129,7 @@ def tag(
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
-        for done in run(tag_file, tasks, workers=processes, progress=bar):
+        for done in run(tag_file, tasks, workers=processes, progress=bar, preload=_PRELOAD):
             report.reused += done.error is None and not done.made
             report.rows += done.rows
             report.bytes += done.bytes
@@ -167,7 +169,6 @@ def _tag_file(task: Task) -> Done:
     if not todo:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
-    before = records.state(source, name, task.input.path)
     modules = tuple(task.options["modules"].items())
     taggers = {choice: _tagger(choice, modules) for output in todo for choice in output.taggers}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
@@ -175,19 +176,32 @@ def _tag_file(task: Task) -> Done:
     for output in todo:
         _sweep(output)
     with ExitStack() as stack:
-        sinks = [stack.enter_context(write_rows(open_store(output.root), output.path)) for output in todo]
-        for rows in read_rows(source, name):
+        local = stack.enter_context(source.local_copy(name))
+        before = records.state(source, name, records.hash_file(str(local)), task.input.path)
+        raw = stack.enter_context(open(local, "rb", buffering=0))
+        stream = stack.enter_context(unpacked(raw, compression(name), file=decoder.file))
+        sinks = [stack.enter_context(_sink(output)) for output in todo]
+        for rows in split_rows(stream):
             batch = decoder.batch(rows)
-            for output, sink in zip(todo, sinks, strict=True):
+            for output, (_, sink) in zip(todo, sinks, strict=True):
                 named = {choice.name: taggers[choice] for choice in output.taggers}
-                sink(attribute_rows(batch, output.experiment, named))
-    for output in todo:
+                sink.write(b"".join([row + b"\n" for row in attribute_rows(batch, output.experiment, named)]))
+    for output, (file, _) in zip(todo, sinks, strict=True):
         store = open_store(output.root)
-        made = records.state(store, output.path)
+        made = records.state(store, output.path, file.hexdigest())
         options = _record_options(task, output)
         record = records.Record(_fingerprint(task, output), options, __version__, decoder.line, before, made)
         records.write_record(store, output.path, record)
     return Done(task.input.path, decoder.line, task.input.size, True)
+
+
+@contextmanager
+def _sink(output: Output) -> Iterator[tuple[records.HashedFile, BinaryIO]]:
+    """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
+    with open_store(output.root).write(output.path) as raw:
+        file = records.HashedFile(raw)
+        with packed(cast(BinaryIO, file), compression(output.path)) as stream:
+            yield file, stream
 
 
 def _sweep(output: Output) -> None:

@@ -17,7 +17,7 @@ DOTTED = 32
 """Set by the compiled form: the text has U+0130, the one letter whose lower case is two, and needs the plain form."""
 
 ENDINGS = (".", "?", "!", '"')
-_PHRASE, _JAVASCRIPT, _LOREM = 1, 2, 4
+_PHRASE, _JAVASCRIPT, _LOREM, _BRACE = 1, 2, 4, 8
 _LONGEST = 63
 _KELVIN = "\u212a"  # in lower case an ASCII k
 
@@ -54,17 +54,22 @@ class Automaton(NamedTuple):
         symbols: uint8[128], the column of each ASCII character, 0 for those in no pattern.
         rare, rare_symbols: uint32, uint8: other characters (and those that have one of the patterns' as their lower
             case) and their columns.
-        step: int16[states, columns], the next state.
+        step: int32[states * columns], the next state, for each state and column; states are counted in columns, so that
+            no step needs a product.
         word_lengths: uint64[states], bit L where a word of L characters ends.
-        kinds: uint8[states], bits for phrases, "javascript" and "lorem ipsum" that end.
+        kinds: uint8[states], bits for phrases, "javascript", "lorem ipsum" and ``{`` that end.
+        first: the states from here on (counted in columns) are those where something ends.
+        columns: how many there are.
     """
 
     symbols: npt.NDArray[np.uint8]
     rare: npt.NDArray[np.uint32]
     rare_symbols: npt.NDArray[np.uint8]
-    step: npt.NDArray[np.int16]
+    step: npt.NDArray[np.int32]
     word_lengths: npt.NDArray[np.uint64]
     kinds: npt.NDArray[np.uint8]
+    first: int
+    columns: int
 
 
 def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
@@ -72,6 +77,7 @@ def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
     patterns = {**dict.fromkeys(words, 0), **dict.fromkeys(phrases, _PHRASE)}
     patterns["javascript"] = _JAVASCRIPT
     patterns["lorem ipsum"] = _LOREM
+    patterns["{"] = _BRACE
     alphabet = sorted({c for pattern in patterns for c in pattern})
     column = {c: i + 1 for i, c in enumerate(alphabet)}
     children: list[dict[int, int]] = [{}]
@@ -111,11 +117,17 @@ def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
     for c in column:
         if ord(c) < 128:
             symbols[ord(c)] = column[c]
+    ends = np.array([bool(length or kind) for length, kind in zip(lengths, kinds, strict=True)])
+    order = np.argsort(ends, kind="stable")  # the states where nothing ends come first, the root as the very first
+    columns = step.shape[1]
+    number = (np.argsort(order) * columns).astype(np.int32)
     return Automaton(
         symbols,
         np.array([ord(c) for c in rare], np.uint32),
         np.array([column[c] for c in rare], np.uint8),
-        step,
-        np.array(lengths, np.uint64),
-        np.array(kinds, np.uint8),
+        number[step[order]].reshape(-1),
+        np.array(lengths, np.uint64)[order],
+        np.array(kinds, np.uint8)[order],
+        int(len(ends) - ends.sum()) * columns,
+        columns,
     )

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 
 _SPACE = 1
-_NEWLINE, _BRACE_CODE = 10, 123
+_NEWLINE = 10
 _NAUGHTY, _SCRIPT_WORD, _SCRIPT, _LOREM, _BRACE, _DOTTED = 1, 2, 4, 8, 16, 32
 _DOTTED_I = 0x130
 _SCRIPT_LENGTH = 10
@@ -19,8 +19,8 @@ def _bounded(codes, start, end, low, high, table):  # type: ignore[no-untyped-de
 
 
 @numba.njit(cache=True, nogil=True)
-def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds):  # type: ignore[no-untyped-def]
-    """uint8[texts]: what each text has, in any case; the last six are those of `feedmill.kernels.c4.Automaton`."""
+def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first, columns):  # type: ignore[no-untyped-def]
+    """uint8[texts]: what each text has, in any case; the last eight are those of `feedmill.kernels.c4.Automaton`."""
     n = len(offsets) - 1
     found = np.zeros(n, np.uint8)
     for k in range(n):
@@ -38,12 +38,14 @@ def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths
                 for j in range(len(rare)):
                     if rare[j] == code:
                         symbol = rare_symbols[j]
-            state = step[state, symbol]
-            if code == _BRACE_CODE:
-                has |= _BRACE
-            kind = kinds[state]
-            lengths = word_lengths[state]
+            state = step[state + symbol]
+            if state < first:
+                continue
+            kind = kinds[state // columns]
+            lengths = word_lengths[state // columns]
             if kind:
+                if kind & 8:
+                    has |= _BRACE
                 if kind & 1:
                     has |= _NAUGHTY
                 if kind & 2:
@@ -64,6 +66,13 @@ def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths
     return found
 
 
+@numba.njit(cache=True, nogil=True, inline="always")
+def _note(found, m, k, start, end, last, words):  # type: ignore[no-untyped-def]
+    found[0, m], found[1, m], found[2, m] = k, start, end
+    found[3, m] = not (last == 46 or last == 63 or last == 33 or last == 34)  # . ? ! "
+    found[4, m] = words < 3
+
+
 @numba.njit(cache=True, nogil=True)
 def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
     """int64[5, lines]: text, start and end in it, whether it ends without punctuation, whether it has under 3 words."""
@@ -75,21 +84,19 @@ def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
     m = 0
     for k in range(n):
         low, high = offsets[k], offsets[k + 1]
-        start, words, last = low, 0, np.uint32(0)
-        inside = False
-        for i in range(low, high + 1):
-            end = i == high
-            code = np.uint32(_NEWLINE) if end else codes[i]
-            if end or code == _NEWLINE:
-                found[0, m], found[1, m], found[2, m] = k, start - low, (i if end else i + 1) - low
-                found[3, m] = not (last == 46 or last == 63 or last == 33 or last == 34)
-                found[4, m] = words < 3
-                m += 1
-                start, words, last, inside = i + 1, 0, np.uint32(0), False
-            elif table[code] & _SPACE:
-                inside = False
-            else:
-                words += not inside
-                inside = True
+        start, words, last, space = low, 0, np.uint32(0), True
+        for i in range(low, high):
+            code = codes[i]
+            if (code > 32 and code < 127) or (code != _NEWLINE and not table[code] & _SPACE):
+                words += space
+                space = False
                 last = code
+                continue
+            space = True
+            if code == _NEWLINE:
+                _note(found, m, k, start - low, i + 1 - low, last, words)
+                m += 1
+                start, words, last = i + 1, 0, np.uint32(0)
+        _note(found, m, k, start - low, high - low, last, words)
+        m += 1
     return found

@@ -66,7 +66,9 @@ def hints(codes, starts, ends, table):  # type: ignore[no-untyped-def]
             elif code == _DOT:
                 if i > starts[k] and 48 <= codes[i - 1] <= 57 and _is_address(codes, i, end):
                     has |= _ADDRESS
-            elif table[code] & _SPACE and not has & _PHONE and _is_phone(codes, i + 1, end, table):
-                has |= _PHONE
+            elif table[code] & _SPACE and i + 1 < end and not has & _PHONE:
+                after = codes[i + 1]  # mostly a letter
+                if (after <= 64 or after >= 128) and _is_phone(codes, i + 1, end, table):
+                    has |= _PHONE
         found[k] = has
     return found

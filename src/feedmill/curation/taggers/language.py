@@ -12,7 +12,6 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.fasttexts import load_model
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.curation.taggers.lengths import filled
 from feedmill.errors import MissingExtra
 
 MODEL = "lid.176.bin"
@@ -47,7 +46,7 @@ class _Language:
     def _parts(self, batch: Batch) -> list[tuple[int, int, int]]:
         if not self.paragraphs:
             return [(k, 0, len(text)) for k, text in enumerate(batch.texts)]
-        document, start, end, _ = filled(batch)
+        document, start, end, _ = batch.filled
         base = batch.offsets[document]
         columns = (document.tolist(), (start - base).tolist(), (end - base).tolist())
         return list(zip(*columns, strict=True))

@@ -48,11 +48,6 @@ def paragraph_spans(batch: Batch, chosen: npt.NDArray[np.int64], **scores: npt.A
     return Spans(tuple(scores), np.repeat(document, many), kind, low, high, score)
 
 
-def filled(batch: Batch) -> npt.NDArray[np.int64]:
-    """The paragraphs that are not blank."""
-    return batch.paragraphs[:, batch.paragraphs[3] == 0]
-
-
 def sums(batch: Batch, document: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """int64[n]: what the values of each document's paragraphs add up to."""
     return np.bincount(document, values, len(batch)).astype(np.int64)
@@ -60,7 +55,7 @@ def sums(batch: Batch, document: npt.NDArray[np.int64], values: npt.NDArray[np.i
 
 @register("char_length_with_paragraphs_v1")
 def char_length_with_paragraphs(batch: Batch) -> Spans:
-    chosen = filled(batch)
+    chosen = batch.filled
     return Spans.joined(
         [
             paragraph_spans(batch, chosen, paragraph=chosen[2] - chosen[1]),
@@ -81,7 +76,7 @@ def whitespace_tokenizer(batch: Batch) -> Spans:
 def whitespace_tokenizer_with_paragraphs(batch: Batch) -> Spans:
     from feedmill.kernels.text_compiled import count_pieces
 
-    chosen = filled(batch)
+    chosen = batch.filled
     counts = count_pieces(batch.codes, chosen[1], chosen[2], characters.table()) + 1
     return Spans.joined(
         [

@@ -31,6 +31,20 @@ def sentences(text: str) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in offsets]
 
 
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer of a tokenizer.json. Raises `ConfigError` where it is none, and `MissingExtra`."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtra("tokenizers need the package tokenizers", "tokenize") from None
+    try:
+        return Tokenizer.from_file(path)
+    except Exception as error:  # the package raises nothing more precise
+        raise ConfigError(
+            f"this is no tokenizer ({error})", file=path, fix="Give the path of a tokenizer.json."
+        ) from None
+
+
 class _Classifier:
     """One model over the parts of each document."""
 
@@ -130,16 +144,7 @@ class _Tokens:
     kind, stripped, special = "tokens", False, False
 
     def __init__(self, path: str) -> None:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise MissingExtra("counting tokens needs the package tokenizers", "tokenize") from None
-        try:
-            self.tokenizer: Any = Tokenizer.from_file(path)
-        except Exception as error:  # the package raises nothing more precise
-            raise ConfigError(
-                f"this is no tokenizer ({error})", file=path, fix="Give the path of a tokenizer.json."
-            ) from None
+        self.tokenizer = load_tokenizer(path)
 
     def tag(self, batch: Batch) -> Spans:
         texts = [text.strip() for text in batch.texts] if self.stripped else batch.texts

@@ -25,8 +25,4 @@ register_unavailable(
     "it needs the package lingua",
     *("lingua_doc_v1", "lingua_1e2", "lingua_doc_en_v1", "lingua_en_only_v1", "lingua_par_v1", "lingua_en_par_v1"),
 )
-register_unavailable(
-    "repetitions of tokens are not looked for; 'repetitions_v1' finds those of characters",
-    *("tokenizer_repetitions_v1", "paragraph_tokenizer_repetitions_v1", "tokenizer_repetitions_v2r2"),
-)
 register_unavailable("it needs a model whose labels depend on its publisher's code", "code_composition")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.curation.taggers.lengths import filled, paragraph_spans, sums
+from feedmill.curation.taggers.lengths import paragraph_spans, sums
 from feedmill.kernels.wordbreak import tables
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -57,7 +57,7 @@ def uniseg_length(batch: Batch) -> Spans:
 
 
 def _uniseg_paragraphs(batch: Batch, *, blank: bool = False, document: bool = False) -> Spans:
-    chosen = batch.paragraphs if blank else filled(batch)
+    chosen = batch.paragraphs if blank else batch.filled
     counts = segment_counts([text.strip() for text in _paragraphs(batch, chosen)])[0]
     parts = [paragraph_spans(batch, chosen, paragraph=counts, negative_paragraph=-counts)]
     if document:
@@ -117,7 +117,7 @@ def olmo_pretokenizer(batch: Batch) -> Spans:
 
 @register("olmo_pretokenizer_with_paragraphs_v1")
 def olmo_pretokenizer_with_paragraphs(batch: Batch) -> Spans:
-    chosen = filled(batch)
+    chosen = batch.filled
     counts = [count_olmo_pieces(text) for text in _paragraphs(batch, chosen)]
     values = np.array(counts, np.int64)
     return Spans.joined(
