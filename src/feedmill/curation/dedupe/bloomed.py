@@ -6,7 +6,8 @@ Threads read and hash ahead; the filter is asked and filled in the order of the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 
 import numpy as np
 import numpy.typing as npt
@@ -64,16 +65,20 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
             return found, None, first
         return found, _positions(found, bloom, keys, slice(None), first), first
 
-    def blocks() -> Iterator[tuple[int, list[bytes]]]:
+    def blocks() -> Generator[tuple[int, list[bytes]], None, None]:
         line = 1
         for block in read_rows(store, task.file.path, kind=task.input, advance=bar.advance):
             yield line, block
             line += len(block)
 
-    with write_lines(store, out, kind=kind) as append:
-        source = ahead(blocks()) if threads < available_cores() else blocks()
-        workers = 0 if threads == 1 else threads
-        for found, bits, first in ordered_map(prepare, source, workers=workers, in_flight=2 * threads):
+    spare, workers = threads < available_cores(), 0 if threads == 1 else threads
+    # Closed in any case, so that no thread outlives an error.
+    with (
+        write_lines(store, out, kind=kind) as append,
+        closing(ahead(blocks()) if spare else blocks()) as source,
+        closing(ordered_map(prepare, source, workers=workers, in_flight=2 * threads)) as prepared,
+    ):
+        for found, bits, first in prepared:
             seen = _ask(found, bits, first, bloom, keys, options, read_only)
             done = render(found.ids, found.states, found.rows, found.starts, found.ends, found.bounds, seen, options)
             append(done.rows)

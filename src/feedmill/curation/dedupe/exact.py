@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -127,15 +128,16 @@ def scan(task: Task) -> Scanned:
     rows, segments, digest = 0, 0, digest_ids([])
     hash_units = hash_documents if task.options.unit == DOCUMENTS else hash_parts
     segment = _Segment()
-    blocks = read_rows(store, task.file.path, kind=task.input)
-    for block in ahead(blocks) if task.spare else blocks:
-        units = read_units(block, task.options, where, rows + 1)
-        digest_ids(units.ids, digest)
-        segment.add(units, hash_units(units))
-        rows += len(block)
-        if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
-            segment.write(f"{name}-{segments:05d}")
-            segments, segment = segments + 1, _Segment()
+    with ExitStack() as stack:
+        blocks = read_rows(store, task.file.path, kind=task.input)
+        for block in stack.enter_context(closing(ahead(blocks))) if task.spare else blocks:
+            units = read_units(block, task.options, where, rows + 1)
+            digest_ids(units.ids, digest)
+            segment.add(units, hash_units(units))
+            rows += len(block)
+            if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
+                segment.write(f"{name}-{segments:05d}")
+                segments, segment = segments + 1, _Segment()
     if segment.ids:
         segment.write(f"{name}-{segments:05d}")
         segments += 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
 from itertools import chain, islice
 from typing import Annotated, Any, TypedDict
 
@@ -31,19 +32,25 @@ class Attributes:
         self.path, self._spare = store.locate(path), spare
         needs = needed_attributes(stream)
         self._parse = _whole_rows if needs is None else _needed_rows(needs)
-        self._rows = chain.from_iterable(self._blocks(store, path))
+        self._source = self._blocks(store, path)
+        self._rows = chain.from_iterable(self._source)
+
+    def close(self) -> None:
+        """End the thread that reads ahead, if there is one."""
+        self._source.close()
 
     def take(self, count: int) -> list[Any]:
         """(id, attributes) of the next rows; `END` for those that are not there. Raises `DataError`."""
         out: list[Any] = list(islice(self._rows, count))
         return out + [END] * (count - len(out))
 
-    def _blocks(self, store: Store, path: str) -> Iterator[list[Pair]]:
+    def _blocks(self, store: Store, path: str) -> Generator[list[Pair], None, None]:
         line = 1
-        chunks = read_lines(store, path)
-        for lines in ahead(chunks) if self._spare else chunks:
-            yield (found := self._parse(lines, self.path, line))
-            line += len(found)
+        with ExitStack() as stack:
+            chunks = read_lines(store, path)
+            for lines in stack.enter_context(closing(ahead(chunks))) if self._spare else chunks:
+                yield (found := self._parse(lines, self.path, line))
+                line += len(found)
 
 
 def _whole_rows(lines: bytes, file: str, first: int) -> list[Pair]:

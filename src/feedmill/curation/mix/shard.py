@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,29 +100,36 @@ def write_shard(shard: Shard) -> Counts:
     permute = shard.config.permute
     held: list[bytes] = []
     with write_rows(open_store(folder), name, kind=shard.kind) as append:
-        blocks = mixed(shard, counts)
-        for _ in ordered_map(held.extend if permute else append, blocks, workers=int(shard.spare), in_flight=2):
-            pass
+        take = held.extend if permute else append
+        # Closed in any case, so that no thread outlives an error.
+        with (
+            closing(mixed(shard, counts)) as blocks,
+            closing(ordered_map(take, blocks, workers=int(shard.spare), in_flight=2)) as done,
+        ):
+            for _ in done:
+                pass
         if permute:
             random.Random(f"{shard.config.seed}/{shard.stream.name}/{name}").shuffle(held)
             append(held)
     return counts
 
 
-def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Iterator[list[bytes]]:
+def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Generator[list[bytes], None, None]:
     """The rows of an output, block by block; at most `limit` documents of each file are read."""
     rules = Rules(shard.stream, exact=shard.config.exact)
     draw = _sampler(shard.stream, shard.config)
     for file in shard.files:
-        for block in _documents(file, shard, counts, limit):
-            out: list[bytes] = []
-            for line, document in block:
-                counts.read += 1
-                try:
-                    _mix_one(document, rules, draw, counts, out, f"{file.path.rpartition('/')[2]}:{line}")
-                except (JqError, SpanError) as error:
-                    raise _failed(error, document, file, line) from None
-            yield out
+        name = file.path.rpartition("/")[2]
+        with closing(_documents(file, shard, counts, limit)) as blocks:
+            for block in blocks:
+                out: list[bytes] = []
+                for line, document in block:
+                    counts.read += 1
+                    try:
+                        _mix_one(document, rules, draw, counts, out, f"{name}:{line}")
+                    except (JqError, SpanError) as error:
+                        raise _failed(error, document, file, line) from None
+                yield out
 
 
 def _mix_one(
@@ -173,14 +181,24 @@ def _sampler(stream: Stream, config: MixConfig) -> Callable[[Any], int] | None:
 
 def _documents(
     file: DocumentFile, shard: Shard, counts: Counts, limit: int | None
-) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+) -> Generator[list[tuple[int, dict[str, Any]]], None, None]:
     """Documents with their attributes, and their lines."""
-    store, stream, exact = file.store(), shard.stream, shard.config.exact
+    store, stream = file.store(), shard.stream
     paths = [file.attributes(name) for name in stream.attributes]
     sets = [Attributes(store, path, stream, shard.spare) for path in paths if store.exists(path)]
-    line = 1
-    chunks = read_lines(store, file.path, kind=stream.input_compression)
-    for lines in ahead(chunks) if shard.spare else chunks:
+    with ExitStack() as stack:
+        for one in sets:
+            stack.callback(one.close)
+        chunks = read_lines(store, file.path, kind=stream.input_compression)
+        source = stack.enter_context(closing(ahead(chunks))) if shard.spare else chunks
+        yield from _merged(source, sets, file, shard, counts, limit)
+
+
+def _merged(
+    source: Iterable[bytes], sets: list[Attributes], file: DocumentFile, shard: Shard, counts: Counts, limit: int | None
+) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    line, exact = 1, shard.config.exact
+    for lines in source:
         rows = rows_of(lines)
         if limit is not None:
             rows = rows[: limit - line + 1]
