@@ -143,6 +143,8 @@ DESCRIBED_IN = {
     ("preview",): "prepare.md",
     ("tag",): "tagging.md",
     ("stat",): "stat.md",
+    ("dedupe",): "dedupe.md",
+    ("mix",): "mix.md",
     ("tokenize",): "tokenize.md",
     ("decode",): "tokenize.md",
     ("plan",): "ledger.md",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from feedmill.jobs.threads import THREAD_NAME, ordered_map
+from feedmill.jobs.threads import THREAD_NAME, ahead, ordered_map
 
 
 def loader_threads() -> int:
@@ -95,3 +95,37 @@ def test_collected_in_a_cycle_by_a_worker_thread() -> None:
     deadline = time.monotonic() + 5
     while loader_threads() and time.monotonic() < deadline:
         time.sleep(0.002)
+
+
+def test_ahead_gives_the_same_items() -> None:
+    assert list(ahead(iter(range(30)))) == list(range(30))
+    assert list(ahead([])) == []
+
+
+def test_ahead_passes_errors_on_in_their_turn() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise ValueError("three")
+
+    found = ahead(source())
+    assert [next(found), next(found)] == [1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(found)
+
+
+def test_ahead_goes_only_so_far_and_closes_its_source() -> None:
+    taken, closed = [], []
+
+    def source() -> Iterator[int]:
+        try:
+            for number in range(100):
+                taken.append(number)
+                yield number
+        finally:
+            closed.append(True)
+
+    found = ahead(source(), depth=3)
+    assert [next(found) for _ in range(5)] == [0, 1, 2, 3, 4]
+    found.close()
+    assert closed and len(taken) <= 5 + 3 + 1

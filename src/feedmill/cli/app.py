@@ -37,6 +37,8 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "repair": Verb("feedmill.cli.repair", "Drop incomplete tails into a report and index what is whole."),
     "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it, say how samples are read."),
     "tag": Verb("feedmill.cli.tag", "Write attributes of documents: lengths, quality, personal data."),
+    "dedupe": Verb("feedmill.cli.dedupe", "Mark duplicates: documents, paragraphs, n-grams."),
+    "mix": Verb("feedmill.cli.mix", "Filter documents by attributes, replace spans, sample, merge."),
     "stat": Verb("feedmill.cli.stat", "Counts and distributions of documents and attributes."),
     "tokenize": Verb("feedmill.cli.tokenize", "Documents into token files: .pbin, .ds, Megatron-LM, Dolma."),
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
@@ -52,7 +54,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "modalities": Verb("feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
     "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
-    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands and configurations: tag, tokens, stat."),
+    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands: tag, dedupe, mix, tokens, stat."),
 }
 
 

@@ -24,6 +24,16 @@ def read_rows(
 ) -> Iterator[list[bytes]]:
     """The rows of a file without their line ends, about a megabyte at a time.
 
+    Args and errors are those of `read_lines`.
+    """
+    return map(rows_of, read_lines(store, path, kind=kind, advance=advance))
+
+
+def read_lines(
+    store: Store, path: str, *, kind: str | None = None, advance: Callable[[int], None] | None = None
+) -> Iterator[bytes]:
+    """The rows of a file with their line ends, about a megabyte at a time; only the last one may lack it.
+
     Args:
         kind: the compression (``"gz"``, ``"zst"``, ``""``); by default what the name says.
         advance: told how many stored bytes were read.
@@ -39,46 +49,63 @@ def read_rows(
         unpacked(raw, kind, file=store.locate(path)) as stream,
     ):
         before = 0
-        for rows in split_rows(stream):
+        for chunk in _whole_lines(stream):
             if advance is not None:
                 now = raw.tell()
                 advance(now - before)
                 before = now
-            yield rows
+            yield chunk
+
+
+def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines of a stream, block by block; memory holds a block, or the longest line."""
+    rest: list[bytes] = []
+    while chunk := stream.read(BLOCK):
+        cut = chunk.rfind(b"\n") + 1
+        if not cut:
+            rest.append(chunk)
+            continue
+        yield b"".join([*rest, memoryview(chunk)[:cut]])
+        rest = [chunk[cut:]]
+    if any(rest):
+        yield b"".join(rest)
 
 
 def split_rows(stream: BinaryIO) -> Iterator[list[bytes]]:
     """The rows of a stream without their line ends, block by block; memory holds a block, or the longest row."""
-    rest: list[bytes] = []
-    while chunk := stream.read(BLOCK):
-        first, newline, tail = chunk.partition(b"\n")
-        rest.append(first)
-        if not newline:
-            continue
-        rows = [b"".join(rest), *tail.split(b"\n")]
-        rest = [rows.pop()]
-        yield rows
-    if any(rest):
-        yield [b"".join(rest)]
+    return map(rows_of, _whole_lines(stream))
+
+
+def rows_of(lines: bytes) -> list[bytes]:
+    """The rows of whole lines, without their line ends."""
+    rows = lines.split(b"\n")
+    if not rows[-1]:
+        rows.pop()
+    return rows
 
 
 @contextlib.contextmanager
 def write_rows(
     store: Store, path: str, *, kind: str | None = None, level: int | None = None
-) -> Iterator[Callable[[Iterable[bytes]], None]]:
+) -> Iterator[Callable[[Iterable[bytes]], object]]:
     """A function that appends rows (given without line ends); the file appears when the block ends without an error.
 
     Args:
         kind: the compression; by default what the name says.
         level: of the compression, see `feedmill.storage.codec.packed`.
     """
+    with write_lines(store, path, kind=kind, level=level) as write:
+        yield lambda rows: write(b"".join([part for row in rows for part in (row, b"\n")]))
+
+
+@contextlib.contextmanager
+def write_lines(
+    store: Store, path: str, *, kind: str | None = None, level: int | None = None
+) -> Iterator[Callable[[bytes], object]]:
+    """As `write_rows`; the function takes any number of rows as one text, each with its line end."""
     kind = compression(path) if kind is None else kind
     with store.write(path) as raw, packed(raw, kind, level) as stream:
-
-        def append(rows: Iterable[bytes]) -> None:
-            stream.write(b"".join([part for row in rows for part in (row, b"\n")]))
-
-        yield append
+        yield stream.write
 
 
 def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:

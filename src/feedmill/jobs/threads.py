@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, repeat
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -15,6 +15,7 @@ Result = TypeVar("Result")
 THREAD_NAME = "feedmill-worker"
 
 _here = threading.local()
+_END = object()
 
 
 def ordered_map(
@@ -45,6 +46,25 @@ def ordered_map(
         # The garbage collector may close this generator on any thread, its own workers included: they can not be
         # waited for there, but they end by themselves once nothing is left to do.
         pool.shutdown(wait=getattr(_here, "pool", None) is not pending, cancel_futures=True)
+
+
+def ahead(items: Iterable[Item], depth: int = 2) -> Generator[Item, None, None]:
+    """The items, taken from their source on a thread of its own, at most `depth` before they are asked for.
+
+    For sources that leave the interpreter to others, such as a file that is unpacked. An exception comes out in its
+    turn. When the iteration has ended, however it did, so has the thread; a generator that was the source is closed.
+    """
+    source = iter(items)
+    results = ordered_map(lambda _: next(source, _END), repeat(None), workers=1, in_flight=depth)
+    try:
+        for item in results:
+            if item is _END:
+                break
+            yield item  # type: ignore[misc]
+    finally:
+        results.close()
+        if hasattr(source, "close"):
+            source.close()
 
 
 def _belong_to(pool: object) -> None:

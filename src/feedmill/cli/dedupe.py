@@ -1,0 +1,96 @@
+"""``feedmill dedupe``: mark what occurred before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import counted, emit
+
+if TYPE_CHECKING:
+    from feedmill.curation.dedupe.job import DedupeReport
+
+Documents = Annotated[
+    list[str], typer.Argument(metavar="DOCUMENTS...", help="Files, folders or patterns, each with a folder documents/.")
+]
+Processes = Annotated[int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Default: one per core.")]
+
+
+def dedupe(
+    documents: Documents,
+    by: Annotated[str, typer.Option("--by", metavar="UNIT", help="documents, paragraphs or ngrams.")] = "documents",
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="Name of the attribute set; default: dup_UNIT.")
+    ] = None,
+    key: Annotated[str, typer.Option("--key", help="JSONPath of what documents are compared by.")] = "$.text",
+    separator: Annotated[str, typer.Option("--separator", help="Between paragraphs.")] = "\n",
+    ngram: Annotated[int, typer.Option("--ngram", min=1, help="Words of an n-gram.")] = 13,
+    stride: Annotated[int, typer.Option("--stride", min=1, help="Words from one n-gram to the next.")] = 1,
+    threshold: Annotated[
+        float, typer.Option("--threshold", min=0, max=1, help="Share of n-grams seen before from which to mark.")
+    ] = 0.5,
+    min_length: Annotated[int, typer.Option("--min-length", min=0, help="Leave shorter texts alone.")] = 0,
+    min_words: Annotated[int, typer.Option("--min-words", min=0, help="Leave texts of fewer words alone.")] = 0,
+    keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Compare blank texts too.")] = False,
+    against: Annotated[
+        list[str] | None,
+        typer.Option("--against", metavar="DOCUMENTS", help="Mark only what occurs in these (decontamination)."),
+    ] = None,
+    bloom: Annotated[
+        str | None, typer.Option("--bloom", metavar="FILE", help="Use a Bloom filter in Dolma's format.")
+    ] = None,
+    items: Annotated[int, typer.Option("--items", min=0, help="Keys that a new filter is to hold.")] = 0,
+    false_positives: Annotated[float, typer.Option("--false-positives", help="Of a new filter.")] = 1e-6,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Do not add to the filter.")] = False,
+    processes: Processes = None,
+    json: Json = False,
+) -> None:
+    """Write attributes that mark duplicates: all but the first in the order of the input. 'mix' then removes them."""
+    from feedmill.curation.dedupe.job import BloomOptions
+    from feedmill.curation.dedupe.job import dedupe as run
+    from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
+    from feedmill.errors import ConfigError
+
+    if by not in ("documents", "paragraphs", "ngrams"):
+        raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs or ngrams.")
+    options = DedupeOptions(
+        name=name or f"dup_{by}",
+        attribute=name or f"dup_{by}",
+        unit=DOCUMENTS if by == "documents" else PARAGRAPHS,
+        key=key,
+        separator=separator.replace("\\n", "\n").replace("\\t", "\t"),  # as shells pass them on
+        ngram=ngram if by == "ngrams" else 0,
+        stride=stride,
+        threshold=threshold,
+        skip_empty=not keep_empty,
+        min_length=min_length,
+        min_words=min_words,
+    )
+    filters = (
+        BloomOptions(file=bloom, read_only=read_only, items=items, false_positives=false_positives) if bloom else None
+    )
+    report = run(
+        documents,
+        options,
+        bloom=filters,
+        against=against or (),
+        processes=processes,
+        progress=not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def show(report: DedupeReport) -> None:
+    """Print what was found."""
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if report.skipped:
+        typer.echo("nothing to do: an earlier run did all of this")
+    typer.echo(
+        f"{counted(report.documents, 'document')} of {report.rows:,} in {counted(report.files, 'file')}"
+        f" with duplicates ({counted(report.units, 'span')}), in attributes/{report.name}"
+    )
+    if report.hashes is not None and report.fill is not None:
+        typer.echo(f"the filter has {counted(report.hashes, 'hash')[:-1]}es and is filled to {100 * report.fill:.2g} %")

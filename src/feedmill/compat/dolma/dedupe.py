@@ -1,0 +1,116 @@
+"""``feedmill dolma dedupe``: Dolma's options; the same attributes and the same filter as its run with one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from feedmill.compat.dolma.config import FLAG, NUMBER, REQUIRED, TEXT, TEXTS, WHOLE, Key, configure, shown
+
+SCHEMA = {
+    "documents": Key(TEXTS, [], "patterns of document files"),
+    "dedupe.name": Key(TEXT, None, "name of the attribute set; by default that of the attribute"),
+    "dedupe.documents.attribute_name": Key(TEXT, None, "compare documents, and write this attribute"),
+    "dedupe.documents.key": Key(TEXT, None, "JSONPath of the text that documents are compared by"),
+    "dedupe.paragraphs.attribute_name": Key(TEXT, None, "compare paragraphs, and write this attribute"),
+    "dedupe.paragraphs.paragraph_separator": Key(TEXT, "\n", "what lies between paragraphs"),
+    "dedupe.paragraphs.by_ngram.ngram_length": Key(WHOLE, 0, "words of an n-gram; 0 for whole paragraphs"),
+    "dedupe.paragraphs.by_ngram.stride": Key(WHOLE, 0, "words from one n-gram to the next"),
+    "dedupe.paragraphs.by_ngram.overlap_threshold": Key(NUMBER, 1.0, "share of n-grams from which to mark"),
+    "dedupe.paragraphs.by_ngram.skip_short_paragraphs": Key(FLAG, False, "leave alone what has fewer than 2 n-grams"),
+    "dedupe.skip_empty": Key(FLAG, False, "leave blank texts alone"),
+    "dedupe.min_length": Key(WHOLE, 0, "leave shorter texts alone"),
+    "dedupe.min_words": Key(WHOLE, 0, "leave texts of fewer words alone"),
+    "dedupe.num_partitions": Key(WHOLE, 1, "divide keys or files into so many parts"),
+    "dedupe.partition_index": Key(WHOLE, 0, "the part of this run"),
+    "dedupe.file_partition": Key(FLAG, False, "divide files too"),
+    "dedupe.document_dir": Key(TEXT, "documents", "the folder that documents are in"),
+    "bloom_filter.file": Key(TEXT, REQUIRED, "the filter; made where it does not exist"),
+    "bloom_filter.read_only": Key(FLAG, REQUIRED, "look up only"),
+    "bloom_filter.size_in_bytes": Key(WHOLE, 0, "size of a new filter"),
+    "bloom_filter.estimated_doc_count": Key(WHOLE, 0, "keys that a new filter is to hold"),
+    "bloom_filter.desired_false_positive_rate": Key(NUMBER, 0.0, "where no size is given"),
+    "processes": Key(WHOLE, 1, "threads that read and hash"),
+    "compression.input": Key(TEXT, None, "gz, zst, or empty for none; by default what names say"),
+    "compression.output": Key(TEXT, None, "likewise; by default that of the input"),
+    "is_s3_volume": Key(FLAG, False, "accepted; outputs are whole in any case"),
+    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
+    "work_dir.output": Key(TEXT, None, "accepted; records lie beside the attributes"),
+    "dryrun": Key(FLAG, False, "print the configuration and stop"),
+}
+
+
+def dedupe(arguments: Sequence[str], file: str | None, exact: bool) -> None:
+    """Mark duplicates, as Dolma does."""
+    from feedmill.cli.dedupe import show
+    from feedmill.curation.dedupe.job import dedupe as run
+
+    values = configure(arguments, file, SCHEMA)
+    typer.echo(shown(values))
+    if values["dryrun"]:
+        return
+    options, bloom = read_options(values, exact)
+    report = run(
+        values["documents"],
+        options,
+        bloom=bloom,
+        processes=values["processes"],
+        compression=(values["compression.input"], values["compression.output"]),
+    )
+    show(report)
+
+
+def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
+    """Dolma's options as ours."""
+    from feedmill.curation.dedupe.job import BloomOptions
+    from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
+    from feedmill.errors import ConfigError
+    from feedmill.formats.bloom import MOST_HASHES
+
+    unit = DOCUMENTS if values["dedupe.documents.attribute_name"] else PARAGRAPHS
+    attribute = values[f"dedupe.{unit}.attribute_name"]
+    if not attribute:
+        raise ConfigError(
+            "neither dedupe.documents.attribute_name nor dedupe.paragraphs.attribute_name is given",
+            kind="missing-option",
+            fix="Give one of them: it says what is compared.",
+        )
+    if unit == DOCUMENTS and not values["dedupe.documents.key"]:
+        raise ConfigError("dedupe.documents.key is missing", kind="missing-option", fix="For example '$.text'.")
+    if not exact and unit == DOCUMENTS and values["dedupe.paragraphs.attribute_name"]:
+        raise ConfigError("both dedupe.documents and dedupe.paragraphs are given", fix="Run them one after the other.")
+    parts, part = values["dedupe.num_partitions"], values["dedupe.partition_index"]
+    suffix = f"_{part}" if parts > 1 else ""
+    ngram = "dedupe.paragraphs.by_ngram."
+    options = DedupeOptions(
+        name=(values["dedupe.name"] or attribute) + suffix,
+        attribute=attribute + suffix,
+        unit=unit,
+        key=values["dedupe.documents.key"] or "$.text",
+        separator=values["dedupe.paragraphs.paragraph_separator"],
+        ngram=values[f"{ngram}ngram_length"],
+        stride=values[f"{ngram}stride"],
+        threshold=values[f"{ngram}overlap_threshold"],
+        skip_short=values[f"{ngram}skip_short_paragraphs"],
+        skip_empty=values["dedupe.skip_empty"],
+        min_length=values["dedupe.min_length"],
+        min_words=values["dedupe.min_words"],
+        partitions=parts,
+        partition=part,
+        dolma=True,
+        defects=exact,
+        documents_folder=values["dedupe.document_dir"],
+    )
+    bloom = BloomOptions(
+        file=values["bloom_filter.file"],
+        read_only=values["bloom_filter.read_only"],
+        size=values["bloom_filter.size_in_bytes"],
+        items=values["bloom_filter.estimated_doc_count"],
+        false_positives=values["bloom_filter.desired_false_positive_rate"],
+        most_hashes=None if exact else MOST_HASHES,
+        file_partition=values["dedupe.file_partition"] and parts > 1,
+        always_redo=exact,
+    )
+    return options, bloom

@@ -1,0 +1,31 @@
+"""``feedmill dolma mix``: Dolma's configuration; the same outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from feedmill.compat.dolma.config import FLAG, TEXT, TREE, WHOLE, Key, configure, shown
+
+SCHEMA = {
+    "streams": Key(TREE, [], "what is mixed; in the configuration file only"),
+    "processes": Key(WHOLE, 1, "processes; each works on an output at a time"),
+    "shuffle": Key(FLAG, True, "gather inputs into outputs of a size; otherwise one for each (nothing is shuffled)"),
+    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
+    "work_dir.output": Key(TEXT, None, "accepted; outputs are whole in any case"),
+    "dryrun": Key(FLAG, False, "print the configuration and stop"),
+}
+
+
+def mix(arguments: Sequence[str], file: str | None, exact: bool) -> None:
+    """Filter and merge documents, as Dolma does."""
+    from feedmill.cli.mix import show
+    from feedmill.curation.mix.config import read_config
+    from feedmill.curation.mix.job import mix as run
+
+    values = configure(arguments, file, SCHEMA)
+    typer.echo(shown(values))
+    config = read_config({"streams": values["streams"], "shuffle": values["shuffle"]}, dolma=True, exact=exact)
+    if not values["dryrun"]:
+        show(run(config, processes=values["processes"]))

@@ -1,0 +1,76 @@
+"""The manifest beside an attribute set: what it was made from, how, and what each of its files holds.
+
+It lies at ``attributes/<name>/.feedmill/manifest.json``::
+
+    {"version": 1, "feedmill": "0.1.0", "verb": "dedupe", "options": {...},
+     "files": {"web/0.jsonl.gz": {"rows": 10, "ids": "<xxh3-128 of the ids>", "size": 123,
+                                  "documents": {"path": "documents/web/0.jsonl.gz", "size": 456, "version": "..."}}}}
+
+`ids` digests the ids as compact JSON, each with a newline, so two files with the same rows in the same order have the
+same digest. A file whose documents changed since then no longer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+import xxhash
+
+from feedmill import __version__
+from feedmill.errors import DataError
+from feedmill.storage import Store
+
+VERSION = 1
+FOLDER = ".feedmill"
+
+
+def manifest_path(name: str) -> str:
+    """Where the manifest of an attribute set lies, below the data set's root."""
+    return f"attributes/{name}/{FOLDER}/manifest.json"
+
+
+def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
+    """The manifest, or None where there is none of a version that is known.
+
+    Raises:
+        DataError: it is there and is no manifest.
+    """
+    path = manifest_path(name)
+    if not store.exists(path):
+        return None
+    try:
+        found = orjson.loads(store.read(path))
+    except orjson.JSONDecodeError as error:
+        raise _damaged(store, path, str(error)) from None
+    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+        raise _damaged(store, path, "it has no files")
+    return found if found.get("version") == VERSION else None
+
+
+def write_manifest(store: Store, name: str, manifest: dict[str, Any]) -> None:
+    """Write the manifest; its keys are sorted, so that equal runs write equal bytes."""
+    whole = {"version": VERSION, "feedmill": __version__, **manifest}
+    store.write_bytes(manifest_path(name), orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+
+
+def digest_ids(ids: Iterable[bytes], digest: xxhash.xxh3_128 | None = None) -> xxhash.xxh3_128:
+    """Add ids (compact JSON) to a digest."""
+    digest = xxhash.xxh3_128() if digest is None else digest
+    digest.update(b"".join([part for one in ids for part in (one, b"\n")]))
+    return digest
+
+
+def fingerprint(*values: Any) -> str:
+    """A digest of plain data."""
+    return xxhash.xxh3_128_hexdigest(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
+
+
+def _damaged(store: Store, path: str, why: str) -> DataError:
+    return DataError(
+        f"the manifest is damaged ({why})",
+        file=store.locate(path),
+        kind="bad-manifest",
+        fix="Delete it and run again.",
+    )

@@ -1,0 +1,121 @@
+"""Duplicates by a Bloom filter of Dolma's: the attributes and the filter of its run with one thread, on any number.
+
+Threads read and hash ahead; the filter is asked and filled in the order of the input.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import closing
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.curation.attribute_set import digest_ids
+from feedmill.curation.dedupe.exact import Finished, Task
+from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
+from feedmill.curation.dedupe.render import render
+from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
+from feedmill.formats.bloom import BloomFilter
+from feedmill.formats.documents import read_rows, write_lines
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.threads import ahead, ordered_map
+from feedmill.kernels import ahash, ahash_compiled
+from feedmill.storage.codec import compression
+
+AT_ONCE = 4 << 20
+"""Hashes in memory at once, for each thread."""
+
+
+def find_bloomed(
+    tasks: Sequence[Task],
+    bloom: BloomFilter,
+    *,
+    read_only: bool = False,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> list[Finished]:
+    """Write the attributes of all files, and fill `bloom` unless it is `read_only`."""
+    count = available_cores() if threads is None else threads
+    with Progress("deduplicating", sum(task.file.size for task in tasks), "B", progress) as bar:
+        return [_find(task, bloom, read_only, count, bar) for task in tasks]
+
+
+def mine(name: str, partitions: int, partition: int) -> bool:
+    """Whether a file belongs to this partition of files, by Dolma's hash of its path."""
+    return ahash.write_bytes(os.fsencode(name), (0, 1, 2, 3)) % partitions == partition
+
+
+def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Progress) -> Finished:
+    store, options = task.file.store(), task.options
+    out = task.file.attributes(options.name, options.documents_folder)
+    kind = task.output
+    if kind is None:
+        kind = compression(task.file.path) if task.input is None else task.input
+    keys = bloom.keys
+    rows = documents = units = 0
+    digest = digest_ids([])
+
+    def prepare(block: tuple[int, list[bytes]]) -> tuple[Units, npt.NDArray[np.uint64] | None, Ints64]:
+        found = read_units(block[1], options, task.file.name, block[0])
+        first = np.empty(len(found.firsts), np.uint64)
+        if first.size * keys.shape[1] > AT_ONCE:
+            return found, None, first
+        return found, _positions(found, bloom, keys, slice(None), first), first
+
+    def blocks() -> Generator[tuple[int, list[bytes]], None, None]:
+        line = 1
+        for block in read_rows(store, task.file.path, kind=task.input, advance=bar.advance):
+            yield line, block
+            line += len(block)
+
+    spare, workers = threads < available_cores(), 0 if threads == 1 else threads
+    # Closed in any case, so that no thread outlives an error.
+    with (
+        write_lines(store, out, kind=kind) as append,
+        closing(ahead(blocks()) if spare else blocks()) as source,
+        closing(ordered_map(prepare, source, workers=workers, in_flight=2 * threads)) as prepared,
+    ):
+        for found, bits, first in prepared:
+            seen = _ask(found, bits, first, bloom, keys, options, read_only)
+            done = render(found.ids, found.states, found.rows, found.starts, found.ends, found.bounds, seen, options)
+            append(done.rows)
+            digest_ids(found.ids, digest)
+            rows, documents, units = rows + len(found.ids), documents + done.documents, units + done.units
+    return Finished(rows, digest.hexdigest(), documents, units, store.stat(out).size)
+
+
+Ints64 = npt.NDArray[np.uint64]
+
+
+def _positions(units: Units, bloom: BloomFilter, keys: Ints64, part: slice, first: Ints64) -> npt.NDArray[np.uint64]:
+    firsts, counts = units.firsts[part], units.counts[part]
+    bits = np.empty((len(firsts), keys.shape[1]), np.uint64)
+    words = np.uint64(len(bloom.words))
+    ahash_compiled.positions(units.data, units.lows, units.highs, firsts, counts, keys, words, bits, first[part])
+    return bits
+
+
+def _ask(
+    units: Units,
+    bits: npt.NDArray[np.uint64] | None,
+    first: Ints64,
+    bloom: BloomFilter,
+    keys: Ints64,
+    options: DedupeOptions,
+    read_only: bool,
+) -> npt.NDArray[np.bool_]:
+    """bool[keys]: which were there; those of other partitions are not looked up."""
+    count = len(units.firsts)
+    seen = np.zeros(count, np.bool_)
+    step = count if bits is not None else max(1, AT_ONCE // keys.shape[1])
+    for low in range(0, count, max(1, step)):
+        part = slice(low, low + step)
+        here = bits if bits is not None else _positions(units, bloom, keys, part, first)
+        wanted = first[part] % np.uint64(options.partitions) == np.uint64(options.partition)
+        ahash_compiled.look_up(bloom.words, here, wanted, read_only, seen[part])
+        if options.partitions > 1 and options.unit == DOCUMENTS:
+            units.states[units.rows[part][~wanted]] = EMPTY_LIST
+    return seen

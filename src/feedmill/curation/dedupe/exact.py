@@ -1,0 +1,281 @@
+"""Exact duplicates without limits of memory: 128-bit hashes on disk, decided part by part.
+
+Three steps, each over processes, each of which may be killed and carries on:
+
+1. *scan*: each file of documents becomes segments: the hashes of its keys, ordered by their first bits, and beside them
+   the spans and ids that the attribute rows need.
+2. *decide*: for each range of first bits, the hashes of all segments in the order of the input go through one table;
+   what was seen before is a duplicate. A range holds some millions of keys, whatever the size of the data.
+3. *finish*: each file's answers are put back in order and its attribute rows are written.
+
+The first occurrence in the order of the input is kept, whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.curation.attribute_set import digest_ids, fingerprint
+from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
+from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
+from feedmill.curation.dedupe.render import Rendered, render
+from feedmill.curation.dedupe.units import Units, read_units
+from feedmill.curation.dedupe.work import boot, get_arrays, get_marker, put, put_arrays, put_marker
+from feedmill.curation.patterns import DocumentFile
+from feedmill.formats.documents import read_rows, write_lines
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.jobs.threads import ahead
+from feedmill.storage.codec import compression
+
+_BITS = 12
+PARTS = 1 << _BITS
+SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
+"""Bytes of text, and keys, from which a segment is full."""
+RANGE = 4 << 20
+"""Keys that are decided at once, but for a single part that has more."""
+_PRELOAD = ("feedmill.curation.dedupe.keys",)
+KERNELS = (*_PRELOAD, "feedmill.kernels.murmur_compiled", "feedmill.kernels.paragraphs_compiled")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One file of documents and where its work lies. `reference`: only looked up in, not written.
+
+    `spare`: there are cores to spare, so a thread may read ahead.
+    """
+
+    number: int
+    file: DocumentFile
+    options: DedupeOptions
+    work: str
+    input: str | None = None
+    output: str | None = None
+    reference: bool = False
+    spare: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.file.path, self.file.size, self.file.version, self.options.as_dict())
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What a file came to: rows, the digest of its ids, and of each segment where its parts begin."""
+
+    rows: int
+    ids: str
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What was written for a file."""
+
+    rows: int
+    ids: str
+    documents: int
+    units: int
+    size: int
+
+
+def find_exact(
+    tasks: Sequence[Task], *, processes: int | None = None, progress: bool | None = None
+) -> list[Finished | None]:
+    """Write the attributes of all files; None for those that are only a reference."""
+    preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
+    with Progress("reading", len(tasks), "files", progress) as bar:
+        scanned = list(run(scan, tasks, workers=processes, progress=bar, preload=preload))
+    work = tasks[0].work
+    numbers = [(task.number, s) for task, one in zip(tasks, scanned, strict=True) for s in range(one.segments)]
+    starts = np.array([_parts(work, *number) for number in numbers], np.int64).reshape(-1, PARTS + 1)
+    bounds = _ranges(starts)
+    cuts = starts[:, bounds]
+    whole = fingerprint(boot(), [task.fingerprint for task in tasks], [task.reference for task in tasks])
+    kept = frozenset(task.number for task in tasks if task.reference) or frozenset(task.number for task in tasks)
+    ranges = (
+        _Range(work, whole, low, high, numbers, cuts[:, n : n + 2], kept)
+        for n, (low, high) in enumerate(pairwise(bounds))
+    )
+    with Progress("comparing", len(bounds) - 1, "ranges", progress) as bar:
+        list(run(decide, ranges, workers=processes, progress=bar, preload=preload))
+    sizes = np.diff(cuts, axis=1)
+    answers = np.stack([np.cumsum(sizes, axis=0) - sizes, np.cumsum(sizes, axis=0)], axis=2)
+    ends, at = [], 0
+    for one in scanned:
+        ends.append(_Ending(whole, bounds, answers[at : at + one.segments], one))
+        at += one.segments
+    with Progress("writing", len(tasks), "files", progress) as bar:
+        jobs = list(zip(tasks, ends, strict=True))
+        return list(run(finish, jobs, workers=processes, progress=bar, preload=preload))
+
+
+def scan(task: Task) -> Scanned:
+    """Read a file into segments; nothing where an earlier run did."""
+    name = f"{task.work}/{task.number:05d}"
+    found = get_marker(f"{name}.json")
+    if found is not None and found.get("fingerprint") == task.fingerprint:
+        return Scanned(found["rows"], found["ids"], found["segments"])
+    store, where = task.file.store(), task.file.name
+    rows, segments, digest = 0, 0, digest_ids([])
+    hash_units = hash_documents if task.options.unit == DOCUMENTS else hash_parts
+    segment = _Segment()
+    with ExitStack() as stack:
+        blocks = read_rows(store, task.file.path, kind=task.input)
+        for block in stack.enter_context(closing(ahead(blocks))) if task.spare else blocks:
+            units = read_units(block, task.options, where, rows + 1)
+            digest_ids(units.ids, digest)
+            segment.add(units, hash_units(units))
+            rows += len(block)
+            if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
+                segment.write(f"{name}-{segments:05d}")
+                segments, segment = segments + 1, _Segment()
+    if segment.ids:
+        segment.write(f"{name}-{segments:05d}")
+        segments += 1
+    done = {"fingerprint": task.fingerprint, "rows": rows, "ids": digest.hexdigest(), "segments": segments}
+    put_marker(f"{name}.json", done)
+    return Scanned(rows, digest.hexdigest(), segments)
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Blocks of a file, gathered."""
+
+    size: int = 0
+    ids: list[bytes] = field(default_factory=list)
+    arrays: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+    keys: int = 0
+
+    def add(self, units: Units, hashes: Hashes) -> None:
+        parts: dict[str, npt.NDArray[Any]] = {
+            "hashes": hashes,
+            "states": units.states,
+            "rows": (units.rows + len(self.ids)).astype(np.int32),
+            "starts": units.starts.astype(np.int32),
+            "ends": units.ends.astype(np.int32),
+            "bounds": units.bounds + self.keys,
+        }
+        for name, values in parts.items():
+            self.arrays.setdefault(name, []).append(values)
+        self.ids += units.ids
+        self.keys += len(hashes)
+        self.size += len(units.data)
+
+    def write(self, name: str) -> None:
+        arrays = {key: np.concatenate(values, axis=-1 if key == "bounds" else 0) for key, values in self.arrays.items()}
+        hashes = arrays.pop("hashes")
+        starts, order = partition(hashes, _BITS)
+        with put(f"{name}.keys") as f:
+            f.write(hashes[order].reshape(-1).view(np.uint8).data)
+        ids = np.frombuffer(b"\n".join(self.ids) + b"\n", np.uint8)
+        put_arrays(f"{name}.units", {"ids": ids, "order": order, "parts": starts, **arrays})
+
+
+def _parts(work: str, number: int, segment: int) -> npt.NDArray[np.int64]:
+    """int64[PARTS + 1]: where each part of a segment begins."""
+    return get_arrays(f"{work}/{number:05d}-{segment:05d}.units", "parts")["parts"]
+
+
+def _ranges(starts: npt.NDArray[np.int64]) -> list[int]:
+    """Bounds of ranges of parts of some millions of keys each; they depend on the data only."""
+    sizes = np.diff(starts.sum(axis=0))
+    bounds, held = [0], 0
+    for part, size in enumerate(sizes.tolist()):
+        if held and held + size > RANGE:
+            bounds.append(part)
+            held = 0
+        held += size
+    return [*bounds, PARTS]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The keys of parts `low` to `high`: those from ``cuts[n, 0]`` to ``cuts[n, 1]`` of each segment."""
+
+    work: str
+    whole: str
+    low: int
+    high: int
+    segments: list[tuple[int, int]]
+    cuts: npt.NDArray[np.int64]
+    inserted: frozenset[int]
+
+    @property
+    def path(self) -> str:
+        return _found(self.work, self.whole, self.low, self.high)
+
+
+def _found(work: str, whole: str, low: int, high: int) -> str:
+    return f"{work}/found-{whole}-{low:04d}-{high:04d}"
+
+
+def decide(task: _Range) -> None:
+    """Which keys of a range were seen before, in the order of the input: a byte each, segment by segment."""
+    if os.path.exists(task.path):
+        return
+    slices = []
+    for (number, segment), (low, high) in zip(task.segments, task.cuts.tolist(), strict=True):
+        slices.append(np.zeros((0, 2), np.uint64))
+        if high > low:
+            path = f"{task.work}/{number:05d}-{segment:05d}.keys"
+            slices[-1] = np.fromfile(path, np.uint64, 2 * (high - low), offset=16 * low).reshape(-1, 2)
+    found = first_seen(slices, [number in task.inserted for number, _ in task.segments])
+    with put(task.path) as f:
+        f.write(b"".join([one.tobytes() for one in found]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """Of a file: the digest of the run, the ranges, and int64[segments, ranges, 2]: begin and end of the answers of
+    each of its segments in each range."""
+
+    whole: str
+    bounds: list[int]
+    offsets: npt.NDArray[np.int64]
+    scanned: Scanned
+
+
+def finish(item: tuple[Task, _Ending]) -> Finished | None:
+    """Write the attributes of a file; nothing where an earlier run did, or for a reference."""
+    task, ending = item
+    if task.reference:
+        return None
+    store = task.file.store()
+    out = task.file.attributes(task.options.name, task.options.documents_folder)
+    marker = f"{task.work}/{task.number:05d}.done"
+    found = get_marker(marker)
+    mine = found is not None and found.pop("whole") == ending.whole
+    if found is not None and mine and store.exists(out) and store.stat(out).size == found["size"]:
+        return Finished(**found)
+    documents = units = 0
+    kind = compression(task.file.path) if task.output is None and task.input is None else task.output
+    with write_lines(store, out, kind=task.input if kind is None else kind) as append:
+        for segment in range(ending.scanned.segments):
+            rendered = _rows(task, ending, segment)
+            append(rendered.rows)
+            documents, units = documents + rendered.documents, units + rendered.units
+    done = Finished(ending.scanned.rows, ending.scanned.ids, documents, units, store.stat(out).size)
+    fields = {name: getattr(done, name) for name in Finished.__slots__}
+    put_marker(marker, {"whole": ending.whole, **fields})
+    return done
+
+
+def _rows(task: Task, ending: _Ending, segment: int) -> Rendered:
+    a = get_arrays(f"{task.work}/{task.number:05d}-{segment:05d}.units")
+    ordered = []
+    for (low, high), (begin, end) in zip(pairwise(ending.bounds), ending.offsets[segment].tolist(), strict=True):
+        path = _found(task.work, ending.whole, low, high)
+        ordered.append(np.fromfile(path, np.bool_, end - begin, offset=begin))
+    found = np.empty(len(a["order"]), np.bool_)
+    found[a["order"]] = np.concatenate(ordered)
+    ids = a["ids"].tobytes().split(b"\n")[:-1]
+    return render(ids, a["states"], a["rows"], a["starts"], a["ends"], a["bounds"], found, task.options)

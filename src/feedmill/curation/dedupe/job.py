@@ -1,0 +1,289 @@
+"""The whole run: which files, what is done already, the filter, the manifest, the report."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import xxhash
+
+from feedmill.curation.attribute_set import FOLDER, fingerprint, read_manifest, write_manifest
+from feedmill.curation.dedupe.exact import Finished, Task, find_exact
+from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.errors import ConfigError
+from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
+from feedmill.jobs.cores import available_cores
+from feedmill.storage import LocalStore, Store, open_store, split_url
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BloomOptions:
+    """The filter: its file and, where that does not exist yet, its size (see `feedmill.formats.bloom.new_bloom`).
+
+    `always_redo` looks documents up again that this filter has seen already, as Dolma does.
+    """
+
+    file: str
+    read_only: bool = False
+    size: int = 0
+    items: int = 0
+    false_positives: float = 0.0
+    most_hashes: int | None = MOST_HASHES
+    file_partition: bool = False
+    always_redo: bool = False
+
+
+@dataclass(slots=True)
+class DedupeReport:
+    """What was found. `units`: duplicate paragraphs or documents; `skipped`: an earlier run had done everything."""
+
+    name: str
+    files: int = 0
+    rows: int = 0
+    documents: int = 0
+    units: int = 0
+    skipped: bool = False
+    hashes: int | None = None
+    fill: float | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def dedupe(
+    documents: Sequence[str],
+    options: DedupeOptions,
+    *,
+    bloom: BloomOptions | None = None,
+    against: Sequence[str] = (),
+    processes: int | None = None,
+    compression: tuple[str | None, str | None] = (None, None),
+    progress: bool | None = None,
+) -> DedupeReport:
+    """Write an attribute set that marks every document or paragraph that occurred before.
+
+    The first occurrence in the order of `documents` is kept, whatever the number of processes. Run again, it does what
+    is left, or nothing.
+
+    Args:
+        documents: files, folders or patterns; each has a folder ``documents``.
+        bloom: look up in this Bloom filter. Without it 128-bit hashes are compared: no false positives to speak of.
+        against: documents to look up in instead, for decontamination: only what occurs there is marked.
+        processes: how many to use; by default one for each core.
+        compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None for what the names say.
+
+    Raises:
+        ConfigError: nothing to read, or options that make no sense.
+        DataError: a row that cannot be used; nothing is written for its file.
+    """
+    report = DedupeReport(options.name)
+    files = find_documents(documents, options.documents_folder, report.warnings)
+    if bloom is not None and bloom.file_partition:
+        from feedmill.curation.dedupe.bloomed import mine
+
+        files = [file for file in files if mine(file.name, options.partitions, options.partition)]
+    known = find_documents(against, options.documents_folder, report.warnings) if against else []
+    if bloom is not None and known:
+        raise ConfigError("a Bloom filter and 'against' exclude each other", fix="Give one of them.")
+    if bloom is None and options.partitions > 1:
+        raise ConfigError("partitions are for Bloom filters", fix="Leave them out: exact runs need no partitions.")
+    run_print = fingerprint(
+        [[f.name, f.size, f.version] for f in known],
+        [[f.name, f.size, f.version] for f in files],
+        options.as_dict(),
+        list(compression),
+        [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None,
+    )
+    if bloom is None:
+        if _done(files, options, run_print, report, None):
+            return report
+        results = _exact(files, known, options, run_print, compression, processes, progress)
+        _record(files, results, options, run_print, report, None)
+        _clear(_work(files[0], options, run_print))
+        return report
+    _bloomed(files, options, bloom, run_print, compression, processes, progress, report)
+    return report
+
+
+def _exact(
+    files: list[DocumentFile],
+    known: list[DocumentFile],
+    options: DedupeOptions,
+    run_print: str,
+    compression: tuple[str | None, str | None],
+    processes: int | None,
+    progress: bool | None,
+) -> list[Finished]:
+    work = _work(files[0], options, run_print)
+    spare = (processes or available_cores()) < available_cores()
+    tasks = [
+        Task(n, file, options, work, *compression, reference=n < len(known), spare=spare)
+        for n, file in enumerate([*known, *files])
+    ]
+    results = find_exact(tasks, processes=processes, progress=progress)
+    return [one for one in results if one is not None]
+
+
+def _bloomed(
+    files: list[DocumentFile],
+    options: DedupeOptions,
+    settings: BloomOptions,
+    run_print: str,
+    compression: tuple[str | None, str | None],
+    threads: int | None,
+    progress: bool | None,
+    report: DedupeReport,
+) -> None:
+    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code, which exact runs do without
+
+    folder, name = split_url(settings.file)
+    store = open_store(folder)
+    _complete(store, name)
+    if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
+        return
+    bloom = _open(store, name, settings)
+    tasks = [Task(n, file, options, "", *compression) for n, file in enumerate(files)]
+    results = find_bloomed(tasks, bloom, read_only=settings.read_only, threads=threads, progress=progress)
+    report.hashes, report.fill = len(bloom.seeds), bloom.fill
+    if settings.read_only and store.exists(name):
+        _record(files, results, options, run_print, report, (store, name))
+        return
+    # The filled filter waits under another name until the manifest says that the attributes are whole: a run that is
+    # killed before that finds the filter as it was, one that is killed after it has nothing left but to rename it.
+    write_bloom(store, _next(name), bloom)
+    _record(files, results, options, run_print, report, (store, _next(name)))
+    _complete(store, name, committed=True)
+
+
+def _open(store: Store, name: str, settings: BloomOptions) -> BloomFilter:
+    if store.exists(name):
+        return read_bloom(store, name)
+    return new_bloom(
+        size=settings.size,
+        items=settings.items,
+        false_positives=settings.false_positives,
+        most=settings.most_hashes,
+        seed=0,
+    )
+
+
+def _next(name: str) -> str:
+    return f"{name}.feedmill-next"
+
+
+def _complete(store: Store, name: str, committed: bool = False) -> None:
+    """Put a filled filter in its place, if the manifest of its attributes was written."""
+    filled = _next(name)
+    if not isinstance(store, LocalStore):
+        raise ConfigError("Bloom filters live on local disks", file=store.locate(name), fix="Give a local path.")
+    if not store.exists(filled):
+        return
+    digest = _digest(store, filled)
+    if not committed and not (store.exists(f"{filled}.of") and store.read(f"{filled}.of").decode() == digest):
+        store.delete(filled)
+        return
+    if committed:
+        store.write_bytes(f"{filled}.of", digest.encode())
+    os.replace(os.path.join(store.root, filled), os.path.join(store.root, name))
+    store.delete(f"{filled}.of")
+
+
+def _digest(store: Store, name: str) -> str:
+    digest = xxhash.xxh3_128()
+    with store.local_copy(name) as path, open(path, "rb") as f:
+        while block := f.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _roots(files: list[DocumentFile]) -> dict[str, list[DocumentFile]]:
+    found: dict[str, list[DocumentFile]] = {}
+    for file in files:
+        found.setdefault(file.root, []).append(file)
+    return found
+
+
+def _done(
+    files: list[DocumentFile],
+    options: DedupeOptions,
+    run_print: str,
+    report: DedupeReport,
+    bloom: tuple[Store, str] | None,
+) -> bool:
+    """Whether manifests say that exactly this was done, and its outputs (and filter) are as they were written."""
+    digest = None
+    if bloom is not None:
+        if not bloom[0].exists(bloom[1]):
+            return False
+        digest = _digest(*bloom)
+    total = replace(report)
+    for root, members in _roots(files).items():
+        store = open_store(root or ".")
+        manifest = read_manifest(store, options.name)
+        if manifest is None or manifest.get("run") != run_print or manifest.get("bloom") != digest:
+            return False
+        for file in members:
+            path = file.attributes(options.name, options.documents_folder)
+            entry = manifest["files"].get(path.split("/", 2)[2])
+            if entry is None or not store.exists(path) or store.stat(path).size != entry["size"]:
+                return False
+            total.rows, total.files = total.rows + entry["rows"], total.files + 1
+            total.documents, total.units = total.documents + entry["flagged"], total.units + entry["units"]
+    report.rows, report.files, report.documents, report.units = total.rows, total.files, total.documents, total.units
+    report.skipped = True
+    return True
+
+
+def _record(
+    files: list[DocumentFile],
+    results: list[Finished],
+    options: DedupeOptions,
+    run_print: str,
+    report: DedupeReport,
+    bloom: tuple[Store, str] | None,
+) -> None:
+    """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
+    by_file = dict(zip(files, results, strict=True))
+    digest = _digest(*bloom) if bloom is not None else None
+    for root, members in _roots(files).items():
+        store = open_store(root or ".")
+        before = read_manifest(store, options.name)
+        entries = dict(before["files"]) if before else {}
+        for file in members:
+            one = by_file[file]
+            path = file.attributes(options.name, options.documents_folder)
+            entries[path.split("/", 2)[2]] = {
+                "rows": one.rows,
+                "ids": one.ids,
+                "size": one.size,
+                "version": store.stat(path).version,
+                "flagged": one.documents,
+                "units": one.units,
+                "documents": {"path": file.path, "size": file.size, "version": file.version},
+            }
+        manifest = {"verb": "dedupe", "options": options.as_dict(), "run": run_print, "bloom": digest}
+        write_manifest(store, options.name, {**manifest, "files": entries})
+    report.files, report.rows = len(files), sum(one.rows for one in results)
+    report.documents, report.units = sum(one.documents for one in results), sum(one.units for one in results)
+
+
+def _work(file: DocumentFile, options: DedupeOptions, run_print: str) -> str:
+    """Where the work of an exact run lies: beside the attributes, or on this machine where those are remote."""
+    store = file.store()
+    if store.is_local:
+        return store.locate(f"attributes/{options.name}/{FOLDER}/work")
+    return os.path.join(tempfile.gettempdir(), f"feedmill-dedupe-{run_print}")
+
+
+def _clear(folder: str) -> None:
+    import shutil
+
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder)

@@ -1,0 +1,86 @@
+"""128-bit hashes of keys, their order by first bits, and which of them were seen before.
+
+Few and long keys (whole documents) take other ways than many short ones (paragraphs, n-grams): for them, loading the
+compiled code would take longer than the work.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from feedmill.curation.dedupe.units import Units
+
+FEW = 1 << 17
+"""So many keys numpy sorts before compiled code is loaded."""
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def hash_documents(units: Units) -> Hashes:
+    """uint64[keys, 2]: XXH3 of keys of one part each. Never (0, 0), which marks an empty place in tables."""
+    view = units.data.data
+    bounds = zip(units.lows.tolist(), units.highs.tolist(), strict=True)
+    digests = b"".join([xxhash.xxh3_128_digest(view[low:high]) for low, high in bounds])
+    hashes = np.frombuffer(digests, ">u8").reshape(-1, 2).astype(np.uint64)
+    hashes[~hashes.any(axis=1), 1] = 1
+    return hashes
+
+
+def hash_parts(units: Units) -> Hashes:
+    """uint64[keys, 2]: MurmurHash3 of keys of any number of parts, see `feedmill.kernels.murmur`."""
+    from feedmill.kernels import murmur_compiled
+
+    hashes = np.empty((len(units.firsts), 2), np.uint64)
+    murmur_compiled.hash_keys(units.data, units.lows, units.highs, units.firsts, units.counts, hashes)
+    return hashes
+
+
+def partition(hashes: Hashes, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """A stable order of keys by the first `bits` of their hashes.
+
+    Returns:
+        int64[2^bits + 1], where each part begins; uint32[keys], the order.
+    """
+    if len(hashes) > FEW:
+        from feedmill.kernels import murmur_compiled
+
+        starts, order = np.empty((1 << bits) + 1, np.int64), np.empty(len(hashes), np.uint32)
+        murmur_compiled.partition(hashes, 64 - bits, starts, order)
+        return starts, order
+    parts = hashes[:, 0] >> np.uint64(64 - bits)
+    order = np.argsort(parts, kind="stable").astype(np.uint32)
+    return np.searchsorted(parts[order], np.arange((1 << bits) + 1, dtype=np.uint64)), order
+
+
+def first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[np.bool_]]:
+    """Of each slice in turn, bool[keys]: which occurred before, in it or in an earlier one that is `inserted`."""
+    count = sum(len(one) for one, goes_in in zip(slices, inserted, strict=True) if goes_in)
+    if sum(map(len, slices)) <= FEW:
+        return _first_seen(slices, inserted)
+    from feedmill.kernels import murmur_compiled
+
+    table = np.zeros((1 << max(4, (2 * count).bit_length()), 2), np.uint64)
+    out = []
+    for one, goes_in in zip(slices, inserted, strict=True):
+        found = np.empty(len(one), np.bool_)
+        murmur_compiled.first_seen(one, table, goes_in, found)
+        out.append(found)
+    return out
+
+
+def _first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[np.bool_]]:
+    keys = np.concatenate([np.zeros((0, 2), np.uint64), *slices])
+    goes_in = np.repeat(np.array(inserted, np.bool_), [len(one) for one in slices])
+    order = np.lexsort((np.arange(len(keys)), keys[:, 1], keys[:, 0]))
+    ordered = keys[order]
+    new = np.ones(len(keys), np.bool_)
+    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    groups = np.cumsum(new) - 1
+    # The place of the first key of each group that goes in; what comes behind it was seen before.
+    places = np.where(goes_in[order], np.arange(len(keys)), len(keys))
+    first = np.minimum.reduceat(places, np.flatnonzero(new)) if len(keys) else places
+    found = np.empty(len(keys), np.bool_)
+    found[order] = np.arange(len(keys)) > first[groups] if len(keys) else False
+    return np.split(found, np.cumsum([len(one) for one in slices])[:-1])

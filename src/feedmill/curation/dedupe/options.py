@@ -1,0 +1,70 @@
+"""What is compared with what, and how it is written down."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from feedmill.errors import ConfigError
+
+DOCUMENTS, PARAGRAPHS = "documents", "paragraphs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DedupeOptions:
+    """How duplicates are found.
+
+    Args:
+        name: the folder of the attributes. attribute: the key of the spans in each row.
+        unit: ``"documents"`` or ``"paragraphs"``.
+        key: JSONPath of the text that documents are compared by; the first match counts.
+        separator: what lies between paragraphs.
+        ngram: words in an n-gram; 0 compares whole paragraphs.
+        stride: words from one n-gram to the next.
+        threshold: share of n-grams seen before from which a paragraph is written down.
+        skip_short: leave paragraphs alone that have fewer than two n-grams (by default they are compared whole).
+        skip_empty: leave blank texts alone. min_length: and those with fewer characters (documents: bytes of the key).
+        min_words: and those with fewer words (UAX 29).
+        partitions, partition: take only keys whose hash leaves this remainder, where several machines share a filter.
+        dolma: count characters and n-grams as Dolma does (see `feedmill.kernels.paragraphs`).
+        defects: do as Dolma 1.2.1 does where that is wrong: with `min_words` nothing is ever looked up.
+        documents_folder: the name of the folder of documents.
+    """
+
+    name: str
+    attribute: str
+    unit: str = PARAGRAPHS
+    key: str = "$.text"
+    separator: str = "\n"
+    ngram: int = 0
+    stride: int = 0
+    threshold: float = 1.0
+    skip_short: bool = False
+    skip_empty: bool = False
+    min_length: int = 0
+    min_words: int = 0
+    partitions: int = 1
+    partition: int = 0
+    dolma: bool = False
+    defects: bool = False
+    documents_folder: str = "documents"
+
+    def __post_init__(self) -> None:
+        if self.unit not in (DOCUMENTS, PARAGRAPHS):
+            raise _bad(f"duplicates of {self.unit!r} cannot be found", "Use 'documents' or 'paragraphs'.")
+        if not self.separator:
+            raise _bad("the paragraph separator is empty", "Leave it out for newlines.")
+        if not self.name or not self.attribute or "/" in self.name or self.name.startswith("."):
+            raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
+        if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
+            raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
+        if not 0 <= self.partition < self.partitions:
+            raise _bad(f"there is no partition {self.partition} of {self.partitions}", "Count from 0.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The options as plain data."""
+        return asdict(self)
+
+
+def _bad(what: str, fix: str) -> ConfigError:
+    return ConfigError(what, kind="bad-dedupe-options", fix=fix)

@@ -1,0 +1,97 @@
+"""Attribute rows: the spans of duplicates beside each document's id, as Dolma writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
+from feedmill.curation.dedupe.units import NO_KEY
+from feedmill.kernels import spanrows
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Rendered:
+    """Rows to write, with their line ends, and how many documents and units of them are duplicates."""
+
+    rows: bytes
+    documents: int
+    units: int
+
+
+def render(
+    ids: list[bytes],
+    states: npt.NDArray[np.uint8],
+    rows: Ints,
+    starts: Ints,
+    ends: Ints,
+    bounds: Ints,
+    found: npt.NDArray[np.bool_],
+    options: DedupeOptions,
+) -> Rendered:
+    """The attribute rows of a block.
+
+    Args:
+        ids, states, rows, starts, ends, bounds: as in `feedmill.curation.dedupe.units.Units`.
+        found: bool[keys], whether each key was seen before.
+    """
+    flagged, numbers, scores = _scores(bounds, found, options)
+    name, bare = orjson.dumps(options.attribute), states == NO_KEY
+    rows, starts, ends = (a[flagged].astype(np.int64) for a in (rows, starts, ends))
+    if options.unit == DOCUMENTS:  # few spans, and no need for compiled code elsewhere
+        spans = zip(rows.tolist(), starts.tolist(), ends.tolist(), [scores[n] for n in numbers.tolist()], strict=True)
+        text = spanrows.span_rows(ids, bare.tolist(), list(spans), name)
+    else:
+        text = _compiled(ids, bare, rows, starts, ends, numbers, scores, name)
+    documents = int(np.count_nonzero(np.diff(rows))) + bool(len(rows))
+    return Rendered(text, documents, len(flagged))
+
+
+def _compiled(
+    ids: list[bytes],
+    bare: npt.NDArray[np.bool_],
+    rows: Ints,
+    starts: Ints,
+    ends: Ints,
+    numbers: Ints,
+    scores: list[bytes],
+    name: bytes,
+) -> bytes:
+    from feedmill.kernels.spanrows_compiled import NUMBER
+    from feedmill.kernels.spanrows_compiled import span_rows as compiled
+
+    marks = [b'{"attributes":{' + name + b":[", b'{"attributes":{', b']},"id":', b'},"id":', b"}\n"]
+    (id_bytes, id_ends), (score_bytes, score_ends), (mark_bytes, mark_ends) = map(_strings, (ids, scores, marks))
+    longest = max(map(len, scores), default=0)
+    size = len(id_bytes) + len(ids) * len(mark_bytes) + len(rows) * (2 * NUMBER + longest + 5)
+    out = np.empty(size, np.uint8)
+    size = compiled(
+        id_bytes, id_ends, bare, rows, starts, ends, numbers, score_bytes, score_ends, mark_bytes, mark_ends, out
+    )
+    return out[:size].tobytes()
+
+
+def _strings(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """All strings one after the other, and where each ends."""
+    ends = np.cumsum([len(one) for one in strings], dtype=np.int64)
+    return np.frombuffer(b"".join(strings) or b" ", np.uint8), ends
+
+
+def _scores(bounds: Ints, found: npt.NDArray[np.bool_], options: DedupeOptions) -> tuple[Ints, Ints, list[bytes]]:
+    """Which units are written down, and the number of the score of each; the scores as JSON."""
+    if options.ngram == 0:
+        flagged = np.flatnonzero(found)  # one key each
+        return flagged, np.zeros(len(flagged), np.int64), [b"1"]
+    sums = np.zeros(len(found) + 1, np.int64)
+    np.cumsum(found, out=sums[1:])
+    used = bounds[1] - bounds[0]
+    share = (sums[bounds[1]] - sums[bounds[0]]).astype(np.float32) / np.maximum(used, 1).astype(np.float32)
+    flagged = np.flatnonzero((used > 0) & (share >= np.float32(options.threshold)))
+    values, numbers = np.unique(share[flagged], return_inverse=True)
+    return flagged, numbers.astype(np.int64), [orjson.dumps(score) for score in values.astype(np.float64).tolist()]

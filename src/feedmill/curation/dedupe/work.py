@@ -1,0 +1,94 @@
+"""The files of an exact run on their way: arrays and markers, on a local disk, thrown away at the end.
+
+They appear when they are whole, but are not forced to the disk: what a crash of the machine leaves of them is not
+trusted, because markers are those of the present boot. A killed run finds all of its work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.storage.local import storage_error
+
+_ALIGN = 64
+
+
+def boot() -> str:
+    """What tells this boot of the machine from others; empty where nothing does (then files are forced to the disk)."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+@contextlib.contextmanager
+def put(path: str) -> Iterator[BinaryIO]:
+    """A file that appears under `path` when the block ends without an error. Raises `StorageError`."""
+    beside = f"{path}.{os.getpid()}.feedmill-tmp"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(beside, "wb") as f:
+            yield f
+            if not boot():
+                f.flush()
+                os.fsync(f.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise storage_error(error, path) from None
+
+
+def put_marker(path: str, value: Mapping[str, Any]) -> None:
+    """Note that something is done."""
+    with put(path) as f:
+        f.write(orjson.dumps({**value, "boot": boot()}))
+
+
+def get_marker(path: str) -> dict[str, Any] | None:
+    """What was noted since the machine started, or None."""
+    try:
+        with open(path, "rb") as f:
+            found = orjson.loads(f.read())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+    except OSError as error:
+        raise storage_error(error, path) from None
+    return found if isinstance(found, dict) and found.pop("boot", None) == boot() else None
+
+
+def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Arrays by their names: a line of JSON that says where each lies, then their bytes."""
+    places, at = {}, 0
+    for name, array in arrays.items():
+        places[name] = (array.dtype.str, array.shape, at)
+        at += -(-array.nbytes // _ALIGN) * _ALIGN
+    head = orjson.dumps(places) + b"\n"
+    with put(path) as f:
+        f.write(head)
+        for array in arrays.values():
+            f.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            f.write(bytes(-array.nbytes % _ALIGN))
+
+
+def get_arrays(path: str, *names: str) -> dict[str, npt.NDArray[Any]]:
+    """These arrays of a file, or all."""
+    try:
+        with open(path, "rb") as f:
+            head = f.readline()
+            found = {}
+            for name, (kind, shape, at) in orjson.loads(head).items():
+                if not names or name in names:
+                    f.seek(len(head) + at)
+                    found[name] = np.fromfile(f, kind, int(np.prod(shape))).reshape(shape)
+            return found
+    except OSError as error:
+        raise storage_error(error, path) from None

@@ -1,0 +1,299 @@
+"""From the text of a jq expression to a tree of tuples: the kind of each node first, then its parts."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+from feedmill.errors import ConfigError
+
+Node = tuple[Any, ...]
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|\#[^\n]*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<string>")
+    |(?P<field>\.[A-Za-z_]\w*)|(?P<variable>\$[A-Za-z_]\w*)|(?P<format>@[a-z0-9]+)|(?P<word>[A-Za-z_]\w*)
+    |(?P<sign>\?//|//=|\|=|\+=|-=|\*=|/=|%=|\.\.|//|==|!=|<=|>=|and|or|[.\[\]{}()|,:;<>=+\-*/%?])""",
+    re.X,
+)
+_OPERATORS = (("or",), ("and",), ("==", "!=", "<", "<=", ">", ">="), ("+", "-"), ("*", "/", "%"))
+_STEPS = ("index", "each", "slice")
+_ASSIGNMENTS = ("=", "|=", "+=", "-=", "*=", "/=", "%=", "//=", "?//")
+
+
+class Parser:
+    """Recursive descent by precedence: ``|``, ``,``, ``//``, or, and, comparisons, sums, products, postfix."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self.kind, self.value, self.begin = "", "", 0
+        self.advance()
+
+    def fail(self, what: str) -> NoReturn:
+        raise ConfigError(
+            f"{what}, at character {self.begin + 1} of the jq expression {self.text!r}",
+            kind="bad-jq",
+            fix="See docs/mix.md for what is known.",
+        )
+
+    def advance(self) -> None:
+        while True:
+            self.begin = self.at
+            if self.at >= len(self.text):
+                self.kind, self.value = "end", ""
+                return
+            found = _TOKEN.match(self.text, self.at)
+            if not found:
+                self.fail(f"{self.text[self.at]!r} is not understood")
+            self.kind, self.value, self.at = str(found.lastgroup), found[0], found.end()
+            if self.kind != "space":
+                return
+
+    def is_(self, *values: str) -> bool:
+        return self.kind in ("sign", "word") and self.value in values
+
+    def take(self, *values: str) -> bool:
+        if self.is_(*values):
+            self.advance()
+            return True
+        return False
+
+    def expect(self, value: str) -> None:
+        if not self.take(value):
+            self.fail(f"expected {value!r}, found {self.value or 'the end'!r}")
+
+    def whole(self) -> Node:
+        tree = self.pipe()
+        if self.kind != "end":
+            self.fail(f"{self.value!r} does not belong here")
+        return tree
+
+    def pipe(self) -> Node:
+        if self.is_("def", "label", "import", "include"):
+            self.fail(f"{self.value!r} is not supported")
+        left = self.comma()
+        return ("pipe", left, self.pipe()) if self.take("|") else left
+
+    def comma(self) -> Node:
+        left = self.alternative()
+        while self.take(","):
+            left = ("comma", left, self.alternative())
+        return left
+
+    def alternative(self) -> Node:
+        left = self.binary(0)
+        if self.is_(*_ASSIGNMENTS):
+            self.fail("assignments are not supported")
+        return ("alternative", left, self.alternative()) if self.take("//") else left
+
+    def binary(self, level: int) -> Node:
+        if level == len(_OPERATORS):
+            return self.postfix()
+        left = self.binary(level + 1)
+        while self.is_(*_OPERATORS[level]):
+            sign = self.value
+            self.advance()
+            left = (sign if sign in ("and", "or") else "binary", left, self.binary(level + 1), sign)
+            if level == 2 and self.is_(*_OPERATORS[level]):
+                self.fail("comparisons cannot be chained")
+        return left
+
+    def postfix(self) -> Node:
+        tree = self.term()
+        while True:
+            if self.kind == "field":
+                tree = ("index", tree, ("literal", self.value[1:]))
+                self.advance()
+            elif self.is_(".") and self.text[self.at : self.at + 1] == '"':
+                self.advance()
+                tree = ("index", tree, self.string())
+            elif self.is_(".") and self.text[self.at : self.at + 1] == "[":
+                self.advance()
+            elif self.is_("["):
+                tree = self.bracket(tree)
+            elif self.take("?"):
+                tree = _tried(tree)
+            elif self.take("as"):
+                return self.binding(tree)
+            else:
+                return tree
+
+    def binding(self, source: Node) -> Node:
+        if self.kind != "variable":
+            self.fail("only plain variables can be bound")
+        name = self.value
+        self.advance()
+        self.expect("|")
+        return ("as", source, name, self.pipe())
+
+    def bracket(self, tree: Node) -> Node:
+        self.expect("[")
+        if self.take("]"):
+            return ("each", tree)
+        low = None if self.is_(":") else self.pipe()
+        if self.take(":"):
+            high = None if self.is_("]") else self.pipe()
+            self.expect("]")
+            return ("slice", tree, low, high)
+        self.expect("]")
+        assert low is not None
+        return ("index", tree, low)
+
+    def term(self) -> Node:
+        kind, value = self.kind, self.value
+        if kind == "number":
+            self.advance()
+            return ("literal", float(value) if re.search(r"[.eE]", value) else int(value))
+        if kind == "string":
+            return self.string()
+        if kind == "format":
+            self.fail(f"{value} is not supported")
+        if kind == "field":
+            self.advance()
+            return ("index", ("identity",), ("literal", value[1:]))
+        if kind == "variable":
+            self.advance()
+            return ("variable", value)
+        if kind == "word":
+            return self.word()
+        return self.sign()
+
+    def sign(self) -> Node:
+        if self.is_("-"):
+            self.advance()
+            return ("negative", self.postfix())
+        if self.take("("):
+            tree = self.pipe()
+            self.expect(")")
+            return ("pipe", ("identity",), tree) if tree[0] in _STEPS else tree  # a whole, for a "?" behind it
+        if self.take("["):
+            if self.take("]"):
+                return ("array", None)
+            tree = self.pipe()
+            self.expect("]")
+            return ("array", tree)
+        if self.take("{"):
+            return self.object()
+        if self.take(".."):
+            return ("call", "recurse", [])
+        if self.take("."):
+            return ("index", ("identity",), self.string()) if self.kind == "string" else ("identity",)
+        self.fail(f"expected an expression, found {self.value or 'the end'!r}")
+
+    def word(self) -> Node:
+        name = self.value
+        self.advance()
+        if name in ("true", "false", "null"):
+            return ("literal", {"true": True, "false": False, "null": None}[name])
+        if name == "if":
+            return self.condition()
+        if name == "try":
+            body = self.postfix()
+            return ("try", body, self.postfix() if self.take("catch") else None)
+        if name in ("reduce", "foreach"):
+            return self.fold(name)
+        if name in ("then", "else", "elif", "end", "as", "catch", "and", "or", "def", "label"):
+            self.fail(f"{name!r} does not belong here")
+        arguments: list[Node] = []
+        if self.take("("):
+            arguments.append(self.pipe())
+            while self.take(";"):
+                arguments.append(self.pipe())
+            self.expect(")")
+        return ("call", name, arguments)
+
+    def condition(self) -> Node:
+        test = self.pipe()
+        self.expect("then")
+        then = self.pipe()
+        if self.take("elif"):
+            return ("if", test, then, self.condition())
+        other: Node = self.pipe() if self.take("else") else ("identity",)
+        self.expect("end")
+        return ("if", test, then, other)
+
+    def fold(self, name: str) -> Node:
+        source = self.term()
+        while self.kind == "field" or self.is_("[", "?"):
+            if self.kind == "field":
+                source = ("index", source, ("literal", self.value[1:]))
+                self.advance()
+            else:
+                source = _tried(source) if self.take("?") else self.bracket(source)
+        self.expect("as")
+        variable = self.value
+        if self.kind != "variable":
+            self.fail("only plain variables can be bound")
+        self.advance()
+        self.expect("(")
+        parts = [self.pipe()]
+        while self.take(";"):
+            parts.append(self.pipe())
+        self.expect(")")
+        if len(parts) != 2 and not (name == "foreach" and len(parts) == 3):
+            self.fail(f"{name} takes a start and an update")
+        return (name, source, variable, parts)
+
+    def object(self) -> Node:
+        entries: list[tuple[Node, Node]] = []
+        while not self.take("}"):
+            if entries:
+                self.expect(",")
+            entries.append(self.entry())
+        return ("object", entries)
+
+    def entry(self) -> tuple[Node, Node]:
+        kind, value = self.kind, self.value
+        key: Node
+        if kind == "variable":
+            self.advance()
+            return ("literal", value[1:]), ("variable", value)
+        if kind == "string":
+            key = self.string()
+        elif kind == "word":
+            self.advance()
+            key = ("literal", value)
+        elif self.take("("):
+            key = self.pipe()
+            self.expect(")")
+        else:
+            self.fail("expected a key")
+        return (key, self.alternative()) if self.take(":") else (key, ("index", ("identity",), key))
+
+    def string(self) -> Node:
+        """A string whose opening quote is the current token; ``\\(...)`` in it is an expression."""
+        parts: list[Node] = []
+        plain = self.at
+        while True:
+            if self.at >= len(self.text):
+                self.fail("the string has no end")
+            character = self.text[self.at]
+            if character == '"':
+                parts.append(self.plain(plain, self.at))
+                self.at += 1
+                self.advance()
+                return parts[0] if len(parts) == 1 else ("string", parts)
+            if self.text.startswith("\\(", self.at):
+                parts.append(self.plain(plain, self.at))
+                self.at += 2
+                self.advance()
+                parts.append(self.pipe())
+                if not self.is_(")"):
+                    self.fail("expected ')'")
+                plain = self.at
+            else:
+                self.at += 2 if character == "\\" else 1
+
+    def plain(self, low: int, high: int) -> Node:
+        try:
+            return ("literal", json.loads(f'"{self.text[low:high]}"', strict=False))
+        except ValueError:
+            self.fail("the string is not valid JSON")
+
+
+def _tried(tree: Node) -> Node:
+    """``tree?``: as with jaq, errors of the last step of a path, not of those before it."""
+    if tree[0] not in _STEPS or tree[1] == ("identity",):
+        return ("try", tree, None)
+    step = (tree[0], ("variable", "$ before"), *tree[2:])
+    return ("as", tree[1], "$ before", ("try", step, None))

@@ -1,0 +1,331 @@
+"""JSONPath in the dialect of Dolma's configurations (that of the library jsonpath-rust 0.3).
+
+Paths: ``$``, ``@`` (also within a path), ``.key`` of letters, digits and ``_ - / # \\``, ``['any key']``,
+``['a','b']``,
+``[n]``, ``[a,b]``, ``[start:end:step]`` (negative bounds count from the end; an end of 0 is the end), ``[*]``, ``.*``,
+``..key``, ``..*``, ``.length()`` and filters ``[?(...)]`` with ``&& || !``, parentheses and the comparisons
+``== != < <= > >= ~= in nin size noneOf anyOf subsetOf`` of paths and literals.
+
+What surprises, and is kept: a filter on an array tests its elements, on anything else the value itself; ``<`` and
+``>`` compare numbers by value, while ``==`` (also inside ``<=`` and ``>=``) tells 1 from 1.0; a path alone means that
+it exists, be it null or false; ``&&``, ``||`` and ``!`` apply their sides as filters again, so on an array they test
+its elements; the result of ``.length()`` cannot be compared, it is nothing there; and nothing at all is ``anyOf``,
+``subsetOf`` and ``size`` of everything.
+
+A path is parsed once. What it compiles to is made of plain functions: nothing is generated or evaluated as code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NoReturn
+
+from feedmill.curation.jsonpath_compare import COMPARISONS
+from feedmill.curation.jsonpath_steps import (
+    MISSING,
+    Below,
+    Filter,
+    Literal,
+    Step,
+    Test,
+    Values,
+    all_of,
+    any_of,
+    children,
+    count,
+    deep,
+    down,
+    everything,
+    length,
+    none_of,
+    number_test,
+    operand,
+    slice_of,
+    union_of,
+    walk,
+)
+from feedmill.errors import ConfigError
+
+Path = Callable[[Any], list[Any]]
+_KEY = re.compile(r"[^\W]+(?:[-/\\#]|[^\W])*|[-/\\#_](?:[-/\\#]|[^\W])*")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_INTEGER = re.compile(r"-?\d+")
+_STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.S)
+_SIGN = re.compile(r"==|!=|~=|<=|>=|<|>|(?:in|nin|size|noneOf|anyOf|subsetOf)(?!\w)")
+_SPACE = re.compile(r"\s*")
+
+
+@cache
+def compile_path(text: str) -> Path:
+    """A function from a JSON value to the list of values that the path finds.
+
+    >>> compile_path("$.a[?(@.n > 1)].t")({"a": [{"n": 1, "t": "x"}, {"n": 2, "t": "y"}]})
+    ['y']
+
+    Raises:
+        ConfigError: of kind ``bad-jsonpath``, with the place of what is wrong.
+    """
+    keys, steps = _Parser(text).whole()
+    if not steps:
+        return _straight(keys)
+
+    def run(document: Any) -> list[Any]:
+        value = walk(document, keys)
+        if value is MISSING:
+            return []
+        found = [value]
+        for step in steps:
+            found = step(found, document)
+            if not found:
+                break
+        return found
+
+    return run
+
+
+@cache
+def compile_test(text: str) -> Callable[[Any], bool]:
+    """A function from a JSON value to whether the path finds anything; faster than to find it. Raises as above."""
+    keys, steps = _Parser(text).whole()
+    if len(steps) != 1 or not isinstance(steps[0], Filter):
+        path = compile_path(text)
+        return lambda document: bool(path(document))
+    test = steps[0].test
+
+    def run(document: Any) -> bool:
+        value = walk(document, keys)
+        if type(value) is list:
+            return any(test(element, document) for element in value)
+        return value is not MISSING and test(value, document)
+
+    return run
+
+
+def _straight(keys: list[str | int]) -> Path:
+    def run(document: Any) -> list[Any]:
+        value = walk(document, keys)
+        return [] if value is MISSING else [value]
+
+    return run
+
+
+class _Parser:
+    """Recursive descent; each method takes what it parses and gives a function for it."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def whole(self) -> tuple[list[str | int], list[Step]]:
+        self.space()
+        if not self.text[self.at :].startswith(("$", "@")):
+            self.fail("a path begins with '$'")
+        keys, steps, _ = self.chain()
+        self.space()
+        if self.at < len(self.text):
+            self.fail("the path should end here")
+        return keys, steps
+
+    def fail(self, what: str) -> NoReturn:
+        raise ConfigError(
+            f"{what}, at character {self.at + 1} of the JSONPath {self.text!r}",
+            kind="bad-jsonpath",
+            fix="See docs/mix.md for the dialect, or use syntax: jq.",
+        )
+
+    def space(self) -> None:
+        self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
+
+    def take(self, token: str) -> bool:
+        self.space()
+        if self.text.startswith(token, self.at):
+            self.at += len(token)
+            return True
+        return False
+
+    def expect(self, token: str) -> None:
+        if not self.take(token):
+            self.fail(f"expected {token!r}")
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        self.space()
+        found = pattern.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        return found
+
+    def chain(self) -> tuple[list[str | int], list[Step], bool]:
+        """Keys that lead straight down, then steps; and whether the path is one of the whole document."""
+        keys: list[str | int] = []
+        steps: list[Step] = []
+        many, root = False, False
+        begin = self.at
+        while self.at < len(self.text):
+            if self.text.startswith("$", self.at):
+                self.at += 1
+                if self.at - 1 == begin:
+                    root = True
+                else:
+                    steps.append(lambda found, document: [document] * len(found))
+            elif self.text.startswith("@", self.at):
+                self.at += 1
+            elif self.text.startswith(".length()", self.at):
+                self.at += len(".length()")
+                steps.append(count if many else length)
+            else:
+                step, several = self.step()
+                if step is None:
+                    break
+                many |= several
+                if isinstance(step, str | int) and not steps:
+                    keys.append(step)
+                else:
+                    steps.append(down(step) if isinstance(step, str | int) else step)
+        return keys, steps, root
+
+    def step(self) -> tuple[str | int | Step | None, bool]:
+        """One step, and whether it may find several values; None where there is no other."""
+        if self.text.startswith("..", self.at):
+            self.at += 2
+            if self.take("*"):
+                return everything, True
+            key = self.quoted() if self.text.startswith("[", self.at) else self.key()
+            return deep(key), True
+        if self.text.startswith(".[", self.at):
+            self.at += 1
+        if self.text.startswith("[", self.at):
+            self.at += 1
+            return self.bracket()
+        if self.text.startswith(".", self.at):
+            self.at += 1
+            return (children, True) if self.take("*") else (self.key(), False)
+        return None, False
+
+    def key(self) -> str:
+        found = self.match(_KEY)
+        if not found:
+            self.fail("expected a key")
+        return found[0]
+
+    def quoted(self) -> str:
+        self.expect("[")
+        key = self.string()
+        if key is None:
+            self.fail("expected a key in quotes")
+        self.expect("]")
+        return key
+
+    def string(self) -> str | None:
+        found = self.match(_STRING)
+        if not found:
+            return None
+        return re.sub(r"\\(['\"\\])", r"\1", found[1] if found[1] is not None else found[2])
+
+    def bracket(self) -> tuple[str | int | Step, bool]:
+        self.space()
+        if self.take("*"):
+            self.expect("]")
+            return children, True
+        if self.take("?"):
+            self.expect("(")
+            test = self.alternatives()
+            self.expect(")")
+            self.expect("]")
+            return Filter(test), True
+        if self.text[self.at : self.at + 1] in ("'", '"'):
+            keys: list[str | int] = []
+            while not keys or self.take(","):
+                key = self.string()
+                if key is None:
+                    self.fail("expected a key in quotes")
+                keys.append(key)
+            self.expect("]")
+            return (keys[0], False) if len(keys) == 1 else (union_of(keys), True)
+        return self.numbers()
+
+    def numbers(self) -> tuple[str | int | Step, bool]:
+        bounds: list[int | None] = [self.integer()]
+        if self.take(","):
+            indices: list[str | int] = [self.index(bounds[0]), self.index(self.integer())]
+            while self.take(","):
+                indices.append(self.index(self.integer()))
+            self.expect("]")
+            return union_of(indices), True
+        while len(bounds) < 3 and self.take(":"):
+            bounds.append(self.integer())
+        self.expect("]")
+        if len(bounds) == 1:
+            return self.index(bounds[0]), False
+        if len(bounds) == 3 and bounds[2] is not None and bounds[2] < 1:
+            self.fail("the step of a slice is 1 or more")
+        return slice_of(bounds[0] or 0, bounds[1] or 0, (bounds[2] if len(bounds) == 3 else None) or 1), True
+
+    def integer(self) -> int | None:
+        found = self.match(_INTEGER)
+        return int(found[0]) if found else None
+
+    def index(self, number: int | None) -> int:
+        if number is None or number < 0:
+            self.fail("an index is 0 or more (write [-1:] for the last element)")
+        return number
+
+    def alternatives(self) -> Test:
+        tests = [self.conjunction()]
+        while self.take("||"):
+            tests.append(self.conjunction())
+        return tests[0] if len(tests) == 1 else any_of(tests)
+
+    def conjunction(self) -> Test:
+        tests = [self.negation()]
+        while self.take("&&"):
+            tests.append(self.negation())
+        return tests[0] if len(tests) == 1 else all_of(tests)
+
+    def negation(self) -> Test:
+        self.space()
+        if self.text.startswith("!", self.at) and not self.text.startswith("!=", self.at):
+            self.at += 1
+            return none_of(self.negation())
+        if self.take("("):
+            test = self.alternatives()
+            self.expect(")")
+            return test
+        return self.comparison()
+
+    def comparison(self) -> Test:
+        left = self.operand()
+        found = self.match(_SIGN)
+        if not found:
+            return lambda element, document: bool(left(element, document))
+        right = self.operand()
+        if found[0] in ("<", ">") and isinstance(left, Below) and isinstance(right, Literal):
+            return number_test(left.keys, found[0], right.value)
+        compare = COMPARISONS[found[0]]
+        return lambda element, document: compare(left(element, document), right(element, document))
+
+    def operand(self) -> Values:
+        self.space()
+        if self.text[self.at : self.at + 1] in ("$", "@"):
+            keys, steps, root = self.chain()
+            return Below(keys) if not steps and not root else operand(keys, steps, root)
+        return Literal(self.literal())
+
+    def literal(self) -> Any:
+        text = self.string()
+        if text is not None:
+            return text
+        for word, value in (("true", True), ("false", False), ("null", None)):
+            if self.take(word):
+                return value
+        if self.take("["):
+            items: list[Any] = []
+            while not self.take("]"):
+                if items:
+                    self.expect(",")
+                items.append(self.literal())
+            return items
+        found = self.match(_NUMBER)
+        if not found:
+            self.fail("expected a path, a string, a number, a list, true, false or null")
+        return int(found[0]) if _INTEGER.fullmatch(found[0]) else float(found[0])

@@ -1,0 +1,1 @@
+"""Mixing: filters, span replacement and sampling over documents and their attributes."""

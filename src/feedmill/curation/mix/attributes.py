@@ -1,0 +1,97 @@
+"""The rows of an attribute file beside those of its documents, parsed as far as a stream needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
+from itertools import chain, islice
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+import orjson
+
+from feedmill.curation.mix.config import Stream
+from feedmill.curation.mix.needs import Needs, needed_attributes
+from feedmill.curation.rows import bad_row, load, negative_zeros
+from feedmill.formats.documents import read_lines, rows_of
+from feedmill.jobs.threads import ahead
+from feedmill.storage import Store
+
+Pair = tuple[Any, Any]
+END = object()
+"""Stands for a row that is not there."""
+
+_Place = Annotated[int, msgspec.Meta(ge=0)]
+_Spans = list[tuple[_Place, _Place, float]]
+
+
+class Attributes:
+    """The rows of one attribute file, in order. `spare`: a thread may read ahead."""
+
+    def __init__(self, store: Store, path: str, stream: Stream, spare: bool = False) -> None:
+        self.path, self._spare = store.locate(path), spare
+        needs = needed_attributes(stream)
+        self._parse = _whole_rows if needs is None else _needed_rows(needs)
+        self._source = self._blocks(store, path)
+        self._rows = chain.from_iterable(self._source)
+
+    def close(self) -> None:
+        """End the thread that reads ahead, if there is one."""
+        self._source.close()
+
+    def take(self, count: int) -> list[Any]:
+        """(id, attributes) of the next rows; `END` for those that are not there. Raises `DataError`."""
+        out: list[Any] = list(islice(self._rows, count))
+        return out + [END] * (count - len(out))
+
+    def _blocks(self, store: Store, path: str) -> Generator[list[Pair], None, None]:
+        line = 1
+        with ExitStack() as stack:
+            chunks = read_lines(store, path)
+            for lines in stack.enter_context(closing(ahead(chunks))) if self._spare else chunks:
+                yield (found := self._parse(lines, self.path, line))
+                line += len(found)
+
+
+def _whole_rows(lines: bytes, file: str, first: int) -> list[Pair]:
+    return [_one(row, file, line, _whole) for line, row in enumerate(rows_of(lines), first)]
+
+
+def _one(row: bytes, file: str, line: int, parse: Callable[[bytes], Pair]) -> Pair:
+    try:
+        return parse(row)
+    except (orjson.JSONDecodeError, msgspec.MsgspecError, UnicodeError) as error:
+        raise bad_row(row, str(error), file, line) from None
+
+
+def _whole(row: bytes) -> Pair:
+    value = load(row)
+    return (value.get("id"), value.get("attributes")) if type(value) is dict else (None, None)
+
+
+def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
+    """A parser of rows that skips all other attributes.
+
+    Lists of spans become lists of tuples, checked by their type. Where a row has something else there, or a negative
+    zero, the rows of its block are parsed one by one, whole.
+    """
+    kinds = {name: _Spans if name in needs.spans else Any for name in needs.names}
+    inner: Any = TypedDict("inner", kinds, total=False)  # type: ignore[misc]
+    decode = msgspec.json.Decoder(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode
+
+    def parse(lines: bytes, file: str, first: int) -> list[Pair]:
+        if not negative_zeros(lines):
+            try:
+                found: list[Any] = [decode(row) for row in rows_of(lines)]
+                return [(row.id, row.attributes) for row in found]
+            except (msgspec.MsgspecError, UnicodeError):
+                pass
+        return [_one(row, file, line, some) for line, row in enumerate(rows_of(lines), first)]
+
+    def some(row: bytes) -> Pair:
+        one, attributes = _whole(row)
+        if type(attributes) is dict:
+            attributes = {name: value for name, value in attributes.items() if name in needs.names}
+        return one, attributes
+
+    return parse

@@ -1,0 +1,221 @@
+"""What a mix is made of: streams, their filters and replacements, and where the output goes.
+
+The configuration is Dolma's (``streams``, ``processes``, ``shuffle``), with more: ``rate`` of a stream (how often each
+of its documents is taken), ``allow_missing`` attributes, and for the whole mix ``seed`` and ``permute``, which brings
+the documents into a random order.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from feedmill.curation.jq import compile_jq
+from feedmill.curation.jsonpath import compile_path
+from feedmill.errors import ConfigError
+from feedmill.storage.codec import KINDS
+
+JSONPATH, JQ = "jsonpath", "jq"
+MAX_SIZE = 2 * 1024**3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replacement:
+    """Spans with ``low <= score < high`` become `text`; ``{}`` in it is what was there, ``$...`` is a jq expression."""
+
+    span: str
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+    syntax: str = JSONPATH
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stream:
+    """One stream: what goes in, what stays, and where it goes. See docs/mix.md for each field."""
+
+    name: str
+    documents: tuple[str, ...]
+    output: str
+    attributes: tuple[str, ...] = ()
+    max_size: int = MAX_SIZE
+    discard: tuple[str, ...] = ()
+    min_text_length: int = 0
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    syntax: str = JSONPATH
+    replacements: tuple[Replacement, ...] = ()
+    input_compression: str | None = None
+    output_compression: str | None = None
+    rate: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixConfig:
+    """All streams, and how they are laid out.
+
+    Args:
+        mirror: one output for each input, under its name (Dolma's ``shuffle: false``).
+        permute: bring the files of a stream, and the documents of each output, into a random order.
+        seed: of the order and of the sampling.
+        allow_missing: attribute files that are not there count as empty.
+        exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
+    """
+
+    streams: tuple[Stream, ...]
+    mirror: bool = False
+    permute: bool = False
+    seed: int = 0
+    allow_missing: bool = False
+    exact: bool = False
+    dolma_names: bool = False
+
+
+def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = False) -> MixConfig:
+    """The configuration from plain data.
+
+    Args:
+        dolma: name the last output of each stream as Dolma does, ``.json`` instead of ``.jsonl``.
+
+    Raises:
+        ConfigError: a key is unknown, missing or of the wrong kind, or an expression is wrong.
+    """
+    top = _Reader(tree, "")
+    streams = tuple(_stream(item, f"streams[{n}]", dolma) for n, item in enumerate(top.items("streams", dict)))
+    if not streams:
+        raise _bad("there are no streams", "Add at least one to 'streams'.")
+    config = MixConfig(
+        streams=streams,
+        mirror=not top.value("shuffle", bool, True),
+        permute=top.value("permute", bool, False),
+        seed=top.value("seed", int, 0),
+        allow_missing=top.value("allow_missing", bool, False),
+        exact=exact,
+        dolma_names=dolma,
+    )
+    top.end("processes", "work_dir", "dryrun")
+    outputs = [(stream.output.rstrip("/"), "" if config.mirror else stream.name) for stream in streams]
+    for n, output in enumerate(outputs):
+        if output in outputs[:n]:
+            raise _bad(f"two streams write to {'/'.join(output)}", "Give them different names or output paths.")
+    return config
+
+
+def _stream(tree: Any, where: str, dolma: bool) -> Stream:
+    reader = _Reader(tree, where)
+    name = reader.value("name", str)
+    output = _Reader(reader.value("output", dict), f"{where}.output")
+    filters = _Reader(reader.value("filter", dict, {}) or {}, f"{where}.filter")
+    kinds = _Reader(reader.value("compression", dict, {}) or {}, f"{where}.compression")
+    include, exclude = filters.items("include", str), filters.items("exclude", str)
+    syntax = filters.value("syntax", str, JSONPATH)
+    for expression in (*include, *exclude):
+        check_expression(expression, syntax, filters.where)
+    spans = reader.items("span_replacement", dict)
+    replacements = tuple(_replacement(item, f"{where}.span_replacement[{n}]") for n, item in enumerate(spans))
+    if dolma and not replacements and not include and not exclude:
+        raise _bad(f"{where}: the stream has neither a filter nor a span_replacement", "Add one.")
+    made = Stream(
+        name=name,
+        documents=reader.items("documents", str),
+        attributes=reader.items("attributes", str),
+        output=output.value("path", str),
+        max_size=output.value("max_size_in_bytes", int, MAX_SIZE),
+        discard=output.items("discard_fields", str),
+        min_text_length=output.value("min_text_length", int, 0),
+        include=include,
+        exclude=exclude,
+        syntax=syntax,
+        replacements=replacements,
+        input_compression=_compression(kinds, "input"),
+        output_compression=_compression(kinds, "output"),
+        rate=float(reader.value("rate", (int, float), 1.0)),
+    )
+    if not made.rate >= 0 or made.rate > 1000:
+        raise _bad(f"{where}.rate is {made.rate}", "Use a number from 0 to 1000; 1 takes every document once.")
+    if "/" in name or not name:
+        raise _bad(f"{where}.name {name!r} cannot begin the name of a file", "Use a plain name.")
+    for rest in (reader, output, filters, kinds):
+        rest.end()
+    return made
+
+
+def _replacement(tree: Any, where: str) -> Replacement:
+    reader = _Reader(tree, where)
+    made = Replacement(
+        span=reader.value("span", str),
+        low=reader.value("min_score", (int, float), None),
+        high=reader.value("max_score", (int, float), None),
+        text=reader.value("replacement", str, ""),
+        syntax=reader.value("syntax", str, JSONPATH),
+    )
+    reader.end()
+    if made.low is None and made.high is None:
+        raise _bad(f"{where} has neither min_score nor max_score", "Give at least one.")
+    check_expression(made.span, made.syntax, where)
+    if made.text.startswith("$"):
+        check_expression(made.text[1:], JQ, where)
+    return made
+
+
+def check_expression(text: str, syntax: str, where: str) -> None:
+    """Parse an expression. Raises `ConfigError`, which says where it stands."""
+    if syntax not in (JSONPATH, JQ):
+        raise _bad(f"{where}.syntax is {syntax!r}", "Use 'jsonpath' or 'jq'.")
+    try:
+        (compile_path if syntax == JSONPATH else compile_jq)(text)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error.what}", kind=error.kind, fix=error.fix) from None
+
+
+def _compression(reader: _Reader, key: str) -> str | None:
+    kind: str | None = reader.value(key, str, None)
+    if kind is not None and kind not in KINDS:
+        raise _bad(f"{reader.where}.{key} is {kind!r}", "Use 'gz', 'zst' or '' for none.")
+    return kind
+
+
+_REQUIRED: Any = object()
+
+
+class _Reader:
+    """Takes keys out of a mapping; what is left at the end is unknown."""
+
+    def __init__(self, tree: Any, where: str) -> None:
+        if not isinstance(tree, Mapping):
+            raise _bad(f"{where or 'the configuration'} should be a mapping, found {tree!r}", "Mend it.")
+        self.rest, self.where, self.known = dict(tree), where, list[str]()
+
+    def value(self, key: str, kinds: Any, default: Any = _REQUIRED) -> Any:
+        self.known.append(key)
+        value = self.rest.pop(key, None)
+        if value is None:
+            if default is _REQUIRED:
+                raise _bad(f"{self.at(key)} is missing", "Add it.")
+            return default
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+            raise _bad(f"{self.at(key)} is {value!r}, which is of the wrong kind", "See docs/mix.md.")
+        return value
+
+    def items(self, key: str, kind: type) -> tuple[Any, ...]:
+        values = self.value(key, (list, tuple), [])
+        for n, value in enumerate(values):
+            if not isinstance(value, kind):
+                raise _bad(f"{self.at(key)}[{n}] is {value!r}, which is of the wrong kind", "See docs/mix.md.")
+        return tuple(values)
+
+    def at(self, key: str) -> str:
+        return f"{self.where}.{key}" if self.where else key
+
+    def end(self, *ignored: str) -> None:
+        for key in self.rest:
+            if key not in ignored:
+                near = difflib.get_close_matches(str(key), self.known, 1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.known)}."
+                raise _bad(f"there is no option {self.at(str(key))}", hint)
+
+
+def _bad(what: str, fix: str) -> ConfigError:
+    return ConfigError(what, kind="bad-mix-config", fix=fix)

@@ -1,0 +1,234 @@
+"""The whole mix: which inputs go into which output, alignment first, then the outputs, and a report."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from feedmill.curation.attribute_set import FOLDER, fingerprint
+from feedmill.curation.mix.align import Pairing, verify
+from feedmill.curation.mix.config import MixConfig, Stream
+from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
+from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.storage import join_url, open_store
+from feedmill.storage.codec import GZIP, compression
+
+KERNELS = ("feedmill.curation.mix.shard",)
+SAMPLE = 200
+"""Documents of a file that a dry run looks at."""
+
+
+@dataclass(slots=True)
+class StreamReport:
+    """What became of a stream."""
+
+    name: str
+    inputs: int
+    outputs: list[str]
+    counts: Counts
+    finished_before: int = 0
+
+
+@dataclass(slots=True)
+class MixReport:
+    """What became of all streams; `sampled` after a dry run."""
+
+    streams: list[StreamReport] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    sampled: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        streams = [
+            {
+                "name": one.name,
+                "inputs": one.inputs,
+                "outputs": one.outputs,
+                "finished_before": one.finished_before,
+                **one.counts.as_dict(),
+            }
+            for one in self.streams
+        ]
+        return {"streams": streams, "warnings": self.warnings, "sampled": self.sampled}
+
+
+def mix(
+    config: MixConfig, *, processes: int | None = None, progress: bool | None = None, dry_run: bool = False
+) -> MixReport:
+    """Filter and merge documents and their attributes into new files.
+
+    Every attribute file is checked against its documents (rows and ids) before anything is written. An output appears
+    when it is whole; run again, finished ones are left alone. What is written does not depend on `processes`.
+
+    Args:
+        dry_run: write nothing; try the rules on the first documents of some files, and say what they would do.
+
+    Raises:
+        ConfigError: nothing to read, or a configuration that makes no sense.
+        DataError: attributes that do not line up, rows that cannot be used, expressions that fail on a document.
+    """
+    report = MixReport(sampled=dry_run)
+    plans = [_plan(stream, config, report.warnings) for stream in config.streams]
+    spare = (processes or available_cores()) < available_cores()
+    shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
+    if dry_run:
+        for stream, plan in zip(config.streams, plans, strict=True):
+            report.streams.append(_try(stream, plan, report.warnings))
+        return report
+    if not config.exact:
+        _verify(shards, processes, progress)
+    with Progress("mixing", len(shards), "files", progress) as bar:
+        results = iter(list(run(_make, shards, workers=processes, progress=bar, preload=KERNELS)))
+    for stream, plan in zip(config.streams, plans, strict=True):
+        one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts())
+        for shard in plan:
+            counts, before = next(results)
+            one.counts.add(counts)
+            one.finished_before += before
+            one.outputs.append(join_url(stream.output, shard.path))
+        report.streams.append(one)
+        report.warnings += _left_over(stream, plan)
+        if one.counts.unmatched:
+            report.warnings.append(f"stream {stream.name}: {one.counts.unmatched} rows had no attributes")
+        if one.counts.passed:
+            report.warnings.append(
+                f"stream {stream.name}: {one.counts.passed} spans were passed over (they overlap, or lie outside)"
+            )
+    return report
+
+
+def _plan(stream: Stream, config: MixConfig, warnings: list[str]) -> list[Shard]:
+    """The outputs of a stream."""
+    files: list[DocumentFile] = []
+    for file in find_documents(stream.documents, warnings=warnings):
+        if file.size or not files:
+            files.append(file)
+        else:
+            warnings.append(f"{file.name} is empty")
+    if config.mirror:
+        return [Shard(stream, config, (file,), _mirrored(file), _kind(stream, file.path)) for file in files]
+    if config.permute:
+        random.Random(f"{config.seed}/{stream.name}").shuffle(files)
+    kind = GZIP if stream.output_compression is None else stream.output_compression
+    groups = _grouped(files, stream.max_size)
+    shards = []
+    for n, group in enumerate(groups):
+        last = config.dolma_names and n == len(groups) - 1
+        name = f"{stream.name}-{n:04d}.json{'' if last else 'l'}{f'.{kind}' if kind else ''}"
+        shards.append(Shard(stream, config, tuple(group), name, kind))
+    return shards
+
+
+def _mirrored(file: DocumentFile) -> str:
+    return f"documents/{f'/{file.path}'.rpartition('/documents/')[2]}"
+
+
+def _kind(stream: Stream, path: str) -> str:
+    return compression(path) if stream.output_compression is None else stream.output_compression
+
+
+def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFile]]:
+    """Neighbours whose stored sizes stay within the limit together."""
+    groups: list[list[DocumentFile]] = []
+    held = 0
+    for file in files:
+        if not groups or held + file.size > limit:
+            groups.append([])
+            held = 0
+        groups[-1].append(file)
+        held += file.size
+    return groups
+
+
+def _verify(shards: list[Shard], processes: int | None, progress: bool | None) -> None:
+    pairings = [
+        Pairing(file, shard.stream.attributes, shard.stream.input_compression, shard.config.allow_missing)
+        for shard in shards
+        if shard.stream.attributes
+        for file in shard.files
+    ]
+    with Progress("checking rows", len(pairings), "files", progress) as bar:
+        for error in run(verify, pairings, workers=processes, progress=bar, preload=KERNELS):
+            if error is not None:
+                raise error
+
+
+def _make(shard: Shard) -> tuple[Counts, int]:
+    """Write one output, unless an earlier run did so from the same inputs by the same rules."""
+    store = open_store(shard.stream.output)
+    marker = f"{FOLDER}/{shard.path}.json"
+    print_ = _fingerprint(shard)
+    if store.exists(marker) and store.exists(shard.path):
+        try:
+            done = orjson.loads(store.read(marker))
+        except orjson.JSONDecodeError:
+            done = {}
+        if done.get("fingerprint") == print_ and done.get("size") == store.stat(shard.path).size:
+            return Counts.from_dict(done["counts"]), 1
+    counts = write_shard(shard)
+    done = {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()}
+    store.write_bytes(marker, orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    return counts, 0
+
+
+def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
+    """Outputs of earlier mixes under this stream's name that are none of this one: they would be read with it."""
+    store = open_store(stream.output)
+    mine = {shard.path for shard in plan}
+    name = re.compile(rf"{re.escape(stream.name)}-\d{{4,}}\.jsonl?(\.\w+)?")
+    found = [entry.path for entry in store.files(FOLDER)] if mine else []
+    paths = [path.removeprefix(f"{FOLDER}/").removesuffix(".json") for path in found]
+    return [
+        f"stream {stream.name}: {join_url(stream.output, path)} is of an earlier mix; delete it"
+        for path in paths
+        if name.fullmatch(path) and path not in mine and store.exists(path)
+    ]
+
+
+def _fingerprint(shard: Shard) -> str:
+    """What an output depends on: the rules, the documents and the attributes."""
+    inputs = []
+    for file in shard.files:
+        store = file.store()
+        inputs.append([file.name, file.size, file.version])
+        for name in shard.stream.attributes:
+            path = file.attributes(name)
+            entry = store.stat(path) if store.exists(path) else None
+            inputs.append([path, entry.size, entry.version] if entry else [path, 0, ""])
+    config = shard.config
+    return fingerprint(asdict(shard.stream), inputs, shard.path, shard.kind, config.exact, config.permute, config.seed)
+
+
+def _try(stream: Stream, plan: list[Shard], warnings: list[str]) -> StreamReport:
+    """Run the rules over the beginning of some files."""
+    counts = Counts()
+    files = [file for shard in plan for file in shard.files]
+    for file in {files[0], files[len(files) // 2], files[-1]}:
+        error = verify(Pairing(file, stream.attributes, stream.input_compression, plan[0].config.allow_missing))
+        if error is not None:
+            raise error
+    seen: set[str] = set()
+    for n in sorted({0, len(files) // 2, len(files) - 1}):
+        shard = Shard(stream, plan[0].config, (files[n],), plan[0].path, plan[0].kind)
+        for _ in mixed(shard, counts, SAMPLE):
+            pass
+        seen.add(files[n].name)
+    if not counts.read:
+        warnings.append(f"stream {stream.name}: no documents in {', '.join(sorted(seen))}")
+    elif not counts.kept:
+        warnings.append(f"stream {stream.name}: of {counts.read} documents looked at, none is kept")
+    for text in stream.exclude:
+        if counts.read and not counts.dropped[f"exclude {text}"]:
+            warnings.append(f"stream {stream.name}: of {counts.read} documents looked at, none is dropped by {text}")
+    if stream.replacements and counts.kept and not counts.replaced:
+        warnings.append(f"stream {stream.name}: of {counts.read} documents looked at, none has a span to replace")
+    outputs = [join_url(stream.output, shard.path) for shard in plan]
+    return StreamReport(stream.name, len(files), outputs, counts)

@@ -1,0 +1,52 @@
+"""Which attributes a stream looks at: the others need not be parsed where attributes are discarded anyway."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from feedmill.curation.mix.config import JQ, Stream
+
+_KEY = r"[A-Za-z_]\w*"
+_PATH = rf"@\.({_KEY})(?:\[\d+\])*"
+_NUMBER = r"-?\d+(?:\.\d+)?"
+_TEST = rf"!?{_PATH}\s*(?:(?:==|!=|<=|>=|<|>)\s*{_NUMBER})?"
+_JSONPATH = re.compile(
+    rf"\$@?\.attributes(?:\.({_KEY})(?:\[\d+\])*|\[\?\(\s*{_TEST}(?:\s*(?:&&|\|\|)\s*{_TEST})*\s*\)\])"
+)
+_PLAIN = rf"\.attributes\.({_KEY})(?:\[\d+\])*"
+_JQ = re.compile(rf"{_PLAIN}\s*(?:(?:==|!=|<=|>=|<|>)\s*{_NUMBER})?")
+_IN_JSONPATH, _IN_JQ = re.compile(rf"(?:@|\.attributes)\.({_KEY})"), re.compile(_PLAIN)
+_WHOLE = re.compile(rf"\$?\.attributes\.({_KEY})")
+
+
+class Needs(NamedTuple):
+    """The attributes that a stream's expressions name, and those of them that are spans to replace and nothing else."""
+
+    names: tuple[str, ...]
+    spans: frozenset[str]
+
+
+def needed_attributes(stream: Stream) -> Needs | None:
+    """The attributes that the stream's expressions name; None where all are needed, or it is hard to say."""
+    if "attributes" not in stream.discard:
+        return None
+    named: Counter[str] = Counter()
+    for expression, syntax in _expressions(stream):
+        whole, inside = (_JQ, _IN_JQ) if syntax == JQ else (_JSONPATH, _IN_JSONPATH)
+        if not whole.fullmatch(expression.strip()):
+            return None
+        named.update(inside.findall(expression))
+    spans = [found[1] for one in stream.replacements if (found := _WHOLE.fullmatch(one.span.strip()))]
+    only = frozenset(name for name in spans if named[name] == spans.count(name))
+    return Needs(tuple(sorted(named)), only)
+
+
+def _expressions(stream: Stream) -> list[tuple[str, str]]:
+    found = [(text, stream.syntax) for text in (*stream.include, *stream.exclude)]
+    for one in stream.replacements:
+        found.append((one.span, one.syntax))
+        if one.text.startswith("$"):
+            found.append((one.text[1:], JQ))
+    return found

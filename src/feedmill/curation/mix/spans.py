@@ -1,0 +1,114 @@
+"""Replacing spans of a text: which ones, and by what. Offsets are characters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from feedmill.curation.jq import compile_jq
+from feedmill.curation.jsonpath import compile_path
+from feedmill.curation.mix.config import JQ, Replacement
+
+Taken = tuple[int, int, str]
+
+
+class SpanError(Exception):
+    """What an expression found is no list of spans, or a replacement no string."""
+
+
+def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], list[Taken]]:
+    """A function from a document to the spans to replace, by their starts, each with its new text.
+
+    It raises `SpanError`, and `feedmill.curation.jq.JqError` where an expression fails.
+    """
+    compiled = []
+    for one in replacements:
+        find = (compile_jq if one.syntax == JQ else compile_path)(one.span)
+        text = compile_jq(one.text[1:]) if one.text.startswith("$") else None
+        compiled.append((one, find, text, -float("inf"), float("inf")))
+
+    def run(document: Any) -> list[Taken]:
+        taken: list[Taken] = []
+        for one, find, text, lowest, highest in compiled:
+            found = find(document)
+            if not found:
+                continue
+            low = lowest if one.low is None else one.low
+            high = highest if one.high is None else one.high
+            spans = _spans(found, one)
+            if text is None:
+                new = one.text
+            elif any(low <= span[2] < high for span in spans):
+                new = _text(text(document), one)
+            else:
+                continue
+            taken += [(start, end, new) for start, end, score in spans if low <= score < high]
+        if len(taken) > 1:
+            taken.sort(key=itemgetter(0))
+        return taken
+
+    return run
+
+
+def _spans(found: list[Any], one: Replacement) -> list[Any]:
+    value = found[0] if len(found) == 1 else found or None
+    if value is None:
+        return []
+    if type(value) is not list:
+        raise SpanError(f"{one.span} gives {value!r}, which is no list of spans")
+    if value and type(value[0]) is tuple:
+        return value  # checked when it was parsed, see `feedmill.curation.mix.attributes`
+    for span in value:
+        good = type(span) is list and len(span) == 3 and type(span[0]) is int and type(span[1]) is int
+        if not good or span[0] < 0 or span[1] < 0 or type(span[2]) not in (int, float):
+            raise SpanError(f"{one.span} gives {span!r}, which is no span [start, end, score]")
+    return value
+
+
+def _text(found: list[Any], one: Replacement) -> str:
+    if len(found) != 1 or type(found[0]) is not str:
+        raise SpanError(f"the replacement {one.text} gives {found!r}, which is no string")
+    return str(found[0])
+
+
+def replace(text: str, taken: Sequence[Taken]) -> tuple[str, int]:
+    """The text with its spans replaced, left to right, and how many were passed over: those that overlap one that was
+    replaced, and those that are empty, inverted or begin behind the text. An end behind the text is the text's end."""
+    parts, at, size, passed = [], 0, len(text), 0
+    for start, end, new in taken:
+        if start < at or end <= start or start >= size:
+            passed += 1
+            continue
+        if start > at:
+            parts.append(text[at:start])
+        if new:
+            parts.append(new.replace("{}", text[start:end]) if "{}" in new else new)
+        at = end
+    parts.append(text[at:])
+    return "".join(parts), passed
+
+
+def replace_as_dolma(text: str, taken: Sequence[Taken]) -> tuple[str, int]:
+    """As Dolma 1.2.1: an empty span eats the character behind it and repeats the rest of the text, and so on."""
+    if all(start < end and start < len(text) for start, end, _ in taken):
+        return replace(text, taken)
+    parts, now, begin = [], 0, 0
+    for i, character in enumerate(text):
+        if now < len(taken):
+            start, end, new = taken[now]
+            if i == start:
+                begin = i
+            if i == end:
+                parts.append(new.replace("{}", text[begin:i]))
+                while now < len(taken) and taken[now][0] < i:
+                    now += 1
+                if now < len(taken):
+                    start, end, _ = taken[now]
+                    begin = i if start == i else begin
+            if now < len(taken) and (i == start or start <= i < end):
+                continue
+        parts.append(character)
+    if now < len(taken):
+        parts.append(taken[now][2].replace("{}", text[begin:]))
+    return "".join(parts), 0

@@ -1,0 +1,151 @@
+"""Which document files a run takes, and where their attributes lie.
+
+A pattern names a file, a folder, or files by ``*`` (within a name), ``**`` (any folders), ``?`` and ``[...]``. The part
+before the folder ``documents`` is the data set's root; attributes are below the same root.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.documents import DOCUMENTS, attribute_path
+from feedmill.storage import Entry, Store, open_store
+
+_MAGIC = re.compile(r"[*?\[]")
+_PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFile:
+    """A file of documents: the data set's root, the path below it (with the documents folder), size and version.
+
+    `pattern` is the root as the user wrote it, so that names in outputs do not depend on the working folder.
+    """
+
+    root: str
+    path: str
+    size: int
+    version: str
+
+    @property
+    def name(self) -> str:
+        """The path as the user would write it."""
+        return f"{self.root.rstrip('/')}/{self.path}" if self.root not in ("", ".") else self.path
+
+    def store(self) -> Store:
+        """The data set's store."""
+        return open_store(self.root or ".")
+
+    def attributes(self, name: str, documents: str = DOCUMENTS) -> str:
+        """Where its attributes lie, below the same root."""
+        return attribute_path(self.path, name, documents)
+
+
+def find_documents(
+    patterns: Sequence[str], documents: str = DOCUMENTS, warnings: list[str] | None = None
+) -> list[DocumentFile]:
+    """The files of all patterns, in the order of the patterns, by path within each; a file that several match once.
+
+    Args:
+        documents: the name of the folder in which documents are kept.
+        warnings: told of patterns that match nothing.
+
+    Raises:
+        ConfigError: nothing matches, or a pattern has no such folder.
+    """
+    found: dict[tuple[str, str], DocumentFile] = {}
+    for pattern in patterns:
+        root, path = _split(pattern, documents)
+        matched = _matches(root, path)
+        if not matched and warnings is not None:
+            warnings.append(f"no file matches {pattern}")
+        for entry in matched:
+            found.setdefault((root, entry.path), DocumentFile(root, entry.path, entry.size, entry.version))
+    if not found:
+        raise ConfigError(
+            f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
+            kind="no-documents",
+            fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
+        )
+    return list(found.values())
+
+
+def _split(pattern: str, documents: str) -> tuple[str, str]:
+    """The root and the path below it."""
+    scheme, separator, rest = pattern.partition("://")
+    parts = (rest if separator else pattern).split("/")
+    if documents not in parts:
+        raise ConfigError(
+            f"the pattern {pattern!r} has no folder {documents!r}, so it is not clear where attributes belong",
+            kind="no-documents-folder",
+            fix=f"Keep documents in a folder {documents!r}.",
+        )
+    at = parts.index(documents)
+    root = "/".join(parts[:at])
+    if pattern.startswith("/") and not root:
+        root = "/"
+    if _MAGIC.search(root):
+        raise ConfigError(
+            f"the pattern {pattern!r} leaves the data set open",
+            kind="bad-pattern",
+            fix=f"Use wildcards behind the folder {documents!r} only, and one pattern for each data set.",
+        )
+    return (f"{scheme}://{root}" if separator else root), "/".join(parts[at:]).rstrip("/")
+
+
+def _matches(root: str, path: str) -> list[Entry]:
+    store = open_store(root or ".")
+    if not _MAGIC.search(path):
+        try:
+            return [store.stat(path)] if not _is_folder(store, path) else _visible(store.files(path))
+        except NotFound:
+            return []
+    parts = path.split("/")
+    literal = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
+    wanted = re.compile(_regex(path))
+    try:
+        entries = list(store.files("/".join(parts[:literal])))
+    except NotFound:
+        return []
+    if not parts[-1].startswith("."):
+        entries = _visible(entries)
+    return sorted((e for e in entries if wanted.fullmatch(e.path)), key=lambda entry: entry.path.split("/"))
+
+
+def _visible(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if not entry.path.rpartition("/")[2].startswith(".")]
+
+
+def _is_folder(store: Store, path: str) -> bool:
+    try:
+        next(iter(store.files(path)), None)
+    except NotFound:
+        return False
+    return not store.is_local or not _is_file(store, path)
+
+
+def _is_file(store: Store, path: str) -> bool:
+    with store.local_copy(path) as local:
+        return local.is_file()
+
+
+def _regex(pattern: str) -> str:
+    """A glob as a regular expression over whole paths."""
+    out = []
+    for piece in _PIECES.findall(pattern):
+        if piece == "**/":
+            out.append(r"(?:[^/]+/)*")
+        elif piece == "**":
+            out.append(r".*")
+        elif piece == "*":
+            out.append(r"[^/]*")
+        elif piece == "?":
+            out.append(r"[^/]")
+        elif piece.startswith("[") and len(piece) > 1:
+            out.append("[" + ("^" if piece[1] == "!" else "") + piece[1:].lstrip("!").replace("\\", r"\\"))
+        else:
+            out.append(re.escape(piece))
+    return "".join(out)

@@ -1,0 +1,145 @@
+"""Reading the rows of documents: only the fields that are needed, and the line of those that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import orjson
+
+from feedmill.errors import DataError
+
+_MINUS_ZERO = int.from_bytes(b"-0", "little")
+_BEHIND_NUMBERS = frozenset((b"", b",", b"]", b"}", b" ", b"\t", b"\r", b"\n"))
+BLANKS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""White space as Unicode defines it, which is not quite Python's."""
+
+
+class TextRow(msgspec.Struct):
+    """A document: its id as JSON, and its text."""
+
+    text: str
+    id: msgspec.Raw = msgspec.Raw(b"")
+
+
+class IdRow(msgspec.Struct):
+    """A row of any kind: its id as JSON."""
+
+    id: msgspec.Raw = msgspec.Raw(b"")
+
+
+_text, _id = msgspec.json.Decoder(TextRow).decode, msgspec.json.Decoder(IdRow).decode
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def parse_texts(rows: Sequence[bytes], file: str, first: int) -> list[TextRow]:
+    """The id and text of each row.
+
+    Args:
+        file: named in errors. first: the line of the first row, counted from 1.
+
+    Raises:
+        DataError: of kind ``bad-row``, for the first row that is no JSON object with a string ``text``.
+    """
+    return _parse(rows, _text, file, first)
+
+
+def parse_ids(rows: Sequence[bytes], file: str, first: int) -> list[bytes]:
+    """The id of each row as compact JSON; empty where there is none."""
+    return [id_bytes(row.id) for row in _parse(rows, _id, file, first)]
+
+
+def _parse(rows: Sequence[bytes], decode: Callable[[bytes], Any], file: str, first: int) -> list[Any]:
+    # One by one: of all rows at once, an object over two lines and two objects on one would go unnoticed together.
+    found: list[Any] = []
+    try:
+        for row in rows:
+            found.append(decode(row))
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise bad_row(rows[len(found)], str(error), file, first + len(found)) from None
+    return found
+
+
+def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
+    """The error for a row that cannot be used."""
+    if not row.strip():
+        why = "the line is blank, a JSON object was expected"
+    return DataError(
+        why[:1].lower() + why[1:],
+        file=file,
+        record=f"line {line}",
+        kind="bad-row",
+        fix="Mend or remove the line; each line is one JSON object with at least 'id' and 'text'.",
+    )
+
+
+def id_bytes(raw: msgspec.Raw) -> bytes:
+    """An id as compact JSON in one spelling: equal ids have equal bytes."""
+    plain = bytes(raw)
+    if (plain[:1] == b'"' and b"\\" not in plain) or not plain:
+        return plain
+    return dump(load(plain))
+
+
+def load(row: bytes, checked: bool = False) -> Any:
+    """A JSON value with the numbers as Dolma reads them: integers beyond 64 bits and ``-0`` are floats.
+
+    Args:
+        checked: whether it is known that the row has no ``-0``.
+
+    Raises:
+        orjson.JSONDecodeError: it is no JSON.
+    """
+    # orjson makes floats of integers beyond 64 bits itself.
+    if not checked and has_negative_zero(row):
+        import json
+
+        orjson.loads(row)  # the standard library accepts more than JSON
+        return json.loads(row, parse_int=_integer)
+    return orjson.loads(row)
+
+
+def has_negative_zero(row: bytes) -> bool:
+    """Whether a ``-0`` stands where a number may: in a text it may be one, elsewhere it is."""
+    at = row.find(b"-0")
+    while at >= 0:
+        if row[at + 2 : at + 3] in _BEHIND_NUMBERS:
+            return True
+        at = row.find(b"-0", at + 2)
+    return False
+
+
+def negative_zeros(lines: bytes) -> frozenset[int]:
+    """The numbers of the rows for which `has_negative_zero` holds, of rows with their line ends; 0 is the first."""
+    # Pairs of bytes are compared at once, from even and from odd places: several times as fast as searching.
+    count = max(0, len(lines) - 1)
+    pairs = [np.ndarray((count + 1 - begin) // 2, "<u2", lines, begin) == _MINUS_ZERO for begin in (0, 1) if count]
+    if not pairs:
+        return frozenset()
+    places = np.concatenate([2 * np.flatnonzero(found) + begin for begin, found in enumerate(pairs)])
+    hits = [at for at in np.sort(places).tolist() if lines[at + 2 : at + 3] in _BEHIND_NUMBERS]
+    rows, before, row = set(), 0, 0
+    for at in hits:
+        row += lines.count(b"\n", before, at)
+        before = at
+        rows.add(row)
+    return frozenset(rows)
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has nothing but white space."""
+    return not text[:1].strip(BLANKS) and not text.strip(BLANKS)
+
+
+def _integer(digits: str) -> int | float:
+    value = int(digits)
+    if (value == 0 and digits[0] == "-") or not -(1 << 63) <= value < 1 << 64:
+        return float(digits)
+    return value
+
+
+def dump(value: Any) -> bytes:
+    """A JSON value as Dolma writes it: keys sorted at every level, no spaces, nothing escaped that need not be."""
+    return _encode(value)

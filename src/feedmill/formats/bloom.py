@@ -1,0 +1,152 @@
+"""Bloom filter files of Dolma 1.2: read, written and made by its rules.
+
+Layout, little-endian::
+
+    u32  magic 0x81F0F117
+    u32  version 1
+    u32  k, the number of hashes
+    k x 4 x u64  their seeds
+    u64  W, the number of words
+    W x u32  the words
+
+Hash h (see `feedmill.kernels.ahash`) is bit ``h mod 32`` of word ``h div 32 mod W``. Refused: another magic or version,
+k of 0, no words, and a file that is shorter or longer than its head says.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.kernels.ahash import CONSTANTS
+from feedmill.storage import Store
+
+MAGIC, VERSION = 0x81F0F117, 1
+MOST_HASHES = 24
+"""Hashes of filters that we size: more than this make a filter slower and no better than 10^-7 asks for."""
+_HEAD = struct.Struct("<III")
+
+
+@dataclass
+class BloomFilter:
+    """A filter in memory: seeds uint64[k, 4], words uint32[W]."""
+
+    seeds: npt.NDArray[np.uint64]
+    words: npt.NDArray[np.uint32]
+
+    @property
+    def keys(self) -> npt.NDArray[np.uint64]:
+        """uint64[4, k]: the seeds as the compiled hash takes them."""
+        return np.ascontiguousarray((self.seeds ^ np.array(CONSTANTS, np.uint64)).T)
+
+    @property
+    def fill(self) -> float:
+        """The share of bits that are set."""
+        return float(np.bitwise_count(self.words).sum()) / max(1, 32 * len(self.words))
+
+
+def read_bloom(store: Store, path: str) -> BloomFilter:
+    """Read a filter.
+
+    Raises:
+        NotFound, StorageError: it cannot be read.
+        DataError: it is not such a file, or damaged.
+    """
+    with store.local_copy(path) as local, open(local, "rb", buffering=0) as raw:
+        size = local.stat().st_size
+        magic, version, k = _HEAD.unpack(raw.read(_HEAD.size).ljust(_HEAD.size, b"\0"))
+        where = store.locate(path)
+        if magic != MAGIC or version != VERSION or not k:
+            raise DataError(
+                f"this is no Bloom filter of version 1 (it begins {magic:#x}, {version}, {k})",
+                file=where,
+                kind="bad-bloom-filter",
+                fix="Give the file that an earlier run wrote, or a name that is free.",
+            )
+        head = _HEAD.size + 32 * k + 8
+        if size < head:
+            raise _wrong_size(where, head, size)
+        seeds = np.frombuffer(raw.read(32 * k), "<u8").reshape(k, 4).astype(np.uint64)
+        count = int.from_bytes(raw.read(8), "little")
+        if not count or size != head + 4 * count:
+            raise _wrong_size(where, head + 4 * count, size)
+        words = np.fromfile(raw, "<u4", count).astype(np.uint32, copy=False)
+        return BloomFilter(seeds, words)
+
+
+def write_bloom(store: Store, path: str, bloom: BloomFilter) -> None:
+    """Write a filter; it appears under its name when it is whole."""
+    with store.write(path) as f:
+        f.write(_HEAD.pack(MAGIC, VERSION, len(bloom.seeds)))
+        f.write(bloom.seeds.astype("<u8").tobytes())
+        f.write(len(bloom.words).to_bytes(8, "little"))
+        f.write(bloom.words.astype("<u4", copy=False).data)
+
+
+def new_bloom(
+    *,
+    size: int = 0,
+    items: int = 0,
+    false_positives: float = 0.0,
+    most: int | None = MOST_HASHES,
+    seed: int | None = None,
+) -> BloomFilter:
+    """An empty filter, by Dolma's rules of size.
+
+    Args:
+        size: bytes; 0 for the first of 1 MiB, 2 MiB, 4 MiB, ... whose estimate reaches `false_positives`.
+        items: keys expected.
+        most: at most so many hashes; None for all that Dolma would take (thousands, for few items).
+        seed: what the seeds are drawn from, for a filter that can be made again; by default they are random.
+
+    Raises:
+        ConfigError: neither a size nor a goal that can be reached.
+    """
+    if items <= 0:
+        raise ConfigError(
+            "a new Bloom filter needs the number of items that it will hold",
+            kind="bad-bloom-size",
+            fix="Give bloom_filter.estimated_doc_count.",
+        )
+    if size <= 0:
+        if not 0 < false_positives < 1:
+            raise ConfigError(
+                f"a Bloom filter with {false_positives} false positives cannot be made",
+                kind="bad-bloom-size",
+                fix="Give bloom_filter.size_in_bytes, or a desired_false_positive_rate between 0 and 1.",
+            )
+        size = 1 << 20
+        while _rate(size, items, most) > false_positives:
+            size *= 2
+    k = hashes(size, items, most)
+    if seed is None:
+        seeds = np.frombuffer(secrets.token_bytes(32 * k), "<u8").reshape(k, 4).astype(np.uint64)
+    else:
+        seeds = np.random.default_rng(seed).integers(0, 2**64, (k, 4), np.uint64)
+    return BloomFilter(seeds, np.zeros(max(1, size // 4), np.uint32))
+
+
+def hashes(size: int, items: int, most: int | None = MOST_HASHES) -> int:
+    """How many hashes suit a filter of `size` bytes: ``ceil(bits / items x ln 2)``, at most `most`."""
+    k = max(1, math.ceil(8 * size / items * math.log(2)))
+    return k if most is None else min(k, most)
+
+
+def _rate(size: int, items: int, most: int | None) -> float:
+    k = hashes(size, items, most)
+    return float((1.0 - (1.0 - 1.0 / (8.0 * size)) ** (k * items)) ** k)
+
+
+def _wrong_size(file: str, expected: int, found: int) -> DataError:
+    return DataError(
+        f"the Bloom filter is damaged (expected {expected} bytes, found {found})",
+        file=file,
+        kind="bad-bloom-filter",
+        fix="Copy it again, or delete it and run again.",
+    )

@@ -1,0 +1,312 @@
+"""Deduplication beside a model in plain Python, on any number of processes, and with bad input."""
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from documents import attributes, texts, write_documents, write_lines
+from feedmill.curation.dedupe import exact
+from feedmill.curation.dedupe.job import BloomOptions, dedupe
+from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.kernels.paragraphs import CHARACTERS, pieces, windows
+from feedmill.kernels.wordbreak import words
+from killing import command, contents, kill_everywhere
+
+FILES = [texts(23), texts(17, seed=1), [], texts(5)]
+KINDS = {
+    "documents": {"unit": DOCUMENTS, "skip_empty": True},
+    "long documents": {"unit": DOCUMENTS, "min_length": 9, "min_words": 3},
+    "paragraphs": {"unit": PARAGRAPHS},
+    "some paragraphs": {"unit": PARAGRAPHS, "skip_empty": True, "min_length": 6, "min_words": 2},
+    "ngrams": {"unit": PARAGRAPHS, "ngram": 3, "stride": 2, "threshold": 0.4},
+    "ngrams, no short ones": {"unit": PARAGRAPHS, "ngram": 2, "threshold": 0.5, "skip_short": True},
+}
+
+
+def options(kind, **more):
+    return DedupeOptions(**{"name": "dup", "attribute": "dup", **KINDS[kind], **more})
+
+
+def blank(text):
+    return not text.strip()
+
+
+def model(files, chosen, known=()):
+    """The spans of each document, by the description of the options."""
+    seen = set()
+    for text in known:
+        look_up(text, chosen, seen, True)
+    return [[look_up(text, chosen, seen, not known) for text in members] for members in files]
+
+
+def look_up(text, chosen, seen, insert):
+    spans = []
+    if chosen.unit == DOCUMENTS:
+        units = [(0, len(text), text)]
+    else:
+        units = pieces(text, chosen.separator, CHARACTERS)
+    for start, end, part in units:
+        size = len(part.encode()) if chosen.unit == DOCUMENTS else len(part)
+        if size < chosen.min_length or (chosen.skip_empty and blank(part)) or len(words(part)) < chosen.min_words:
+            continue
+        keys = [(part,)]
+        if chosen.ngram:
+            keys = [tuple(one) for one in windows(part, chosen.ngram, chosen.stride, CHARACTERS)]
+            if len(keys) < 2 and not chosen.skip_short:
+                keys = [(part,)]
+        found = 0
+        for key in keys:
+            found += key in seen
+            if insert:
+                seen.add(key)
+        if keys and found and found / len(keys) >= chosen.threshold:
+            spans.append([start, end, round(found / len(keys), 4)])
+    return spans
+
+
+def found_in(root, name="dup"):
+    return [
+        [[[s, e, round(score, 4)] for s, e, score in row["attributes"].get(name, [])] for row in rows]
+        for rows in attributes(root, name)
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_the_model(tmp_path, kind):
+    write_documents(tmp_path, *FILES)
+    report = dedupe([f"{tmp_path}/documents"], options(kind), processes=1)
+    wanted = model(FILES, options(kind))
+    assert found_in(tmp_path) == wanted
+    assert report.rows == sum(map(len, FILES)) and report.files == len(FILES)
+    assert report.units == sum(len(spans) for rows in wanted for spans in rows)
+    assert report.documents == sum(bool(spans) for rows in wanted for spans in rows) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_the_model_in_pieces(tmp_path, kind, monkeypatch):
+    """Many segments and ranges give what one gives."""
+    monkeypatch.setattr(exact, "SEGMENT", 1)
+    monkeypatch.setattr(exact, "RANGE", 5)
+    monkeypatch.setattr("feedmill.formats.documents.BLOCK", 100)
+    write_documents(tmp_path, *FILES)
+    dedupe([f"{tmp_path}/documents"], options(kind), processes=1)
+    assert found_in(tmp_path) == model(FILES, options(kind))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.text("ab \né", max_size=8), max_size=6), min_size=1, max_size=3),
+    st.sampled_from(list(KINDS)),
+)
+def test_any_texts_as_the_model(tmp_path_factory, files, kind):
+    root = tmp_path_factory.mktemp("any")
+    write_documents(root, *files)
+    dedupe([f"{root}/documents/*"], options(kind), processes=1)
+    assert found_in(root) == model(files, options(kind))
+
+
+@pytest.mark.parametrize("kind", ["documents", "paragraphs", "ngrams"])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_any_number_of_processes(tmp_path, kind, filtered):
+    results = []
+    for processes in (1, 2, 3):
+        root = tmp_path / str(processes)
+        write_documents(root, *FILES)
+        bloom = BloomOptions(file=f"{root}/filter.bin", items=1000, false_positives=1e-6) if filtered else None
+        dedupe([f"{root}/documents"], options(kind), bloom=bloom, processes=processes)
+        results.append(contents(root))
+        assert found_in(root) == model(FILES, options(kind))
+    assert results[0] == results[1] == results[2]
+    assert ("filter.bin" in results[0]) == filtered
+
+
+@pytest.mark.parametrize("kind", ["documents", "ngrams"])
+def test_only_what_occurs_elsewhere(tmp_path, kind):
+    """Decontamination: the documents are looked up, not compared with each other."""
+    known = FILES[0][3:9]
+    write_documents(tmp_path / "test", known)
+    write_documents(tmp_path / "train", *FILES)
+    report = dedupe([f"{tmp_path}/train/documents"], options(kind), against=[f"{tmp_path}/test/documents"])
+    assert found_in(tmp_path / "train") == model(FILES, options(kind), known)
+    assert report.documents and not (tmp_path / "test/attributes").exists()
+
+
+def test_a_filter_that_is_only_read(tmp_path):
+    """The same by Dolma's means: fill a filter, then look up in it."""
+    known = FILES[0][3:9]
+    write_documents(tmp_path / "test", known)
+    write_documents(tmp_path / "train", *FILES)
+    bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-9)
+    dedupe([f"{tmp_path}/test/documents"], options("documents"), bloom=bloom)
+    before = (tmp_path / "f.bin").read_bytes()
+    read_only = BloomOptions(file=f"{tmp_path}/f.bin", read_only=True)
+    dedupe([f"{tmp_path}/train/documents"], options("documents"), bloom=read_only)
+    assert found_in(tmp_path / "train") == model(FILES, options("documents"), known)
+    assert (tmp_path / "f.bin").read_bytes() == before
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_rerun_does_nothing_and_a_change_is_noticed(tmp_path, filtered):
+    write_documents(tmp_path, *FILES)
+    bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-6) if filtered else None
+    run = lambda **more: dedupe([f"{tmp_path}/documents"], options("documents", **more), bloom=bloom)  # noqa: E731
+    first = run()
+    before = contents(tmp_path)
+    again = run()
+    assert again.skipped and not first.skipped and contents(tmp_path) == before
+    assert (again.rows, again.documents, again.units) == (first.rows, first.documents, first.units)
+    assert not (tmp_path / "attributes/dup/.feedmill/work").exists()
+    if not filtered:
+        write_documents(tmp_path, FILES[1], FILES[0])
+        assert not run().skipped
+        assert found_in(tmp_path)[:2] == model([FILES[1], FILES[0]], options("documents"))
+        assert not run(min_length=9).skipped
+
+
+def test_manifest(tmp_path):
+    write_documents(tmp_path, *FILES)
+    dedupe([f"{tmp_path}/documents"], options("paragraphs"))
+    manifest = json.loads((tmp_path / "attributes/dup/.feedmill/manifest.json").read_text())
+    entry = manifest["files"]["part-0.jsonl.gz"]
+    assert manifest["verb"] == "dedupe" and manifest["options"]["unit"] == "paragraphs"
+    assert entry["rows"] == len(FILES[0]) and entry["documents"]["path"] == "documents/part-0.jsonl.gz"
+    assert entry["size"] == (tmp_path / "attributes/dup/part-0.jsonl.gz").stat().st_size
+
+
+def row(**more):
+    return json.dumps({"id": "x", "text": "a text", **more})
+
+
+BAD = {
+    "broken": ([row(), '{"id": "y", "tex'], r"part-0\.jsonl.*line 2"),
+    "blank": ([row(), "", row()], r"line 2.*blank"),
+    "no id": (['{"text": "a"}'], r"line 1.*id"),
+    "no text": (['{"id": "a"}'], r"line 1.*text"),
+    "null text": (['{"id": "a", "text": null}'], r"line 1"),
+    "a list": (["[1]"], r"line 1"),
+    "lone surrogate": ([row(), '{"id": "a", "text": "\\ud800"}'], r"line 2"),
+}
+
+
+@pytest.mark.parametrize("kind", ["documents", "paragraphs"])
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("name", BAD)
+def test_bad_rows(tmp_path, name, kind, filtered):
+    rows, message = BAD[name]
+    write_lines(tmp_path / "documents/part-0.jsonl", rows)
+    bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-6) if filtered else None
+    with pytest.raises(DataError, match=message) as caught:
+        dedupe([f"{tmp_path}/documents"], options(kind), bloom=bloom, processes=1)
+    assert caught.value.kind == "bad-row"
+    assert not list(tmp_path.glob("attributes/dup/*.jsonl")) and not (tmp_path / "f.bin").exists()
+
+
+@pytest.mark.parametrize("value", ["3", "null", "[]"])
+def test_bad_keys(tmp_path, value):
+    write_lines(tmp_path / "documents/a.jsonl", [row(url="u"), f'{{"id": 1, "text": "t", "url": {value}}}'])
+    with pytest.raises(DataError, match=r"line 2.*\$\.url") as caught:
+        dedupe([f"{tmp_path}/documents"], options("documents", key="$.url"), processes=1)
+    assert caught.value.kind == "bad-key"
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_truncated_input(tmp_path, suffix):
+    from backports import zstd
+
+    write_documents(tmp_path, texts(50), suffix=".jsonl")
+    plain = (tmp_path / "documents/part-0.jsonl").read_bytes()
+    (tmp_path / "documents/part-0.jsonl").unlink()
+    packed = gzip.compress(plain) if suffix == ".gz" else zstd.compress(plain)
+    (tmp_path / f"documents/part-0.jsonl{suffix}").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(DataError, match="cut short") as caught:
+        dedupe([f"{tmp_path}/documents"], options("documents"), processes=1)
+    assert caught.value.kind == "bad-compression"
+    assert not list(tmp_path.glob("attributes/dup/*.jsonl*"))
+
+
+@pytest.mark.parametrize(
+    ("documents", "more", "message"),
+    [
+        (["{}/nothing/documents/*"], {}, "no document file"),
+        (["{}/elsewhere/*"], {}, "no folder 'documents'"),
+        (["{}/*/documents/*"], {}, "leaves the data set open"),
+        (["{}/documents"], {"partitions": 2, "partition": 1}, "partitions"),
+    ],
+)
+def test_bad_options(tmp_path, documents, more, message):
+    write_documents(tmp_path, *FILES)
+    with pytest.raises(ConfigError, match=message):
+        dedupe([one.format(tmp_path) for one in documents], options("documents", **more))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"unit": "lines"}, {"separator": ""}, {"name": "a/b"}, {"ngram": -1}, {"partitions": 2, "partition": 2}],
+)
+def test_impossible_options(more):
+    with pytest.raises(ConfigError) as caught:
+        options("documents", **more)
+    assert caught.value.kind == "bad-dedupe-options"
+
+
+def test_a_stale_temporary_file_changes_nothing(tmp_path):
+    """Dolma skips a file for ever once a .tmp lies beside it."""
+    write_documents(tmp_path, *FILES)
+    stale = tmp_path / "attributes/dup/part-0.jsonl.gz.tmp"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"stale")
+    dedupe([f"{tmp_path}/documents"], options("documents"))
+    assert found_in(tmp_path) == model(FILES, options("documents"))
+
+
+def test_finished_files_are_kept_where_another_is_bad(tmp_path):
+    write_documents(tmp_path, *FILES)
+    write_lines(tmp_path / "documents/part-9.jsonl.gz", [row(), "{"])
+    with pytest.raises(FeedmillError, match="line 2"):
+        dedupe([f"{tmp_path}/documents"], options("documents"), processes=1)
+    work = tmp_path / "attributes/dup/.feedmill/work"
+    assert len(list(work.glob("*.json"))) == len(FILES)
+    write_lines(tmp_path / "documents/part-9.jsonl.gz", [row()])
+    dedupe([f"{tmp_path}/documents"], options("documents"), processes=1)
+    assert found_in(tmp_path)[: len(FILES)] == model(FILES, options("documents"))
+
+
+def make(root):
+    write_documents(root, *FILES[:2])
+
+
+PARAGRAPHS_BY_FILTER = ("--by", "paragraphs", "--bloom", "filter.bin", "--items", "1000")
+
+
+@pytest.mark.parametrize("words", [("--by", "ngrams", "--ngram", "3"), PARAGRAPHS_BY_FILTER], ids=["exact", "filter"])
+def test_killed_before_any_file_is_in_place(tmp_path, words):
+    moments = kill_everywhere(["dedupe", "documents", "--name", "dup", "--processes", 1, *words], make, tmp_path)
+    assert moments > 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--by", "ngrams", "--ngram", "3"), PARAGRAPHS_BY_FILTER], ids=["exact", "filter"])
+def test_killed_at_fifty_moments(tmp_path, words):
+    from killing import kill_at_random
+
+    kill_at_random(["dedupe", "documents", "--name", "dup", "--processes", 2, *words], make_many, tmp_path, 50)
+
+
+def make_many(root):
+    write_documents(root, *[texts(400, seed=n) for n in range(6)])
+
+
+def test_command_line(tmp_path):
+    write_documents(tmp_path, *FILES)
+    done = subprocess.run(command("dedupe", "documents", "--json"), cwd=tmp_path, capture_output=True, text=True)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and report["rows"] == sum(map(len, FILES)) and report["name"] == "dup_documents"
+    assert Path(tmp_path / "attributes/dup_documents/part-0.jsonl.gz").exists()
+    done = subprocess.run(command("dedupe", "documents", "--by", "lines"), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "no --by lines" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feedmill.curation.dedupe import keys
+from feedmill.kernels import murmur
+
+PAIR = st.tuples(st.sampled_from([0, 1, 2, 1 << 63, 2**64 - 1]), st.integers(1, 3))
+SLICES = st.lists(st.tuples(st.lists(PAIR, max_size=12), st.booleans()), min_size=1, max_size=4)
+
+
+def _arrays(slices):
+    return [np.array(one, np.uint64).reshape(-1, 2) for one, _ in slices], [goes_in for _, goes_in in slices]
+
+
+@settings(deadline=None)
+@given(SLICES)
+def test_both_ways_see_the_same(slices):
+    seen, wanted = set(), []
+    for one, goes_in in slices:
+        local = []
+        for pair in one:
+            local.append(pair in seen)
+            if goes_in:
+                seen.add(pair)
+        wanted.append(local)
+    few = keys.first_seen(*_arrays(slices))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "FEW", -1)
+        many = keys.first_seen(*_arrays(slices))
+    assert [one.tolist() for one in few] == [one.tolist() for one in many] == wanted
+    if all(goes_in for _, goes_in in slices):
+        assert [there for one in wanted for there in one] == murmur.first_seen(
+            [pair for one, _ in slices for pair in one]
+        )
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=50))
+def test_both_ways_divide_the_same(halves):
+    hashes = np.array([(half, i) for i, half in enumerate(halves)], np.uint64).reshape(-1, 2)
+    few = keys.partition(hashes, 12)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "FEW", -1)
+        many = keys.partition(hashes, 12)
+    assert all((a == b).all() for a, b in zip(few, many, strict=True))
+    assert few[0][-1] == len(halves)

@@ -1,0 +1,379 @@
+"""Mixing: what stays, how often, in what order; alignment; reruns; bad input."""
+
+import gzip
+import json
+import subprocess
+from collections import Counter
+
+import pytest
+
+from documents import read, texts, write_documents, write_lines
+from feedmill.curation.dedupe.job import dedupe
+from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.mix.config import read_config
+from feedmill.curation.mix.job import mix
+from feedmill.errors import ConfigError, DataError
+from killing import command, contents, kill_at_random, kill_everywhere
+
+FILES = [texts(23), texts(17, seed=1), texts(5, seed=2)]
+
+
+def prepare(root, files=FILES):
+    """Documents with attributes: their number as a score, a span for each paragraph."""
+    write_documents(root, *files, metadata={"a": 1})
+    for n, members in enumerate(files):
+        rows = []
+        for m, text in enumerate(members):
+            cut = text.find("\n")
+            spans = [[0, max(0, cut), 1.0], [cut + 1, len(text), 0.25]] if cut > 0 else []
+            attributes = {"number": [[0, len(text), float(m)]], "lines": spans}
+            rows.append(json.dumps({"id": f"{n}-{m}", "attributes": attributes, "source": "test"}))
+        write_lines(root / f"attributes/made/part-{n}.jsonl.gz", rows)
+
+
+def stream(root, name="m", **more):
+    out = {"path": f"{root}/mixed", "max_size_in_bytes": 1, **more.pop("output", {})}
+    tree = {"name": name, "documents": [f"{root}/documents/*"], "attributes": ["made"], "output": out}
+    return {**tree, **more}
+
+
+def run(tree, **more):
+    streams = tree if isinstance(tree, list) else [tree]
+    top = {key: more.pop(key) for key in ("seed", "permute", "allow_missing", "shuffle") if key in more}
+    return mix(read_config({"streams": streams, **top}), **{"processes": 1, **more})
+
+
+def mixed(root, name="m"):
+    return [row for path in sorted((root / "mixed").glob(f"{name}-*")) for row in read(path)]
+
+
+def ids(root):
+    return [row["id"] for row in mixed(root)]
+
+
+ALL = [f"{n}-{m}" for n, members in enumerate(FILES) for m in range(len(members))]
+FEW = {"filter": {"include": ["$.attributes[?(@.number[0][2] < 4)]"], "exclude": ["$.attributes[?(@.lines[1])]"]}}
+
+
+def test_filters_and_their_report(tmp_path):
+    prepare(tmp_path)
+    report = run(stream(tmp_path, **FEW))
+    kept = [f"{n}-{m}" for n, f in enumerate(FILES) for m, t in enumerate(f) if m < 4 and t.find("\n") <= 0]
+    assert ids(tmp_path) == kept
+    counts = report.streams[0].counts
+    assert (counts.read, counts.kept, counts.written) == (len(ALL), len(kept), len(kept))
+    dropped = {"include": len(ALL) - 12, f"exclude {FEW['filter']['exclude'][0]}": 12 - len(kept)}
+    assert counts.dropped == dropped and sum(dropped.values()) + len(kept) == len(ALL)
+    assert counts.examples["include"] == ["0-4", "0-5", "0-6"]
+    assert report.streams[0].outputs == [f"{tmp_path}/mixed/m-000{n}.jsonl.gz" for n in range(3)]
+
+
+def test_rows(tmp_path):
+    prepare(tmp_path)
+    run(stream(tmp_path, output={"discard_fields": ["source"]}))
+    row = mixed(tmp_path)[1]
+    assert list(row) == ["attributes", "id", "metadata", "text"]
+    assert row["metadata"] == {"a": 1, "provenance": "part-0.jsonl.gz:2"} and row["text"] == FILES[0][1]
+
+
+@pytest.mark.parametrize("discard", [[], ["attributes"]])
+def test_spans(tmp_path, discard):
+    """With attributes that are discarded, only those that are named are parsed; the same comes out."""
+    prepare(tmp_path)
+    replacement = [
+        {"span": "$.attributes.lines", "min_score": 0.5, "replacement": "<{}>"},
+        {"span": ".attributes.lines", "max_score": 0.5, "replacement": '$.source + "!"', "syntax": "jq"},
+    ]
+    report = run(stream(tmp_path, span_replacement=replacement, output={"discard_fields": discard}))
+    wanted = []
+    for text in (t for f in FILES for t in f):
+        cut = text.find("\n")
+        tail = "test!" if cut + 1 < len(text) else ""
+        wanted.append(f"<{text[:cut]}>\n{tail}" if cut > 0 else text)
+    assert [row["text"] for row in mixed(tmp_path)] == wanted
+    assert report.streams[0].counts.replaced > 20
+    assert bool(report.streams[0].counts.passed) == bool(report.warnings)
+
+
+@pytest.mark.parametrize("rate", [0, 0.4, 1, 2.5])
+def test_rates(tmp_path, rate):
+    prepare(tmp_path, [texts(300)])
+    report = run(stream(tmp_path, rate=rate), seed=3)
+    times = Counter(Counter(ids(tmp_path)).values())
+    counts = report.streams[0].counts
+    assert counts.written == sum(n * many for n, many in times.items()) == len(ids(tmp_path))
+    assert set(times) <= {int(rate), int(rate) + 1} - {0} and abs(counts.written - 300 * rate) < 50
+    assert counts.dropped["rate"] == 300 - counts.kept
+    first = ids(tmp_path)
+    run(stream(tmp_path, rate=rate), seed=4)
+    assert (ids(tmp_path) == first) == (rate in (0, 1))
+
+
+def test_a_real_shuffle(tmp_path):
+    prepare(tmp_path)
+    big = {"max_size_in_bytes": 10**9}
+    run(stream(tmp_path, output=big), permute=True, seed=1)
+    first = ids(tmp_path)
+    assert sorted(first) == sorted(ALL) and first != ALL
+    assert {one.split("-")[0] for one in first[:12]} == {"0", "1", "2"}
+    run(stream(tmp_path, output=big), permute=True, seed=2)
+    assert sorted(ids(tmp_path)) == sorted(ALL) and ids(tmp_path) != first
+
+
+@pytest.mark.parametrize("more", [{}, {"permute": True}, {"shuffle": False}])
+def test_any_number_of_processes(tmp_path, more):
+    results = []
+    for processes in (1, 2, 3):
+        root = tmp_path / str(processes)
+        prepare(root)
+        run(
+            [stream(root, rate=1.5), stream(root, "n", output={"path": f"{root}/other"}, **FEW)],
+            processes=processes,
+            **more,
+        )
+        results.append(contents(root))
+    assert results[0] == results[1] == results[2]
+
+
+def test_reruns(tmp_path):
+    prepare(tmp_path)
+    first = run(stream(tmp_path, **FEW))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "mixed").glob("*")}
+    again = run(stream(tmp_path, **FEW))
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert again.streams[0].finished_before == 3 and first.streams[0].finished_before == 0
+    assert again.streams[0].counts.as_dict() == first.streams[0].counts.as_dict()
+    rows = [json.dumps({"id": f"2-{m}", "attributes": {"number": [[0, 1, 9]]}}) for m in range(5)]
+    write_lines(tmp_path / "attributes/made/part-2.jsonl.gz", rows)
+    assert run(stream(tmp_path, **FEW)).streams[0].finished_before == 2
+    assert not [one for one in ids(tmp_path) if one.startswith("2-")]
+    assert run(stream(tmp_path, rate=0.5)).streams[0].finished_before == 0
+    (tmp_path / "mixed/m-0001.jsonl.gz").unlink()
+    assert run(stream(tmp_path, rate=0.5)).streams[0].finished_before == 2
+
+
+def test_outputs_of_an_earlier_mix_are_named(tmp_path):
+    prepare(tmp_path)
+    run(stream(tmp_path))
+    report = run(stream(tmp_path, output={"max_size_in_bytes": 10**6}))
+    assert len(report.warnings) == 2 and "m-0002.jsonl.gz is of an earlier mix" in report.warnings[1]
+
+
+def spoil(root, how):
+    path = root / "attributes/made/part-1.jsonl.gz"
+    rows = gzip.decompress(path.read_bytes()).decode().splitlines()
+    if how == "missing":
+        path.unlink()
+    elif how == "short":
+        write_lines(path, rows[:-1])
+    elif how == "long":
+        write_lines(path, [*rows, rows[0]])
+    elif how == "other id":
+        write_lines(path, [*rows[:4], rows[4].replace('"1-4"', '"1-5"'), *rows[5:]])
+    elif how == "number":
+        write_lines(path, [*rows[:4], rows[4].replace('"1-4"', "4"), *rows[5:]])
+    elif how == "broken":
+        write_lines(path, [*rows[:4], rows[4][:-5], *rows[5:]])
+    elif how == "blank":
+        write_lines(path, [*rows[:4], "", *rows[4:]])
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:-30])
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        ("missing", "missing-attributes", "no attributes 'made'.*part-1"),
+        ("short", "misaligned-attributes", "16 rows.*17 documents"),
+        ("long", "misaligned-attributes", "line 18.*more rows"),
+        ("other id", "misaligned-attributes", 'line 5.*"1-5".*"1-4"'),
+        ("number", "misaligned-attributes", 'line 5.*id 4.*"1-4"'),
+        ("broken", "bad-row", "part-1.*line 5"),
+        ("blank", "bad-row", "line 5.*blank"),
+        ("cut", "bad-compression", "cut short"),
+    ],
+)
+def test_misaligned_attributes(tmp_path, how, kind, message):
+    """Nothing is written, not even for the files before."""
+    prepare(tmp_path)
+    spoil(tmp_path, how)
+    with pytest.raises(DataError, match=message) as caught:
+        run(stream(tmp_path))
+    assert caught.value.kind == kind and "part-1" in str(caught.value)
+    assert not (tmp_path / "mixed").exists()
+
+
+def test_attributes_that_may_be_missing(tmp_path):
+    prepare(tmp_path)
+    spoil(tmp_path, "missing")
+    report = run(stream(tmp_path, **FEW), allow_missing=True)
+    assert not [one for one in ids(tmp_path) if one.startswith("1-")]
+    assert report.streams[0].counts.dropped["include"] == len(ALL) - 8
+
+
+def test_the_record_of_an_attribute_set_spares_comparing_ids(tmp_path, monkeypatch):
+    from feedmill.curation.mix import align
+
+    write_documents(tmp_path, *FILES)
+    dedupe([f"{tmp_path}/documents"], DedupeOptions(name="dup", attribute="dup", unit="documents"), processes=1)
+    compared = []
+    monkeypatch.setattr(align, "_compare", lambda store, pairing, paths: compared.append(paths))
+    tree = stream(tmp_path, attributes=["dup"], filter={"exclude": ["$.attributes.dup[0]"]})
+    run(tree)
+    assert not compared and len(ids(tmp_path)) < len(ALL)
+    path = tmp_path / "attributes/dup/part-0.jsonl.gz"
+    path.write_bytes(path.read_bytes() + b"")
+    run(tree)
+    assert compared == [["attributes/dup/part-0.jsonl.gz"]]
+
+
+BAD_ROWS = {
+    "broken": ('{"id": "y", "tex', "line 2"),
+    "blank": ("", "line 2.*blank"),
+    "no text": ('{"id": "y"}', "line 2.*text"),
+    "null text": ('{"id": "y", "text": null}', "line 2.*text"),
+    "a list": ("[1]", "line 2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_rows(tmp_path, name):
+    row, message = BAD_ROWS[name]
+    write_lines(tmp_path / "documents/a.jsonl", ['{"id": "x", "text": "t"}', row])
+    with pytest.raises(DataError, match=message) as caught:
+        run(stream(tmp_path, attributes=[]))
+    assert caught.value.kind == "bad-row" and "a.jsonl" in str(caught.value)
+    assert not [p for p in (tmp_path / "mixed").rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"filter": {"include": [".attributes.none[0][2] > 1"], "syntax": "jq"}}, "null"),
+        ({"span_replacement": [{"span": "$.text", "min_score": 0}]}, "no list of spans"),
+        ({"span_replacement": [{"span": "$.attributes", "min_score": 0}]}, "no list of spans"),
+        ({"span_replacement": [{"span": "$.pairs", "min_score": 0}]}, "no span"),
+        (
+            {"span_replacement": [{"span": "$.attributes.number", "min_score": 0, "replacement": "$.metadata"}]},
+            "no string",
+        ),
+    ],
+)
+def test_rules_that_fail(tmp_path, rules, message):
+    """The document is named; outputs that were finished before are kept."""
+    prepare(tmp_path)
+    rows = [json.dumps({"id": "9-0", "text": "long", "pairs": [[0, 1]]})]
+    write_lines(tmp_path / "documents/part-9.jsonl.gz", rows)
+    write_lines(tmp_path / "attributes/made/part-9.jsonl.gz", ['{"id": "9-0", "attributes": {"number": [[0, 1, 1]]}}'])
+    with pytest.raises(DataError, match=message) as caught:
+        run(stream(tmp_path, **rules))
+    assert caught.value.kind == "filter-failed" and "line 1" in str(caught.value)
+
+
+def test_finished_outputs_are_kept(tmp_path):
+    prepare(tmp_path)
+    write_lines(tmp_path / "documents/part-9.jsonl.gz", ["{"])
+    tree = stream(tmp_path, attributes=[])
+    with pytest.raises(DataError, match="part-9"):
+        run(tree)
+    assert sorted(p.name for p in (tmp_path / "mixed").glob("m-*")) == [f"m-000{n}.jsonl.gz" for n in range(3)]
+    write_lines(tmp_path / "documents/part-9.jsonl.gz", ['{"id": "9-0", "text": ""}'])
+    assert run(tree).streams[0].finished_before == 3 and ids(tmp_path) == [*ALL, "9-0"]
+
+
+def test_dry_run(tmp_path):
+    prepare(tmp_path)
+    never = {"filter": {"include": ["$.nothing"], "exclude": ["$.attributes.nothing"]}}
+    spans = {"span_replacement": [{"span": "$.attributes.nothing", "min_score": 0}]}
+    report = run([stream(tmp_path, **never), stream(tmp_path, "n", **spans)], dry_run=True)
+    assert report.sampled and not (tmp_path / "mixed").exists()
+    assert report.streams[0].counts.read == len(ALL)
+    assert [w.split(": ")[1][:30] for w in report.warnings] == [
+        "of 45 documents looked at, non",
+        "of 45 documents looked at, non",
+        "of 45 documents looked at, non",
+    ]
+    spoil(tmp_path, "other id")
+    with pytest.raises(DataError, match="line 5"):
+        run(stream(tmp_path), dry_run=True)
+
+
+def test_misspelt_attributes_are_noticed(tmp_path):
+    prepare(tmp_path)
+    with pytest.raises(DataError, match="no attributes 'maed'"):
+        run(stream(tmp_path, attributes=["maed"]), dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nmae": 1}, r"no option streams\[0\]\.nmae.*'name'"),
+        ({"documents": "x"}, r"streams\[0\]\.documents"),
+        ({"name": None}, "name is missing"),
+        ({"name": "a/b"}, "cannot begin the name"),
+        ({"rate": -1}, "rate is -1"),
+        ({"filter": {"include": ["$.a[?(@.b >"]}}, r"streams\[0\]\.filter.*character"),
+        ({"filter": {"include": [".a |"], "syntax": "jq"}}, r"streams\[0\]\.filter.*character"),
+        ({"filter": {"include": [".a"], "syntax": "sql"}}, "sql"),
+        ({"span_replacement": [{"span": "$.a"}]}, "neither min_score nor max_score"),
+        ({"span_replacement": [{"span": "$.a", "min_score": 1, "replacement": "$..a["}]}, "character"),
+        ({"compression": {"output": "lz4"}}, "lz4"),
+        ({"output": {"path": "x", "max_size_in_bytes": True}}, "wrong kind"),
+        ({"documents": ["nowhere/documents/*"]}, "no document file matches"),
+    ],
+)
+def test_bad_configurations(tmp_path, monkeypatch, change, message):
+    prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    tree = {**stream("."), **change}
+    with pytest.raises(ConfigError, match=message):
+        run(tree)
+    assert not (tmp_path / "mixed").exists()
+
+
+def test_two_streams_do_not_share_outputs(tmp_path):
+    with pytest.raises(ConfigError, match="two streams write to"):
+        read_config({"streams": [stream(tmp_path), stream(tmp_path)]})
+
+
+CONFIG = """
+streams:
+- name: m
+  documents: [documents/*]
+  attributes: [made]
+  output: {path: mixed, max_size_in_bytes: 1, discard_fields: [attributes]}
+  filter: {include: ['$.attributes[?(@.number[0][2] < 9)]']}
+  span_replacement: [{span: $.attributes.lines, min_score: 0.5, replacement: '-'}]
+"""
+
+
+def make(root):
+    prepare(root)
+    (root / "mix.yaml").write_text(CONFIG)
+
+
+def make_many(root):
+    prepare(root, [texts(900, seed=n) for n in range(8)])
+    (root / "mix.yaml").write_text(CONFIG)
+
+
+def test_killed_before_any_file_is_in_place(tmp_path):
+    assert kill_everywhere(["mix", "mix.yaml", "--processes", 1], make, tmp_path) == 6
+
+
+@pytest.mark.slow
+def test_killed_at_fifty_moments(tmp_path):
+    kill_at_random(["mix", "mix.yaml", "--processes", 2], make_many, tmp_path, 50)
+
+
+def test_command_line(tmp_path):
+    make(tmp_path)
+    words = command("mix", "mix.yaml", "--dry-run")
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "would be kept" in done.stdout and not (tmp_path / "mixed").exists()
+    done = subprocess.run(command("mix", "mix.yaml", "--json"), cwd=tmp_path, capture_output=True, text=True)
+    report = json.loads(done.stdout)
+    assert report["streams"][0]["kept"] == 23 and report["streams"][0]["dropped"] == {"include": 22}
+    spoil(tmp_path, "short")
+    done = subprocess.run(command("mix", "mix.yaml"), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "part-1" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,79 @@
+"""jq as jaq evaluates it. What Dolma itself makes of 65 expressions is in the golden runs (tests/compat/dolma)."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedmill.curation.jq import JqError, compile_jq
+from feedmill.errors import ConfigError
+
+DOCUMENT = {"a": [1, 2.5, "x", None], "o": {"k": {"d": True}, "j": 0}, "s": "one two", "n": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (".", [DOCUMENT]),
+        (".a[0], .a[1]", [1, 2.5]),
+        (".a[-1]", [None]),
+        (".a[1:3]", [[2.5, "x"]]),
+        (".a | length", [4]),
+        (".a[] | numbers", [1, 2.5]),
+        ('[.a[] | select(type == "number") | . * 2]', [[2, 5.0]]),
+        (".o.k.d and .o.j", [True]),
+        ('(.n // .s) | split(" ")', [["one", "two"]]),
+        ("if .o.j > 0 then 1 elif .s then 2 else 3 end", [2]),
+        ("reduce .a[:2][] as $x (0; . + $x)", [3.5]),
+        (".none", [None]),
+        (".a | map(. == 1) | any", [True]),
+        ('"<\\(.s)>"', ["<one two>"]),
+        ("{s, j: .o.j}", [{"s": "one two", "j": 0}]),
+        (".o | keys", [["j", "k"]]),
+        ('.s | test("t.o")', [True]),
+        ('try error("x") catch .', ["x"]),
+        ("empty", []),
+        ("7 / 2", [3.5]),
+    ],
+)
+def test_expressions(text, wanted):
+    assert list(compile_jq(text)(DOCUMENT)) == wanted
+
+
+@pytest.mark.parametrize("text", [".n[0]", ".none.deeper[0]", ".s.k", ".a.k", ".n.k", '1 + "x"', ".s[0]"])
+def test_what_jaq_refuses(text):
+    """Where jq gives null for an index of null, jaq has an error, and so has Dolma."""
+    with pytest.raises(JqError):
+        list(compile_jq(text)(DOCUMENT))
+    assert list(compile_jq(f"({text})?")(DOCUMENT)) == []
+
+
+def test_a_question_mark_is_for_the_last_step():
+    """So it is with jaq 1.2, and with Dolma."""
+    assert list(compile_jq(".o.none[0]?")(DOCUMENT)) == []
+    assert list(compile_jq(".n[0]?[2]?")(DOCUMENT)) == []
+    assert list(compile_jq("(.n[0][2])? // 7")(DOCUMENT)) == [7]
+    assert list(compile_jq(".a[.o.j]?")(DOCUMENT)) == [1]
+    for text in (".n[0][2]?", ".s.k.j?", ".n[0][]?", "[.n[0][1:]?]"):
+        with pytest.raises(JqError):
+            list(compile_jq(text)(DOCUMENT))
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".a |", "[.a", "{", "1 +", ".a as x | 1", "nothing_known", '"open', ".a = 1", "def f: 1; f"]
+)
+def test_what_is_no_expression(text):
+    with pytest.raises(ConfigError) as caught:
+        compile_jq(text)
+    assert caught.value.kind == "bad-jq"
+
+
+@given(st.text('.[]|()a01"+,:{}?/ $', max_size=12))
+def test_any_text_is_an_expression_or_an_error(text):
+    try:
+        run = compile_jq(text)
+    except ConfigError:
+        return
+    with contextlib.suppress(JqError):
+        list(run(DOCUMENT))

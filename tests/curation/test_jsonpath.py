@@ -1,0 +1,77 @@
+"""The dialect of JSONPath. What Dolma itself makes of 69 expressions is in the golden runs (tests/compat/dolma)."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dolma_runs import GOLDEN
+from feedmill.curation.jsonpath import compile_path, compile_test
+from feedmill.errors import ConfigError
+
+CONFIG = json.loads((GOLDEN / "configs/mix_sem_jsonpath_include.json").read_text())
+EXPRESSIONS = sorted({text for stream in CONFIG["streams"] for text in stream["filter"]["include"]})
+KEYS = st.sampled_from(["a", "b", "v", "attributes", "text", "id", "x"])
+LEAVES = st.none() | st.booleans() | st.integers(-2, 4) | st.sampled_from([0.5, 1.0, "a", "", "x"])
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=12
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(KEYS, VALUES, max_size=4), st.sampled_from(EXPRESSIONS))
+def test_testing_is_finding_anything(document, text):
+    assert compile_test(text)(document) == bool(compile_path(text)(document))
+
+
+DOCUMENT = {"n": [3, 1.5, "3", None, True], "o": [{"k": 1}, {"k": 2.0}, {"j": 1}], "s": "text", "e": [], "z": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("$.n[0]", [3]),
+        ("$.n[0,2]", [3, "3"]),
+        ("$.n[-2:]", [None, True]),
+        ("$.n[1:3]", [1.5, "3"]),
+        ("$['n']['0']", []),
+        ("$.o[*].k", [1, 2.0]),
+        ("$..k", [1, 2.0]),
+        ("$.o[?(@.k > 1)]", [{"k": 2.0}]),
+        ("$.o[?(@.k >= 1)]", [{"k": 1}, {"k": 2.0}]),
+        ("$.o[?(@.k >= 2)]", []),  # 2.0 is not 2, and not more
+        ("$.o[?(@.k == 1 || @.j)]", [{"k": 1}, {"j": 1}]),
+        ("$.o[?(!@.k)]", [{"j": 1}]),
+        ("$.n[?(@ > 1)]", [3, 1.5]),
+        ("$.n[?(@ < true)]", []),
+        ("$.z", [None]),
+        ("$.e", [[]]),
+        ("$.none", []),
+        ("$.s[?(@ ~= '^t.*t$')]", ["text"]),
+        ("$.o.length()", [3]),
+        ("$.s[?(@ in ['text'])]", ["text"]),
+    ],
+)
+def test_paths(text, wanted):
+    found = compile_path(text)(DOCUMENT)
+    assert found == wanted and list(map(type, found)) == list(map(type, wanted))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "$.", "$[", "$[?(@.a]", "$.a[-1]", "$.a[?(@.b >)]", "$.a b", "$['a'", "$.a[?(@ == 'x)]", "$.a[1:2:0]"],
+)
+def test_what_is_no_path(text):
+    with pytest.raises(ConfigError, match="character") as caught:
+        compile_path(text)
+    assert caught.value.kind == "bad-jsonpath"
+
+
+@given(st.text("$@.[]?()*,:'\"ab01 ><=!&|~-", max_size=14))
+def test_any_text_is_a_path_or_an_error(text):
+    try:
+        path = compile_path(text)
+    except ConfigError:
+        return
+    path(DOCUMENT)

@@ -1,0 +1,52 @@
+import pytest
+
+from feedmill.curation.patterns import find_documents
+from feedmill.errors import ConfigError
+
+FILES = ["a/documents/x.gz", "a/documents/y/1.gz", "a/documents/y/2.gz", "a/documents/y/z/3.gz", "a/documents/.hidden"]
+
+
+@pytest.fixture(autouse=True)
+def _tree(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "wanted"),
+    [
+        (["a/documents"], ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]),
+        (["a/documents/*"], ["x.gz"]),
+        (["a/documents/**"], ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]),
+        (["a/documents/**/*.gz"], ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]),
+        (["a/documents/*/?.gz"], ["y/1.gz", "y/2.gz"]),
+        (["a/documents/y/[!1].gz"], ["y/2.gz"]),
+        (["a/documents/y"], ["y/1.gz", "y/2.gz", "y/z/3.gz"]),
+        (["a/documents/y/2.gz", "a/documents/**"], ["y/2.gz", "x.gz", "y/1.gz", "y/z/3.gz"]),
+        (["a/documents/.*"], [".hidden"]),
+    ],
+)
+def test_patterns(patterns, wanted):
+    found = find_documents(patterns)
+    assert [file.path.removeprefix("documents/") for file in found] == wanted
+    assert {file.root for file in found} == {"a"} and found[0].name == f"a/documents/{wanted[0]}"
+
+
+def test_a_pattern_that_matches_nothing_is_a_warning():
+    warnings = []
+    assert len(find_documents(["a/documents/y/*", "a/documents/*.zst"], warnings=warnings)) == 2
+    assert warnings == ["no file matches a/documents/*.zst"]
+
+
+@pytest.mark.parametrize("pattern", ["a/documents/*.zst", "a/x.gz", "*/documents/x.gz", "b/documents", ""])
+def test_what_leads_nowhere(pattern):
+    with pytest.raises(ConfigError):
+        find_documents([pattern])
+
+
+def test_another_name_of_the_folder():
+    found = find_documents(["a/documents/y/**"], "y")
+    assert (found[0].root, found[0].path) == ("a/documents", "y/1.gz")
+    assert found[0].attributes("dup", "y") == "attributes/dup/1.gz"

@@ -1,0 +1,45 @@
+"""Deduplicating and mixing over an object store: the same files as on a local disk."""
+
+from documents import texts, write_documents
+from feedmill.curation.dedupe.job import BloomOptions, dedupe
+from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.mix.config import read_config
+from feedmill.curation.mix.job import mix
+from feedmill.storage import open_store
+from killing import contents
+
+OPTIONS = DedupeOptions(name="dup", attribute="dup", unit="paragraphs", skip_empty=True)
+
+
+def run(root, folder):
+    exact = dedupe([f"{root}/documents"], OPTIONS, processes=1)
+    bloom = BloomOptions(file=f"{folder}/f.bin", items=1000, false_positives=1e-6)
+    seen = DedupeOptions(name="seen", attribute="seen", unit="documents")
+    dedupe([f"{root}/documents/*"], seen, bloom=bloom, processes=2)
+    stream = {
+        "name": "m",
+        "documents": [f"{root}/documents/*"],
+        "attributes": ["dup", "seen"],
+        "output": {"path": f"{root}/mixed", "max_size_in_bytes": 1},
+        "filter": {"exclude": ["$.attributes.seen[0]"]},
+        "span_replacement": [{"span": "$.attributes.dup", "min_score": 0.5}],
+    }
+    report = mix(read_config({"streams": [stream]}), processes=1)
+    again = mix(read_config({"streams": [stream]}), processes=1)
+    assert dedupe([f"{root}/documents"], OPTIONS, processes=1).skipped and again.streams[0].finished_before == 2
+    return exact.units, report.streams[0].counts.as_dict()
+
+
+def test_the_same_as_on_a_disk(tmp_path, s3_bucket):
+    here, away = tmp_path / "here", f"{s3_bucket}/away"
+    write_documents(here, texts(30), texts(20, seed=1))
+    store = open_store(away)
+    for path in sorted((here / "documents").iterdir()):
+        store.write_bytes(f"documents/{path.name}", path.read_bytes())
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert run(str(here), tmp_path / "a") == run(away, tmp_path / "b")
+    wanted = contents(here)
+    found = {entry.path: store.read(entry.path) for entry in store.files() if "/.feedmill" not in entry.path}
+    assert found == wanted and len(wanted) == 8
+    assert (tmp_path / "a/f.bin").read_bytes() == (tmp_path / "b/f.bin").read_bytes()

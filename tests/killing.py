@@ -1,0 +1,110 @@
+"""Programs that are killed: before the n-th file that they put in its place, or at random moments."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_CHILD = """
+import os, signal, sys
+left, replace = int(sys.argv[1]), os.replace
+
+def dying(*arguments, **options):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(*arguments, **options)
+
+os.replace = dying
+from feedmill.cli.app import main
+sys.argv = ["feedmill", *sys.argv[2:]]
+main()
+"""
+
+
+def command(*words):
+    """The command line of a process that runs ``feedmill`` with these words."""
+    return [sys.executable, "-c", "from feedmill.cli.app import main; main()", *map(str, words)]
+
+
+def run_until_killed(moment, words, folder):
+    """Whether the command was killed before it put its file number `moment` in place; otherwise it is done."""
+    child = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(moment), *map(str, words)], cwd=folder, capture_output=True, text=True
+    )
+    assert child.returncode in (0, -signal.SIGKILL), child.stderr
+    return child.returncode != 0
+
+
+def finish(words, folder):
+    """Run the command to its end; what it prints."""
+    done = subprocess.run(command(*words), cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def contents(folder, *, leave_out=()):
+    """What every file below a folder holds but for the records of work, and those whose names say temporary."""
+    found = {}
+    for path in sorted(Path(folder).rglob("*")):
+        name = str(path.relative_to(folder))
+        hidden = any(part.startswith(".feedmill") for part in path.parts) or name.endswith(".feedmill-tmp")
+        if path.is_file() and not hidden and not any(name.startswith(part) for part in leave_out):
+            found[name] = path.read_bytes()
+    return found
+
+
+def kill_everywhere(words, make, folder, most=60):
+    """Run a command that is killed before each of its files in turn, then to its end; all results are as undisturbed.
+
+    Args:
+        make: makes the data in the folder that it is given.
+    """
+    calm = Path(folder) / "calm"
+    make(calm)
+    finish(words, calm)
+    wanted = contents(calm)
+    for moment in range(most):
+        place = Path(folder) / f"at{moment}"
+        make(place)
+        killed = run_until_killed(moment, words, place)
+        if killed:
+            finish(words, place)
+        assert contents(place) == wanted, f"killed before file {moment}"
+        if not killed:
+            return moment
+    return most
+
+
+def kill_at_random(words, make, folder, times):
+    """Kill the command at random moments until that was done `times` times, then let it finish; as undisturbed.
+
+    Now and then a run gets to its end before it is killed; then it begins anew in another folder.
+    """
+    calm = Path(folder) / "calm"
+    make(calm)
+    begin = time.perf_counter()
+    finish(words, calm)
+    seconds, wanted = time.perf_counter() - begin, contents(calm)
+    chance, killed, place, number = random.Random(7), 0, None, 0
+    while killed < times:
+        if place is None:
+            place, number = Path(folder) / f"run{number}", number + 1
+            make(place)
+        child = subprocess.Popen(
+            command(*words), cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
+        time.sleep(chance.uniform(0, seconds))
+        os.killpg(child.pid, signal.SIGKILL)
+        killed += child.wait() == -signal.SIGKILL
+        if chance.random() < 0.3 or child.returncode == 0:
+            finish(words, place)
+            assert contents(place) == wanted, f"after {killed} kills"
+            place = None
+    if place is not None:
+        finish(words, place)
+        assert contents(place) == wanted
