@@ -53,10 +53,8 @@ def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-un
             continue
         if new[j]:
             left_out += max(0, known - 2 * most)
-            for d in range(known):
-                if known > 2 * most and most <= d < known - most:
-                    continue
-                i = distinct[d]
+            for d in range(min(known, 2 * most)):
+                i = distinct[d if d < most or known <= 2 * most else d + known - 2 * most]
                 if not _found_before(columns, i, j):
                     pairs[count, 0], pairs[count, 1] = i, j
                     count += 1

@@ -17,8 +17,6 @@ from feedmill.curation.near.view import Ints, View
 from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.kernels import near_pairs_compiled as compiled
 
-_NONE = np.iinfo(np.int64).max
-
 
 def decide(view: View, bands: int, keep: str) -> None:
     """Write the clusters of the dump at the end; nothing where an earlier run did."""
@@ -49,17 +47,17 @@ def _edges(view: View, bands: int) -> npt.NDArray[np.int64]:
 def _connect(view: View, edges: npt.NDArray[np.int64]) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     """The new documents that have an edge, the first document of the cluster of each, and whether that is an earlier
     dump's."""
+    # Pairs that others connect are not among the edges, and which those are depends on the ranges: nothing but what is
+    # connected at all may count, through documents of earlier dumps as well.
     first = view.plan["first"]
     members = np.unique(edges[edges >= first])
-    inner = edges[edges[:, 0] >= first]
-    heads = compiled.components(len(members), np.searchsorted(members, inner).astype(np.int64))
-    outer = edges[edges[:, 0] < first]
-    old = np.full(len(members), _NONE, np.int64)
-    if len(outer):
-        np.minimum.at(old, heads[np.searchsorted(members, outer[:, 1])], view.decisions(outer[:, 0])[0])
-    old = old[heads]
-    attached = old != _NONE
-    return members, np.where(attached, old, members[heads]), attached
+    ends, places = np.unique(edges, return_inverse=True)
+    earlier = int(np.searchsorted(ends, first))
+    ends[:earlier] = view.decisions(ends[:earlier])[0]
+    nodes, which = np.unique(ends, return_inverse=True)
+    heads = nodes[compiled.components(len(nodes), which[places].reshape(-1, 2))]
+    roots = heads[np.searchsorted(nodes, members)]
+    return members, roots, roots < first
 
 
 def summary(view: View, largest: int = 10, examples: int = 3) -> dict[str, Any]:

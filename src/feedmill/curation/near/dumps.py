@@ -119,7 +119,11 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
             if record.get("first") != dumps.documents or not isinstance(record.get("files"), list):
                 raise damaged(store, dump_name(len(dumps.records)), "it does not follow the dumps before it")
             dumps.records.append(record)
-        yield dumps
+        open_view.cache_clear()  # what it remembers may be of another run in this folder, and keeps files mapped
+        try:
+            yield dumps
+        finally:
+            open_view.cache_clear()
 
 
 def _agree(store: LocalStore, options: NearOptions) -> None:

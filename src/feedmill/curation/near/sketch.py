@@ -19,7 +19,7 @@ from feedmill.kernels import shingles_compiled
 from feedmill.kernels.shingles import characters, permutations
 from feedmill.storage import Store, open_store
 
-SEGMENT = 64 << 20
+SEGMENT = 32 << 20
 """Bytes of text in a segment, at least, but for the last of a file."""
 
 
