@@ -146,6 +146,7 @@ DESCRIBED_IN = {
     ("mix",): "mix.md",
     ("tokenize",): "tokenize.md",
     ("decode",): "tokenize.md",
+    ("neardedupe",): "neardedupe.md",
     ("plan",): "ledger.md",
     ("trace",): "ledger.md",
     ("index",): "tokens.md",
