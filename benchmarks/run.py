@@ -18,12 +18,13 @@ from pathlib import Path
 
 import corpus
 import energon
+import near
 import verbs
 from measure import Failed, Row
 
 import tokenizing
 
-SUITES = (energon, tokenizing, verbs)
+SUITES = (energon, tokenizing, verbs, near)
 
 
 def main() -> int:

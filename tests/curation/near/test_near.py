@@ -61,7 +61,7 @@ def test_the_default_bands_miss_little_and_mark_nothing_wrongly(folder: Path) ->
     assert found <= wanted and len(found) >= 0.95 * len(wanted) > 200
 
 
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [2, 3, 6])
 def test_any_number_of_processes_and_any_memory_give_the_same(
     folder: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

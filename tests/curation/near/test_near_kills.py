@@ -100,19 +100,21 @@ COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "n
 
 def kill_some(folder: Path, count: int, seed: int) -> None:
     prepare(folder / "whole")
-    command = [*COMMAND, "--signatures", "s", "--threshold", "0.7", "--processes", "2", "--json"]
+    command = [*COMMAND, "--signatures", "s", "--threshold", "0.7", "--json", "--processes"]
     begin = time.monotonic()
-    subprocess.run(command, cwd=folder / "whole", check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, "5"], cwd=folder / "whole", check=True, stdout=subprocess.DEVNULL)
     length = time.monotonic() - begin
     wanted, moments, killed = None, random.Random(seed), 0
-    for _ in range(count):
+    for number in range(count):
         root = folder / "killed"
         prepare(root)
-        child = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        child = subprocess.Popen(
+            [*command, "2" if number % 3 else "5"], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
         time.sleep(moments.uniform(0, 1.1 * length))
         child.send_signal(signal.SIGKILL)
         killed += child.wait() == -signal.SIGKILL
-        done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
+        done = subprocess.run([*command, "2"], cwd=root, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         found = tree(root)
         attributes = {path: data for path, data in found.items() if path.startswith("attributes")}

@@ -14,6 +14,7 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near import join, sketch
 from feedmill.curation.near.cluster import decide, summary
 from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.spread import spread
 from feedmill.curation.near.view import open_view
 from feedmill.curation.patterns import DocumentFile
 from feedmill.errors import ConfigError
@@ -27,14 +28,12 @@ from feedmill.formats.signatures import (
     write_record,
 )
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
 from feedmill.storage.local import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
 
-KERNELS = ("feedmill.curation.near.sketch", "feedmill.curation.near.join", "feedmill.kernels.shingles_compiled")
 MOST_DOCUMENTS = 1 << 32
 """In a dump."""
 
@@ -167,7 +166,7 @@ def add_dump(
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
         with Progress("reading", len(tasks), "files", progress) as bar:
-            sketched = list(run(sketch.sketch, tasks, workers=processes, progress=bar, preload=KERNELS))
+            sketched = list(spread(sketch.sketch, tasks, processes, bar))
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
@@ -251,7 +250,7 @@ def _compare(
         for part, (low, high) in enumerate(parts)
     ]
     with Progress("comparing", len(tasks), "bands", progress) as bar:
-        for one in run(join.join, tasks, workers=processes, progress=bar, preload=KERNELS):
+        for one in spread(join.join, tasks, processes, bar):
             report.candidates += one.candidates
             report.left_out += one.left_out
     if report.left_out:

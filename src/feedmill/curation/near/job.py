@@ -13,10 +13,10 @@ from feedmill.curation.attribute_set import FOLDER, fingerprint, read_manifest, 
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
 from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.spread import spread
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
 from feedmill.storage import open_store
 
 __all__ = ["NearOptions", "NearReport", "find_near"]
@@ -76,7 +76,7 @@ def find_near(
         documents: files, folders or patterns; each has a folder ``documents``.
         signatures: a local folder in which signatures are kept, to compare documents that come later with these. Files
             that it has seen are not read again. Without it they are removed at the end.
-        processes: how many to use; by default one for each core.
+        processes: how many to use, or threads where that is faster; by default one for each core.
 
     Raises:
         ConfigError: nothing to read, options that make no sense or differ from those of the signatures, a file that
@@ -120,7 +120,7 @@ def _finish(
         where = (dumps.folder, len(dumps.records), place.dump, place.first, place.record["rows"], place.record["ids"])
         tasks.append(finishing.Task(file, options.name, options.documents_folder, *where))
     with Progress("writing", len(tasks), "files", progress) as bar:
-        return list(run(finishing.finish, tasks, workers=processes, progress=bar))
+        return list(spread(finishing.finish, tasks, processes, bar))
 
 
 def _roots(files: list[DocumentFile]) -> dict[str, list[DocumentFile]]:
