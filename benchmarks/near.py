@@ -16,11 +16,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import corpus
 import numpy as np
-from measure import HERE, Failed, Row, child, feedmill, run
+from measure import HERE, Failed, Row, feedmill, run
 
 PEER = "FEEDMILL_MINHASH_PYTHON"
 DOCUMENTS, ADDED, FILES, WIDTH, THRESHOLD = 100_000, 10_000, 8, 5, 0.8
@@ -166,36 +165,53 @@ def near(repeat: int) -> Iterable[Row]:
     path = documents()
     _clean(path)
     run(_command(path, "second", 1))  # compiled, and not counted
-    sides: dict[str, list[float]] = {}
+    wall: dict[str, list[float]] = {}
+    processor: dict[str, list[float]] = {}
     for _ in range(repeat):
         _warm(path)
-        for processes in (1, 2):
-            _clean(path)
-            sides.setdefault(f"all {processes}", []).append(run(_command(path, "first", processes))["s"])
-        for name, number in _peers(path).items():
-            sides.setdefault(name, []).append(number)
-        sides.setdefault("added", []).append(run(_command(path, "second", 2))["s"])
-    yield Row("near", f"{DOCUMENTS:,} documents, whole command, 2 processes", "s", sides["all 2"], bound=BOUND)
-    yield Row("near", "the same on one process; peer: rensa", "s", sides["all 1"], sides.get("rensa", []))
-    if "datasketch" in sides:
-        ours = [DOCUMENTS / s for s in sides["all 1"]]
-        theirs = [SOME / s for s in sides["datasketch"]]
-        yield Row("near", "documents, one process; peer: datasketch", "/s", ours, theirs, note=f"peer on {SOME:,}")
-    share = statistics.median(sides["added"]) / statistics.median(sides["all 2"])
-    yield Row("near", f"adding {ADDED:,} documents", "s", sides["added"], note=f"{share:.2f} of the first run's time")
+        for name, before, command in _runs(path):
+            if before is not None:
+                before(path)
+            used = run(command)
+            wall.setdefault(name, []).append(used["s"])
+            processor.setdefault(name, []).append(used["cpu_s"])
+    yield Row("near", f"{DOCUMENTS:,} documents, whole command, 2 processes", "s", wall["all 2"], bound=BOUND)
+    rensa, datasketch = "the same on one; peer: rensa, one process", "documents on one; peer: datasketch"
+    for kind, used in (("wall time", wall), ("processor time", processor)):
+        yield Row("near", f"{rensa}, {kind}", "s", used["all 1"], used.get("rensa", []))
+        if "datasketch" in used:
+            rates = [DOCUMENTS / s for s in used["all 1"]], [SOME / s for s in used["datasketch"]]
+            yield Row("near", f"{datasketch}, {kind}", "/s", *rates, note=f"peer on {SOME:,}")
+    for kind, used in (("wall time", wall), ("processor time", processor)):
+        share = statistics.median(used["added"]) / statistics.median(used["all 1"])
+        note = f"{share:.2f} of that of the first {DOCUMENTS:,}"
+        yield Row("near", f"adding {ADDED:,} documents, one process, {kind}", "s", used["added"], note=note)
+    share = statistics.median(processor["added"]) - statistics.median(processor["nothing"])
+    share /= statistics.median(processor["all 1"]) - statistics.median(processor["nothing"])
+    note = "without what a run over one document takes"
+    yield Row("near", "the same, processor time, share of the first run's", "%", [100 * share], note=note)
     yield from _quality(path)
 
 
-def _peers(path: Path) -> dict[str, float]:
-    python = peer()
-    if python is None:
-        return {}
-    found = {}
+def _runs(path: Path) -> Iterable[tuple[str, Callable[[Path], None] | None, list[str]]]:
+    """Name, what comes before, and command of all that is timed."""
+    yield "all 2", _clean, _command(path, "first", 2)
+    yield "all 1", _clean, _command(path, "first", 1)
+    yield "added", None, _command(path, "second", 1)
+    yield "nothing", None, feedmill("neardedupe", _tiny(path), "--processes", 1, "--json")
     for name, count in (("rensa", DOCUMENTS), ("datasketch", SOME)):
-        side: dict[str, Any] = child(python, "near_side.py", name, path / "first/documents", count, THRESHOLD, WIDTH)
-        (path / f"{name}.json").write_text(json.dumps(side))
-        found[name] = side["wall"]
-    return found
+        if python := peer():
+            options = (name, path / "first/documents", count, THRESHOLD, WIDTH, path / f"{name}.json")
+            yield name, None, [python, str(HERE / "near_side.py"), *map(str, options)]
+
+
+def _tiny(path: Path) -> Path:
+    """A folder with one document."""
+    shutil.rmtree(path / "tiny", ignore_errors=True)
+    file = path / "tiny/documents/0.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"id":"1","text":"one of a kind"}\n')
+    return file.parent
 
 
 def _quality(path: Path) -> Iterable[Row]:
@@ -213,25 +229,29 @@ def _quality(path: Path) -> Iterable[Row]:
     split = int((first[clusters[:DOCUMENTS]] != first).sum())
     if wrong or split:
         raise Failed(f"{wrong} documents are marked wrongly, {split} are in a wrong cluster")
-    note = f"{int(found.sum()):,} marked, {int(wanted.sum()):,} by brute force; precision {1 - wrong / found.sum():.4f}"
-    yield Row("near", "recall of duplicates", "%", [100 * float((found & wanted).sum() / wanted.sum())], note=note)
+    share = 100 * float((found & wanted).sum() / wanted.sum())
+    counts = f"{int(found.sum()):,} marked, {int(wanted.sum()):,} by brute force"
+    note = f"{share:.2f} %: {counts}; precision {1 - wrong / found.sum():.4f}"
+    yield Row("near", "recall of duplicates", "%", [share], note=note)
     together = clusters[pairs[:, 0]] == clusters[pairs[:, 1]]
     for low in (0.80, 0.85, 0.90, 0.95):
         chosen = (similarities >= low) & (similarities < low + 0.05)
         share = 100 * float(together[chosen].mean())
         what = f"recall of pairs, Jaccard {low:.2f} to {low + 0.05:.2f}"
-        yield Row("near", what, "%", [share], note=f"{chosen.sum():,} pairs")
+        yield Row("near", what, "%", [share], note=f"{share:.2f} % of {chosen.sum():,} pairs")
     whole = _heads(similar, count) != np.arange(count)
     extra = int((marked & ~whole).sum())
     new = slice(DOCUMENTS, count)
     share = 100 * float((marked[new] & whole[new]).sum() / whole[new].sum())
-    yield Row("near", "recall of duplicates among the added", "%", [share], note=f"{extra} marked wrongly")
+    yield Row(
+        "near", "recall of duplicates among the added", "%", [share], note=f"{share:.2f} %; {extra} marked wrongly"
+    )
     for name in ("rensa", "datasketch"):
         if (path / f"{name}.json").exists() and peer():
             flags = np.array(json.loads((path / f"{name}.json").read_text())["marked"], np.bool_)
             true = wanted[: len(flags)]
             right = int((flags & true).sum())
-            note = f"precision {right / max(1, flags.sum()):.4f}: it does not compare what it finds"
+            note = f"{100 * right / true.sum():.2f} %; precision {right / max(1, flags.sum()):.4f}: it does not compare what it finds"
             yield Row("near", f"{name}: recall of duplicates", "%", [100 * right / true.sum()], note=note)
 
 

@@ -1,6 +1,6 @@
 """Near-duplicates by a MinHash library, as its users write it: shingles in Python, LSH, later documents are marked.
 
-near_side.py rensa|datasketch FOLDER COUNT THRESHOLD WIDTH
+near_side.py rensa|datasketch FOLDER COUNT THRESHOLD WIDTH RESULT
 """
 
 from __future__ import annotations
@@ -73,11 +73,12 @@ def by_datasketch(source: Iterator[str], threshold: float, width: int) -> list[b
 
 
 def main() -> None:
-    """Print which documents are marked."""
-    name, folder, count, threshold, width = sys.argv[1:]
+    """Write down which documents are marked."""
+    name, folder, count, threshold, width, result = sys.argv[1:]
     source = texts(Path(folder), int(count))
     find = {"rensa": by_rensa, "datasketch": by_datasketch}[name]
-    print(json.dumps({"marked": [int(one) for one in find(source, float(threshold), int(width))]}))
+    found = find(source, float(threshold), int(width))
+    Path(result).write_text(json.dumps({"marked": [int(one) for one in found]}))
 
 
 main()

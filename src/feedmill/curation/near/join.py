@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.curation.near.spread import go_on
 from feedmill.curation.near.view import Ints, View, Words, open_view
 from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.kernels import near_pairs_compiled as compiled
@@ -79,6 +80,7 @@ def join(task: Task) -> Joined:
     shared, documents = _shared(np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers]))
     edges, candidates = [np.empty((0, 2), np.int64)], 0
     for low, high in _chunks(shared):
+        go_on()
         some = documents[low:high]
         columns = view.columns(some, task.band)
         pairs, more = compiled.candidates(shared[low:high], some >= first, view.digests(some), columns)

@@ -11,6 +11,7 @@ import xxhash
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.spread import go_on
 from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.rows import bad_row, id_bytes, parse_texts
 from feedmill.formats.documents import read_rows
@@ -69,6 +70,7 @@ def sketch(task: Task) -> Sketched:
     digest, content = digest_ids([]), xxhash.xxh3_128()
     rows, empty, segments, segment = 0, 0, list[int](), _Segment()
     for block in read_rows(task.file.store(), task.file.path):
+        go_on()
         parsed = parse_texts(block, task.file.name, rows + 1)
         ids = [id_bytes(row.id) for row in parsed]
         if not all(ids):
