@@ -251,7 +251,8 @@ def _quality(path: Path) -> Iterable[Row]:
             flags = np.array(json.loads((path / f"{name}.json").read_text())["marked"], np.bool_)
             true = wanted[: len(flags)]
             right = int((flags & true).sum())
-            note = f"{100 * right / true.sum():.2f} %; precision {right / max(1, flags.sum()):.4f}: it does not compare what it finds"
+            precision = f"precision {right / max(1, flags.sum()):.4f}"
+            note = f"{100 * right / true.sum():.2f} %; {precision}: it does not compare what it finds"
             yield Row("near", f"{name}: recall of duplicates", "%", [100 * right / true.sum()], note=note)
 
 
