@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from feedmill.curation.attribute_set import FOLDER, fingerprint, read_manifest, write_manifest
+from feedmill.curation.attribute_set import FOLDER, fingerprint, manifest_path, read_manifest, write_manifest
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
 from feedmill.curation.near.options import NearOptions
@@ -18,6 +18,7 @@ from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
 from feedmill.storage import open_store
+from feedmill.storage.local import sweep
 
 __all__ = ["NearOptions", "NearReport", "find_near"]
 
@@ -176,6 +177,8 @@ def _record(
                 "units": one.duplicates,
                 "documents": {"path": file.path, "size": file.size, "version": file.version},
             }
+        if store.is_local:
+            sweep(store.locate(manifest_path(options.name)))
         manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
         write_manifest(store, options.name, {**manifest, "files": entries})
 
