@@ -91,9 +91,10 @@ def read_arrays(store: Store, path: str) -> Arrays:
     """The arrays of a file, mapped: read-only, read from the disk where they are looked at.
 
     Raises:
-        NotFound: there is no such file.
-        DataError: of kind ``bad-signatures``, it is damaged.
+        DataError: of kind ``bad-signatures``, it is damaged or missing.
     """
+    if not store.exists(path):
+        raise damaged(store, path, "it is missing")
     with store.local_copy(path) as local, open(local, "rb") as f:
         size = os.fstat(f.fileno()).st_size
         if size < len(MAGIC) + 8:

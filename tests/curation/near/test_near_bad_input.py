@@ -153,6 +153,9 @@ def test_damaged_arrays(folder: Path) -> None:
             path.write_bytes(data)
             error = refused()
             assert error.kind == "bad-signatures" and error.file == str(path)
+        path.unlink()
+        error = refused()
+        assert error.kind == "bad-signatures" and error.file == str(path) and "missing" in str(error)
         path.write_bytes(whole)
     assert {path: path.read_bytes() for path in (folder / "attributes").rglob("*.jsonl*")} == before
     find()
