@@ -147,6 +147,7 @@ DESCRIBED_IN = {
     ("mix",): "mix.md",
     ("tokenize",): "tokenize.md",
     ("decode",): "tokenize.md",
+    ("neardedupe",): "neardedupe.md",
     ("plan",): "ledger.md",
     ("trace",): "ledger.md",
     ("bench",): "loading.md",

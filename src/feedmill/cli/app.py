@@ -38,6 +38,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it, say how samples are read."),
     "tag": Verb("feedmill.cli.tag", "Write attributes of documents: lengths, quality, personal data."),
     "dedupe": Verb("feedmill.cli.dedupe", "Mark duplicates: documents, paragraphs, n-grams."),
+    "neardedupe": Verb("feedmill.cli.neardedupe", "Mark near-duplicates: MinHash, exact Jaccard, clusters."),
     "mix": Verb("feedmill.cli.mix", "Filter documents by attributes, replace spans, sample, merge."),
     "stat": Verb("feedmill.cli.stat", "Counts and distributions of documents and attributes."),
     "tokenize": Verb("feedmill.cli.tokenize", "Documents into token files: .pbin, .ds, Megatron-LM, Dolma."),
