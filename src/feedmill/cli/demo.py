@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.demo_text import mix_tokens, tokenize_texts
+from feedmill.cli.demo_text import curate_texts, mix_tokens, tokenize_texts
 from feedmill.cli.options import Json
 from feedmill.cli.output import emit
 from feedmill.cli.story import Story, folder_size, timed
@@ -39,7 +39,7 @@ def demo(
     samples: Annotated[int, typer.Option("--samples", metavar="N", min=400, help="Samples to train on.")] = 3000,
     json: Json = False,
 ) -> None:
-    """Make data sets from Python's own library, prepare, tokenize and blend them, load, kill, resume, and compare.
+    """Make data sets from Python's own library; prepare, curate, tokenize, blend, load, kill, resume, and compare.
 
     Ends with status 1 if the resumed run saw any other sample, or any other random crop or token,
     than the undisturbed one.
@@ -52,6 +52,7 @@ def demo(
     _blend(story, samples)
     _train(story, samples)
     _picture(story)
+    curate_texts(story, documents)
     tokenize_texts(story, documents)
     mix_tokens(story)
     story.facts["seconds"] = round(time.monotonic() - story.begun, 2)

@@ -1,11 +1,11 @@
-"""The demo's chapters about text: documents become tokens, tokens of two formats become one stream of rows."""
+"""The demo's chapters about text: documents are curated, become tokens, and tokens of two formats one stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from feedmill.cli.story import Story, folder_size, timed
+from feedmill.cli.story import Story, timed
 
 if TYPE_CHECKING:
     from feedmill.demo.corpus import Document
@@ -19,32 +19,77 @@ blend:
   - {{path: prose.pbin, windows: {SEQ_LEN}, weight: 1/3, shuffle: global}}
   - {{path: source.ds, windows: {SEQ_LEN}, weight: 2/3, shuffle: global}}
 """
+TAGGERS = ["gopher_v2", "pii_regex_v2"]
+RULES = {
+    "identical": "$.attributes[?(@.dup && @.dup[0] && @.dup[0][2] >= 1)]",
+    "near copies": "$.attributes[?(@.near && @.near[0] && @.near[0][2] >= 0)]",
+    "repetitive": "$.attributes[?(@.quality__gopher_v2__fraction_of_characters_in_duplicate_10grams[0][2] > 0.3)]",
+}
+MIX: dict[str, Any] = {
+    "attributes": ["quality", "dup", "near"],
+    "filter": {"exclude": list(RULES.values())},
+    "span_replacement": [
+        {"span": "$.attributes.quality__pii_regex_v2__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "<email>"}
+    ],
+}
+
+
+def curate_texts(story: Story, documents: Sequence[Document]) -> None:
+    """Docstrings and pieces of source as documents: tagged, deduplicated, filtered, with what each rule dropped."""
+    from feedmill.curation.dedupe.job import dedupe
+    from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
+    from feedmill.curation.mix.config import read_config
+    from feedmill.curation.mix.job import mix
+    from feedmill.curation.near.job import find_near
+    from feedmill.curation.near.options import NearOptions
+    from feedmill.curation.tag import tag
+    from feedmill.demo.corpus import write_documents
+    from feedmill.storage import LocalStore
+
+    story.chapter("Curate: tag the documents, find what occurs twice, filter")
+    folder = story.out / "text"
+    parts = {
+        "prose": [document for document in documents if "@" not in document.id],
+        "source": [document for document in documents if "@" in document.id],
+    }
+    for name, found in parts.items():
+        write_documents(LocalStore(folder), f"documents/{name}.jsonl.gz", name, found)
+    pattern = [str(folder / "documents")]
+    tagged = tag([str(folder / "documents/*.gz")], TAGGERS, experiment="quality", processes=None, progress=False)
+    story.row("tag", f"{', '.join(TAGGERS)}: {tagged.rows:,} documents", tagged.seconds)
+    exact, seconds = timed(lambda: dedupe(pattern, DedupeOptions(name="dup", attribute="dup", unit=DOCUMENTS)))
+    story.row("dedupe", f"{exact.documents:,} documents that occurred before", seconds)
+    near, seconds = timed(lambda: find_near(pattern, NearOptions(name="near")))
+    story.row("neardedupe", f"{near.duplicates:,} that are nearly like another, in {near.clusters:,} clusters", seconds)
+    streams = [{**MIX, "name": name, "documents": [str(folder / f"documents/{name}.jsonl.gz")]} for name in parts]
+    for stream in streams:
+        stream["output"] = {"path": str(folder / "mixed"), "min_text_length": 150, "discard_fields": ["attributes"]}
+    mixed, seconds = timed(lambda: mix(read_config({"streams": streams}), progress=False))
+    names = {f"exclude {rule}": name for name, rule in RULES.items()} | {"min_text_length": "short"}
+    for one in mixed.streams:
+        dropped = ", ".join(f"{number:,} {names[rule]}" for rule, number in one.counts.dropped.items())
+        story.row(f"mix: {one.name}", f"{one.counts.kept:,} of {one.counts.read:,} kept; dropped {dropped or 'none'}")
+    story.row("", "written to text/mixed/, e-mail addresses replaced", seconds)
+    kept = sum(one.counts.kept for one in mixed.streams)
+    story.facts |= {"near_duplicates": near.duplicates, "duplicates": exact.documents, "curated": kept}
 
 
 def tokenize_texts(story: Story, documents: Sequence[Document]) -> None:
-    """Documents and sources into JSONL, a tokenizer trained on them, and tokens: one as `.pbin`, the other as `.ds`."""
-    from feedmill.demo.corpus import write_docs
+    """A tokenizer trained on the documents, and their tokens: prose as `.pbin`, source code as `.ds`."""
     from feedmill.demo.vocabulary import train_tokenizer
     from feedmill.storage import LocalStore
     from feedmill.tokens.tokenize import tokenize
 
     story.chapter("Tokenize: prose to Modalities' .pbin, source code to datatrove's .ds")
     folder = story.out / "text"
-    store = LocalStore(folder)
-    parts = {
-        "prose": [document for document in documents if "@" not in document.id],
-        "source": [document for document in documents if "@" in document.id],
-    }
-    for name, found in parts.items():
-        write_docs(store, f"{name}.jsonl", found)
     size, seconds = timed(
         lambda: train_tokenizer(LocalStore(folder / "tokenizer"), (document.text for document in documents))
     )
-    story.row("tokenizer/", f"byte-level BPE of {size:,} tokens, trained on {folder_size(folder)} of text", seconds)
+    story.row("tokenizer/", f"byte-level BPE of {size:,} tokens, trained on {len(documents):,} documents", seconds)
     tokens = 0
     for name, kind in (("prose", "pbin"), ("source", "ds")):
         report = tokenize(
-            [folder / f"{name}.jsonl"],
+            [folder / "mixed" / f"{name}-0000.jsonl.gz"],
             folder / name,
             tokenizer=folder / "tokenizer",
             formats=[kind],

@@ -18,6 +18,7 @@ from pathlib import Path
 import orjson
 
 from feedmill.errors import DataError
+from feedmill.formats.documents import write_rows
 from feedmill.storage import Store
 
 PER_MODULE = 16
@@ -57,6 +58,12 @@ def write_docs(store: Store, path: str, documents: Sequence[Document]) -> None:
     with store.write(path) as file:
         for document in documents:
             file.write(orjson.dumps(asdict(document)) + b"\n")
+
+
+def write_documents(store: Store, path: str, source: str, documents: Sequence[Document]) -> None:
+    """Write documents as Dolma lays them out, one object ``{"id", "source", "text"}`` a line."""
+    with write_rows(store, path) as append:
+        append(orjson.dumps({"id": d.id, "source": source, "text": d.text}) for d in documents)
 
 
 def _documents(root: Path) -> Iterator[Document]:
