@@ -17,14 +17,16 @@ import time
 from pathlib import Path
 
 import corpus
+import dolma_stat
 import energon
+import near
 import tagging
 import verbs
 from measure import Failed, Row
 
 import tokenizing
 
-SUITES = (energon, tokenizing, verbs, tagging)
+SUITES = (energon, tokenizing, verbs, tagging, dolma_stat, near)
 
 
 def main() -> int:

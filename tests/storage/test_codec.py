@@ -49,6 +49,13 @@ def test_damage_is_named(kind: str, harm: object) -> None:
     assert (error.value.file, error.value.kind) == ("x", "bad-compression")
 
 
+def test_levels_whose_bytes_differ_from_process_to_process_are_refused() -> None:
+    for level in (1, 2):
+        with pytest.raises(ConfigError, match=f"no level {level}"):
+            pack(b"x", "gz", level)
+    assert pack(b"x" * 1000, "gz") == pack(b"x" * 1000, "gz", 0) != pack(b"x" * 1000, "gz", 3)
+
+
 def test_unknown_kinds_and_levels_are_refused() -> None:
     with pytest.raises(ConfigError, match="'bz2' is unknown"):
         pack(b"", "bz2")

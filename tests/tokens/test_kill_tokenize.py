@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tokenizing import tokenizer_file, write_lines
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 OUTPUTS = (".pbin", ".ds", ".ds.index", ".ds.metadata", ".bin", ".idx", ".npy", ".csv.gz")
+NAMES = ("whole", "out")
 
 
 def source(folder: Path, documents: int) -> Path:
@@ -25,7 +27,8 @@ def source(folder: Path, documents: int) -> Path:
 
 
 def start(source: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
-    words = ["tokenize", source, "-o", out, "-t", tokenizer_file("tok1k"), "--to", "pbin,ds,megatron,dolma"]
+    words = ["tokenize", source, "-o", out, "-t", tokenizer_file("tok1k"), "--to", "pbin,ds,megatron,dolma,vla-text"]
+    words += ["--seq-len", "100", "--shard-sequences", "700"]
     program = (
         "import feedmill.tokens.tokenize as t; t.tokenize.__kwdefaults__['unit_bytes'] = 40_000;"
         "from feedmill.cli.app import main; main()"
@@ -57,7 +60,7 @@ def kill_often(tmp_path: Path, times: int, documents: int, seed: int) -> None:
             survived += 1
             check(tmp_path)
             for left in tmp_path.glob("out*"):
-                left.unlink()
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
     time.sleep(0.2)  # orphans end by themselves, and let go of the lock
     for _ in range(20):
         process = start(path, out, 2)
@@ -75,6 +78,8 @@ def check(folder: Path) -> None:
     for suffix in OUTPUTS:
         whole, out = folder / f"whole{suffix}", folder / f"out{suffix}"
         assert out.read_bytes() == whole.read_bytes(), suffix
+    shards = [{p.name: p.read_bytes() for p in (folder / name).iterdir() if p.name[-5:] != ".json"} for name in NAMES]
+    assert shards[0] == shards[1] and len(shards[0]) > 2
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".out")]
 
 

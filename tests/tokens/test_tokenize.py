@@ -360,8 +360,10 @@ def test_formats_and_sizes(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["x"])
     with pytest.raises(ConfigError, match="no token format 'npz'"):
         run(source, tmp_path / "a", formats=["npz"])
-    with pytest.raises(ConfigError, match="not there yet"):
+    with pytest.raises(ConfigError, match="--seq-len"):
         run(source, tmp_path / "a", formats=["vla-text"])
+    with pytest.raises(ConfigError, match="--seq-len"):
+        run(source, tmp_path / "a", formats=["pbin"], seq_len=5)
     with pytest.raises(ConfigError, match="no tokens of 3 bytes"):
         run(source, tmp_path / "a", token_size=3)
     with pytest.raises(ConfigError, match="named twice"):

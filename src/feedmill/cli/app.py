@@ -38,11 +38,14 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it, say how samples are read."),
     "tag": Verb("feedmill.cli.tag", "Write attributes of documents: lengths, quality, personal data."),
     "dedupe": Verb("feedmill.cli.dedupe", "Mark duplicates: documents, paragraphs, n-grams."),
+    "neardedupe": Verb("feedmill.cli.neardedupe", "Mark near-duplicates: MinHash, exact Jaccard, clusters."),
     "mix": Verb("feedmill.cli.mix", "Filter documents by attributes, replace spans, sample, merge."),
+    "stat": Verb("feedmill.cli.stat", "Counts and distributions of documents and attributes."),
     "tokenize": Verb("feedmill.cli.tokenize", "Documents into token files: .pbin, .ds, Megatron-LM, Dolma."),
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
     "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
+    "bench": Verb("feedmill.cli.bench", "How fast a recipe loads here, and what would help."),
     "index": Verb("feedmill.cli.index", "Write the index of a JSONL file or of packed tokens."),
     "merge": Verb("feedmill.cli.merge", "Several token files, or JSONL files, as one."),
     "shuffle": Verb("feedmill.cli.shuffle", "Documents, lines or chunks of tokens in a shuffled order."),
@@ -52,7 +55,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "modalities": Verb("feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
     "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
-    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands and configurations: tag, dedupe, mix."),
+    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands: tag, dedupe, mix, tokens, stat."),
 }
 
 

@@ -27,7 +27,7 @@ TokenizerPath = Annotated[
 ]
 To = Annotated[
     list[str] | None,
-    typer.Option("--to", metavar="FORMAT", help="pbin (default), ds, megatron, dolma; several by comma or repeated."),
+    typer.Option("--to", metavar="FORMAT", help="pbin (default), ds, megatron, dolma, vla-text; several by comma."),
 ]
 Text = Annotated[str, typer.Option("--text", metavar="PATH", help="The text's field, path (.a.b[0]) or jq program.")]
 Eos = Annotated[
@@ -44,6 +44,12 @@ SpecialsAsText = Annotated[
     bool, typer.Option("--specials-as-text", help="Encode special tokens that stand in a text as plain text.")
 ]
 TokenSize = Annotated[int | None, typer.Option("--token-size", metavar="BYTES", help="In place of the formats' rules.")]
+SeqLen = Annotated[
+    int | None, typer.Option("--seq-len", metavar="N", min=1, help="vla-text: the training program's sequence length.")
+]
+ShardSequences = Annotated[
+    int | None, typer.Option("--shard-sequences", metavar="N", min=1, help="vla-text: sequences of a shard (8192).")
+]
 Loss = Annotated[
     str | None,
     typer.Option("--loss", metavar="RULE", help="Write .ds.loss from no_loss_ranges: mask, or datatrove (cuts)."),
@@ -74,6 +80,8 @@ def tokenize(
     template: Template = True,
     specials_as_text: SpecialsAsText = False,
     token_size: TokenSize = None,
+    seq_len: SeqLen = None,
+    shard_sequences: ShardSequences = None,
     loss: Loss = None,
     tokenizer_backend: BackendName = "auto",
     on_error: OnErrorPolicy = "fail",
@@ -101,6 +109,8 @@ def tokenize(
         template=template,
         specials_as_text=specials_as_text,
         token_size=token_size,
+        seq_len=seq_len,
+        shard_sequences=shard_sequences,
         loss=loss is not None,
         loss_rule=loss or "mask",  # type: ignore[arg-type]
         overwrite=overwrite,
@@ -119,12 +129,13 @@ def show(report: TokenizeReport) -> None:
     engine = f"{report.tokenizer} ({report.backend})"
     facts(
         [
-            *(("wrote", f"{path} ({report.token_bytes[name]} bytes a token)") for name, path in report.outputs.items()),
+            *(("wrote", path + _size(report.token_bytes.get(name))) for name, path in report.outputs.items()),
             ("documents", report.documents),
             ("tokens", report.tokens),
             ("read", f"{human_size(report.bytes)} in {counted(report.files, 'file')}{reused}"),
             ("tokenizer", engine),
             ("around documents", _around(report)),
+            ("left over", f"{report.left_over:,} tokens at the end fill no sequence" if report.left_over else None),
             ("blank lines", report.blank or None),
             ("left out", counted(report.skipped, "document") if report.skipped else None),
             ("time", f"{report.seconds:.2f} s" + ("" if report.complete else speed)),
@@ -140,6 +151,10 @@ def show(report: TokenizeReport) -> None:
         typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
     if report.skipped > len(report.skipped_examples):
         typer.echo(f"left out: and {report.skipped - len(report.skipped_examples):,} more", err=True)
+
+
+def _size(token_bytes: int | None) -> str:
+    return f" ({token_bytes} bytes a token)" if token_bytes else ""
 
 
 def _around(report: TokenizeReport) -> str:

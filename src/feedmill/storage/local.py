@@ -228,8 +228,17 @@ def temporary_beside(final: str) -> str:
 
 def sweep(final: str) -> None:
     """Remove what killed writers of `final` have left. Only for who knows that nobody else is writing it."""
-    folder, name = os.path.split(final)
-    for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name[:200])}.*{TEMPORARY_SUFFIX}")):
+    _remove_left(final, ".*")
+
+
+def sweep_all(prefix: str) -> None:
+    """Remove what killed writers have left of all files whose full names begin like this. As for `sweep`."""
+    _remove_left(prefix, "*")
+
+
+def _remove_left(path: str, rest: str) -> None:
+    folder, name = os.path.split(path)
+    for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name[:200])}{rest}{TEMPORARY_SUFFIX}")):
         with contextlib.suppress(OSError):
             os.unlink(left)
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from feedmill.errors import DataError
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import read_rows
 from feedmill.storage import open_store
 from feedmill.tokens.sources import SourceFile, Unit
 from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked
+from feedmill.tokens.typed import TypedReader
 
 BLOCK = 1 << 20
 _TAIL = 1 << 16  # bytes read at once to finish the last line of a range
@@ -29,7 +30,8 @@ class Batch:
         rows: for each of them, its line or row in the unit, from 0.
         bad: (row, reason) of those without a text.
         fields: for each text, the fields asked for beside it.
-        lines: lines or rows of the file that were read for this batch; `blank` of them hold nothing.
+        lines: lines or rows of the file that were read for this batch; `blank` of them hold nothing, `empty` a document
+            that the reader passes over.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -38,10 +40,13 @@ class Batch:
     fields: list[tuple[Any, ...]] = field(default_factory=list)
     lines: int = 0
     blank: int = 0
+    empty: int = 0
 
     def add(self, row: int, record: Record) -> None:
         """Take one document in."""
-        if record.text is None:
+        if record.text is None and not record.reason:
+            self.empty += 1
+        elif record.text is None:
             self.bad.append((row, record.reason))
         else:
             self.texts.append(record.text)
@@ -49,7 +54,7 @@ class Batch:
             self.fields.append(record.fields)
 
 
-def read_documents(unit: Unit, reader: TextReader) -> Iterator[Batch]:
+def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Iterator[Batch]:
     """The documents of a unit. Raises DataError where the file itself is damaged or has changed."""
     if unit.file.kind == "lines":
         yield from _parsed(_blocks(unit), reader)
@@ -58,6 +63,8 @@ def read_documents(unit: Unit, reader: TextReader) -> Iterator[Batch]:
     else:
         from feedmill.tokens.columns import read_columns
 
+        if isinstance(reader, TypedReader):
+            raise ConfigError("fields of declared types are read from JSON lines only", file=unit.file.url)
         yield from read_columns(unit, reader)
     now = open_store(unit.file.folder).stat(unit.file.path)
     if now.version != unit.file.version:
@@ -69,7 +76,7 @@ def read_documents(unit: Unit, reader: TextReader) -> Iterator[Batch]:
         )
 
 
-def _parsed(blocks: Iterator[list[bytes]], reader: TextReader) -> Iterator[Batch]:
+def _parsed(blocks: Iterator[list[bytes]], reader: TextReader | TypedReader) -> Iterator[Batch]:
     row = 0
     for lines in blocks:
         texts = reader.read(lines)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
 from feedmill.tokens.documents import Batch
+from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.tokenizer import Encoded, Int64s, Tokenizer
 
 
@@ -25,6 +26,9 @@ class Encoding:
         template, ordinary: see `Tokenizer`.
         limit: the largest id that all outputs can store.
         dtype: ``<u2`` or ``<u4``, how pieces store tokens.
+        segment: whether to encode paragraph by paragraph; `prefix`: for a tokenizer that puts a space before each text.
+            See `feedmill.tokens.segments`.
+        keep_empty: whether a text without tokens is a document (without BOS and EOS); else it cannot be stored.
         loss: whether to make a mask; `cut`: by datatrove's rule, which drops what follows a range at a text's end.
     """
 
@@ -37,6 +41,9 @@ class Encoding:
     dtype: str
     loss: bool = False
     cut: bool = False
+    segment: bool = False
+    prefix: bool = False
+    keep_empty: bool = False
 
 
 @dataclass(slots=True)
@@ -59,10 +66,14 @@ class Encodings:
 def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings:
     """Encode the texts of a batch; those that can't be stored join ``batch.bad``."""
     failed: dict[int, str] = {}
-    ids, lengths = _encode(tokenizer, batch.texts, failed)
+    segmented = how.segment and batch.texts
+    ids, lengths = (
+        _encode_segments(tokenizer, how, batch.texts, failed) if segmented else _encode(tokenizer, batch.texts, failed)
+    )
     ends = np.cumsum(lengths)
-    for index in np.flatnonzero(lengths == 0).tolist():
-        failed.setdefault(index, "the text has no tokens")
+    if not how.keep_empty:
+        for index in np.flatnonzero(lengths == 0).tolist():
+            failed.setdefault(index, "the text has no tokens")
     if len(ids) and int(ids.max()) > how.limit:
         for at in np.flatnonzero(ids > how.limit).tolist():
             index = int(np.searchsorted(ends, at, side="right"))
@@ -74,6 +85,16 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
         loss = np.ones(len(ids), np.bool_) if how.loss else None
         return Encodings(ids.astype(how.dtype).tobytes(), lengths, loss, None)
     return _joined(how, ids, lengths, (need_bos, need_eos), failed, masked)
+
+
+def _encode_segments(tokenizer: Tokenizer, how: Encoding, texts: list[str], failed: dict[int, str]) -> Encoded:
+    pieces, counts = paragraphs(texts, how.prefix)
+    wrong: dict[int, str] = {}
+    ids, lengths = joined(*_encode(tokenizer, pieces, wrong), counts, how.prefix)
+    ends = np.cumsum(counts)
+    for piece, reason in wrong.items():
+        failed.setdefault(int(np.searchsorted(ends, piece, side="right")), reason)
+    return Encoded(ids, lengths)
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> Encoded:
@@ -105,6 +126,9 @@ def _needed(how: Encoding, ids: npt.NDArray[Any], lengths: Int64s, ends: Int64s)
             bos &= (ids[np.minimum(ends - lengths, len(ids) - 1)] != how.bos) | (lengths == 0)
         if how.eos is not None:
             eos &= (ids[np.maximum(ends - 1, 0)] != how.eos) | (lengths == 0)
+    if how.keep_empty:
+        bos &= lengths > 0
+        eos &= lengths > 0
     return bos, eos
 
 

@@ -12,14 +12,17 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.formats.tokens.vla_text import MANIFEST as VLA_MANIFEST
+from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.local import sweep
+from feedmill.storage.local import sweep, sweep_all
 
 FORMATS: Final[dict[str, tuple[str, ...]]] = {  # the file by which each is recognised first
     "pbin": (".pbin", ".pbin.feedmill.bounds"),
     "ds": (".ds", ".ds.index", ".ds.metadata", ".ds.loss"),
     "megatron": (".idx", ".bin"),
     "dolma": (".npy", ".csv.gz"),
+    "vla-text": (f"/{VLA_MANIFEST}",),  # and the shards beside it
 }
 _STRIP = (".pbin", ".ds", ".idx", ".bin", ".npy")
 
@@ -32,12 +35,15 @@ class Output:
         format: a key of `FORMATS`.
         store, stem: where: the files are ``<stem><suffix>``.
         dtype: of a token as stored.
+        sequence, shard: of ``vla-text``: tokens of a sequence, sequences of a shard.
     """
 
     format: str
     store: Store
     stem: str
     dtype: np.dtype[Any]
+    sequence: int = 0
+    shard: int = 0
 
     @property
     def path(self) -> str:
@@ -50,8 +56,10 @@ class Output:
         return self.store.locate(self.path)
 
     def sizes(self) -> dict[str, int]:
-        """Name -> bytes of the files that are there."""
+        """Name -> bytes of the files that are there; of shards only where their manifest is."""
         names = [self.stem + suffix for suffix in FORMATS[self.format]]
+        if self.format == "vla-text" and self.store.exists(names[0]):
+            names += shard_files(self.store, self.stem)
         return {name.rpartition("/")[2]: self.store.stat(name).size for name in names if self.store.exists(name)}
 
     def sweep(self) -> None:
@@ -59,6 +67,8 @@ class Output:
         if self.store.is_local:
             for suffix in (*FORMATS[self.format], FORMATS[self.format][0] + MANIFEST):
                 sweep(self.store.locate(self.stem + suffix))
+            if self.format == "vla-text":
+                sweep_all(self.store.locate(f"{self.stem}/shard-"))
 
     def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[Any]:
         """The format's writer."""
@@ -74,6 +84,8 @@ class Output:
             from feedmill.formats.tokens.megatron import write_megatron
 
             return write_megatron(self.store, self.stem, self.dtype)
+        if self.format == "vla-text":
+            return write_vla_text(self.store, self.stem, self.sequence, self.shard)
         from feedmill.formats.tokens.dolma import write_dolma
 
         return write_dolma(self.store, self.path, self.dtype)
@@ -87,6 +99,8 @@ def plan_outputs(
     base_vocab_size: int,
     largest: int,
     token_size: int | None,
+    seq_len: int | None = None,
+    shard: int | None = None,
 ) -> list[Output]:
     """Where each format goes and how large its tokens are, by the format's own rule.
 
@@ -96,6 +110,7 @@ def plan_outputs(
         vocab_size, base_vocab_size: of the tokenizer, with and without added tokens (Modalities counts without).
         largest: an id that has to fit whatever the rule says: of BOS and EOS.
         token_size: bytes, in place of the rules.
+        seq_len, shard: what ``vla-text`` needs: the sequence length of the training program; sequences of a shard.
 
     Raises:
         ConfigError: an unknown format, or a token size that it does not have.
@@ -103,12 +118,6 @@ def plan_outputs(
     paths = output if isinstance(output, Mapping) else dict.fromkeys(formats, output)
     out = []
     for name, path in paths.items():
-        if name == "vla-text":
-            raise ConfigError(
-                "writing VLA Foundry's text shards is not there yet",
-                kind="not-yet",
-                fix=f"Use one of {', '.join(FORMATS)}.",
-            )
         if name not in FORMATS:
             raise ConfigError(f"there is no token format {name!r}", fix=f"Use some of {', '.join(FORMATS)}.")
         folder, last = split_url(os.fspath(path))
@@ -117,14 +126,21 @@ def plan_outputs(
         if not last:
             raise ConfigError("the output has no name", file=os.fspath(path), fix="Add the name of a file to the path.")
         dtype = _dtype(name, vocab_size, base_vocab_size, largest, token_size)
-        out.append(Output(name, open_store(folder), last, dtype))
+        sequence = (seq_len or 0) + 1 if name == "vla-text" else 0
+        out.append(Output(name, open_store(folder), last, dtype, sequence, shard or SEQUENCES if sequence else 0))
+    if (seq_len is None) == ("vla-text" in paths):
+        raise ConfigError(
+            "'vla-text', and it alone, is written in sequences of a length",
+            kind="no-sequence-length" if seq_len is None else "unknown-option",
+            fix="Add --seq-len N, that of the training program." if seq_len is None else "Leave --seq-len out.",
+        )
     if not out:
         raise ConfigError("no format is named", fix=f"Use some of {', '.join(FORMATS)}.")
     return out
 
 
 def _dtype(name: str, vocab_size: int, base: int, largest: int, token_size: int | None) -> np.dtype[Any]:
-    allowed = {"pbin": (1, 2, 4), "ds": (2, 4), "megatron": (2, 4), "dolma": (1, 2, 4)}[name]
+    allowed = {"pbin": (1, 2, 4), "ds": (2, 4), "megatron": (2, 4), "dolma": (1, 2, 4), "vla-text": (1, 2, 4)}[name]
     if token_size is not None:
         if token_size not in allowed:
             sizes = ", ".join(map(str, allowed))
@@ -132,6 +148,8 @@ def _dtype(name: str, vocab_size: int, base: int, largest: int, token_size: int 
                 f"{name} has no tokens of {token_size} bytes", kind="bad-token-size", fix=f"It has {sizes}."
             )
         return np.dtype("<i4" if name == "megatron" and token_size == 4 else f"<u{token_size}")
+    if name == "vla-text":  # numbers in JSON
+        return np.dtype("<u4")
     if name == "pbin":
         from feedmill.formats.tokens.pbin import token_size as pbin_token_size
 

@@ -39,6 +39,7 @@ class PieceFacts(msgspec.Struct):
 
     Attributes:
         lines, blank: lines or rows of the unit; those with nothing on them.
+        empty: documents that were passed over because their text is white space.
         bytes: of the input.
         bad: how many documents were left out; `examples`: (line in the unit from 0, reason) of the first hundred.
     """
@@ -53,6 +54,7 @@ class PieceFacts(msgspec.Struct):
     dtype: str = "<u2"
     loss: bool = False
     origins: bool = False
+    empty: int = 0
 
 
 class Documents(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -18,24 +18,25 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.processes import warm_up
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.tokens.counting import in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
 from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, WorkFolder, identity_of, offer, work
+from feedmill.tokens.work import Recipe, Task, WorkFolder, identity_of, offer, work
 
 Rule = Literal["missing", "always"]
 OnError = Literal["fail", "skip"]
 LossRule = Literal["mask", "datatrove"]
 AUTO = "auto"
-_PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # what workers import
+PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # what workers import
 
 
 @dataclass
@@ -49,7 +50,8 @@ class TokenizeReport:
         skipped: documents left out; `skipped_examples`: the first hundred, as file, line and reason.
         blank: lines with nothing on them, which are no documents.
         bos, eos: the tokens put around each document, or None; `rule` says when.
-        token_bytes: format -> bytes of a token.
+        token_bytes: format -> bytes of a token, but for ``vla-text``, which is JSON.
+        left_over: tokens at the end that fill no sequence of ``vla-text``, and are in none.
         backend, fallback: which engine encoded; why not the fast one.
         complete: the output was there already, made by the same job: nothing was done.
     """
@@ -72,6 +74,7 @@ class TokenizeReport:
     rule: str = "missing"
     template: bool = True
     token_bytes: dict[str, int] = field(default_factory=dict)
+    left_over: int = 0
     complete: bool = False
     seconds: float = 0.0
 
@@ -95,6 +98,8 @@ def tokenize(
     template: bool = True,
     specials_as_text: bool = False,
     token_size: int | None = None,
+    seq_len: int | None = None,
+    shard_sequences: int | None = None,
     loss: bool = False,
     loss_rule: LossRule = "mask",
     on_error: OnError = "fail",
@@ -110,7 +115,7 @@ def tokenize(
         inputs: files, folders, URLs or patterns, see `feedmill.tokens.sources.find_files`.
         output: a path without suffix (each format adds its own), or a mapping from format to path.
         tokenizer: see `load_tokenizer`.
-        formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``.
+        formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
         text: the field of the text, a path like ``.a.b[0]``, or a jq program.
         eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS that the
             tokenizer's own files name.
@@ -118,6 +123,8 @@ def tokenize(
         template: apply the tokenizer's own template. datatrove with an EOS is ``template=False, rule="always"``.
         specials_as_text: encode special tokens that stand in a text as plain text.
         token_size: bytes of a token, in place of each format's rule.
+        seq_len: of the training program that ``vla-text`` is for: sequences have one token more.
+        shard_sequences: sequences of a shard of ``vla-text``; None for 8,192.
         loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
             documents that end in such a range, as datatrove does.
         on_error: what a document that cannot be tokenized does: end the job, or be left out, counted and listed.
@@ -134,7 +141,7 @@ def tokenize(
     """
     begin = time.perf_counter()
     if (available_cores() if workers is None else workers) > 1:
-        warm_up(_PRELOAD)
+        warm_up(PRELOAD)
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend)
     eos = _eos(loaded, eos)
     bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
@@ -146,6 +153,8 @@ def tokenize(
         base_vocab_size=loaded.base_vocab_size,
         largest=max(bos_id or 0, eos_id or 0),
         token_size=token_size,
+        seq_len=seq_len,
+        shard=shard_sequences,
     )
     how = Encoding(
         bos=bos_id,
@@ -179,7 +188,7 @@ def tokenize(
         eos=eos,
         rule=rule,
         template=template,
-        token_bytes={out.format: out.dtype.itemsize for out in outputs},
+        token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
     )
     job = _Job(outputs, recipe, find_files(inputs), loaded, tokenizer_name or loaded.name, report, unit_bytes)
     job.run(workers, overwrite, progress)
@@ -232,13 +241,13 @@ class _Job:
         self.tokenizer, self.tokenizer_name, self.report = tokenizer, tokenizer_name, report
         self.unit_bytes = unit_bytes
         words = [recipe.key(), tokenizer_name, *(f"{o.format} {o.dtype.str} {o.url}" for o in outputs)]
+        words += [f"{o.sequence} {o.shard}" for o in outputs if o.sequence]
         words += [f"{file.url} {file.version} {file.rows}" for file in files]
         self.job = xxhash.xxh3_64_hexdigest("\n".join(words).encode())
 
     def run(self, workers: int | None, overwrite: bool, progress: bool | None) -> None:
         first = self.outputs[0]
-        name = f".{first.stem}.feedmill-work"
-        folder = WorkFolder(first.store.locate(name) if first.store.is_local else _elsewhere(first))
+        folder = WorkFolder.beside(first.store, first.stem, first.url)
         if not overwrite and not folder.holds(self.job):
             if self._complete():
                 folder.close(remove=True)  # a worker of a killed run may have left something late
@@ -275,6 +284,7 @@ class _Job:
             report.complete, report.documents, report.tokens = True, manifest.documents, manifest.tokens
             report.skipped, report.skipped_examples = manifest.skipped, manifest.skipped_examples
             report.files, report.bytes = len(self.files), sum(file.size for file in self.files)
+            report.left_over = max(int(m.options.get("left_over", 0)) for m in found if m is not None)
         return True
 
     def _refuse(self) -> None:
@@ -292,38 +302,18 @@ class _Job:
         with ExitStack() as stack:
             writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
             bar = stack.enter_context(Progress("tokenizing", total, "B", progress))
-            results = run(work, tasks, workers=workers, preload=_PRELOAD)
-            for done, line in self._in_order(tasks, results):
+            results = run(work, tasks, workers=workers, preload=PRELOAD)
+            for done, line in in_order(tasks, results, self.report):
                 for documents in read_piece(done.task.path):
                     for writer, out in zip(writers, self.outputs, strict=True):
                         self._add(writer, out, documents, done.task.unit.file, line)
                 bar.advance(done.task.unit.bytes)
                 bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
+            self.report.left_over = sum(getattr(writer, "left_over", 0) for writer in writers)
             for out in self.outputs:
                 write_manifest(out.store, out.path, self._manifest(out, {}))
         for out in self.outputs:
             write_manifest(out.store, out.path, self._manifest(out, out.sizes()))
-
-    def _in_order(self, tasks: list[Task], results: Iterator[Done]) -> Iterator[tuple[Done, int]]:
-        """Finished units with the line at which each begins, counted; raises for the first bad document."""
-        line, report = 0, self.report
-        for task, done in zip(tasks, results, strict=True):
-            unit, facts = task.unit, done.facts
-            if unit.begin == 0:  # the first of its file
-                line = 0
-            if done.bad is not None:
-                raise _bad_document(unit.file, line + done.bad[0] + 1, done.bad[1])
-            report.documents += facts.documents
-            report.tokens += facts.tokens
-            report.bytes += facts.bytes
-            report.blank += facts.blank
-            report.reused += done.reused
-            report.skipped += facts.bad
-            room = EXAMPLES - len(report.skipped_examples)
-            examples = [Skipped(unit.file.url, line + row + 1, reason) for row, reason in facts.examples[:room]]
-            report.skipped_examples += examples
-            yield done, line
-            line += facts.lines
 
     def _add(self, writer: Any, out: Output, documents: Any, file: SourceFile, line: int) -> None:
         if out.format == "dolma":
@@ -348,6 +338,8 @@ class _Job:
             "on_error": "skip" if self.recipe.skip else "fail",
             "blank_lines": report.blank,
         }
+        if out.sequence:
+            options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if how.loss:
             options["loss"] = "datatrove" if how.cut else "mask"
         return TokenManifest(
@@ -363,20 +355,3 @@ class _Job:
             options=options,
             sizes=sizes,
         )
-
-
-def _bad_document(file: SourceFile, line: int, reason: str) -> DataError:
-    return DataError(
-        reason,
-        file=file.url,
-        record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line}",
-        kind="bad-document",
-        fix="Mend it, or run again with --on-error skip, which leaves such documents out, counts and lists them.",
-    )
-
-
-def _elsewhere(out: Output) -> str:
-    """A folder of this machine for the pieces of an output in an object store."""
-    import tempfile
-
-    return os.path.join(tempfile.gettempdir(), f"feedmill-work-{xxhash.xxh3_64_hexdigest(out.url.encode())}")

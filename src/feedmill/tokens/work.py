@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -13,6 +14,7 @@ import msgspec
 import xxhash
 
 from feedmill.errors import FeedmillError, StorageError
+from feedmill.storage import Store
 from feedmill.storage.local import storage_error
 from feedmill.tokens.documents import Batch, read_documents
 from feedmill.tokens.encode import Encoding, encode_batch
@@ -20,6 +22,7 @@ from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
 from feedmill.tokens.sources import Unit
 from feedmill.tokens.textpath import TextReader
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
+from feedmill.tokens.typed import Typed, TypedReader
 
 EXAMPLES = 100
 _LAYOUT = 1
@@ -35,6 +38,7 @@ class Recipe:
         text: where the text is.
         skip: whether bad documents are left out; else the first one ends the job.
         origins: whether ids of documents are kept.
+        typed: where text and id are, in place of `text`.
     """
 
     tokenizer: str
@@ -44,6 +48,11 @@ class Recipe:
     how: Encoding
     skip: bool
     origins: bool
+    typed: Typed | None = None
+
+    def reader(self) -> TextReader | TypedReader:
+        """What reads the documents."""
+        return TextReader(self.text, self.fields) if self.typed is None else TypedReader(self.typed)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -90,18 +99,20 @@ def work(task: Task) -> Done:
     facts = PieceFacts(bytes=task.unit.bytes, dtype=how.dtype, loss=how.loss, origins=recipe.origins)
     try:
         with write_piece(task.path, facts) as piece:
-            for batch in read_documents(task.unit, TextReader(recipe.text, recipe.fields)):
+            for batch in read_documents(task.unit, recipe.reader()):
                 for part in _parts(batch):
                     found_here = encode_batch(tokenizer, how, part)
                     origins = None
                     if recipe.origins:
                         kept = range(len(part.texts)) if found_here.kept is None else found_here.kept
-                        origins = [(_key(part.fields[i][-1]), part.rows[i]) for i in kept]
+                        key = _key if recipe.typed is None else _same
+                        origins = [(key(part.fields[i][-1]), part.rows[i]) for i in kept]
                     piece.add(found_here, origins)
                     if part.bad:
                         _note(facts, part, recipe.skip)
                 facts.lines += batch.lines
                 facts.blank += batch.blank
+                facts.empty += batch.empty
     except _Stopped as stop:
         return Done(task, facts, bad=stop.bad)
     return Done(task, facts)
@@ -137,6 +148,10 @@ def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
 
 def _key(value: object) -> object:
     return value if isinstance(value, str | int) else None
+
+
+def _same(value: object) -> object:
+    return value
 
 
 @lru_cache(maxsize=2)
@@ -179,6 +194,13 @@ class WorkFolder:
     def __init__(self, path: str) -> None:
         self.path = path
         self._lock: int | None = None
+
+    @classmethod
+    def beside(cls, store: Store, stem: str, url: str) -> WorkFolder:
+        """The folder of the output `stem` in a store: beside it, or on this machine for one in an object store."""
+        if store.is_local:
+            return cls(store.locate(f".{stem}.feedmill-work"))
+        return cls(os.path.join(tempfile.gettempdir(), f"feedmill-work-{xxhash.xxh3_64_hexdigest(url.encode())}"))
 
     def holds(self, job: str) -> bool:
         """Whether an unfinished run of this job left it."""

@@ -31,6 +31,8 @@ class Command(NamedTuple):
 COMMANDS = {
     "tag": Command("feedmill.compat.dolma.tag", "tag", "SCHEMA", "Write attributes of documents."),
     "list": Command("feedmill.compat.dolma.tag", "list_", "LIST_SCHEMA", "Show the taggers."),
+    "tokens": Command("feedmill.compat.dolma.tokens", "tokens", "SCHEMA", "Write token files."),
+    "stat": Command("feedmill.compat.dolma.stat", "stat", "SCHEMA", "Show the distributions of attributes."),
     "dedupe": Command("feedmill.compat.dolma.dedupe", "dedupe", "SCHEMA", "Mark what occurred before."),
     "mix": Command("feedmill.compat.dolma.mix", "mix", "SCHEMA", "Filter documents by their attributes."),
 }

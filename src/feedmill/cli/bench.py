@@ -1,0 +1,77 @@
+"""``feedmill bench``: how fast a recipe loads here, and what would make it faster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from feedmill.cli.options import Json, RecipePath, Trust
+from feedmill.cli.output import emit, table
+
+
+def bench(
+    recipe: RecipePath,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", min=1, help="Samples per batch.")] = 32,
+    workers: Annotated[
+        str | None, typer.Option("--workers", metavar="N,N,...", help="Numbers to try; default: 0 to the cores.")
+    ] = None,
+    processes: Annotated[bool, typer.Option("--processes", help="Worker processes instead of threads.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long each number is tried.")] = 3.0,
+    start: Annotated[int, typer.Option("--start", min=0, help="Position of the plan to begin at.")] = 0,
+    output: Annotated[str, typer.Option("--output", help="numpy or torch.")] = "numpy",
+    trust: Trust = False,
+    json: Json = False,
+) -> None:
+    """Measure how fast a recipe loads on this machine, with different numbers of workers, and say what would help.
+
+    The loop does nothing with the batches, so a training step can only wait for less.
+    """
+    from feedmill.loading.bench import bench as measure
+    from feedmill.planning.recipes.recipe import Recipe
+
+    plan = Recipe.load(recipe).plan(trust=trust)
+    numbers = None if workers is None else _numbers(workers)
+    report = measure(
+        plan,
+        batch_size,
+        workers=numbers,
+        processes=processes,
+        seconds=seconds,
+        start=start,
+        output=output,
+        told=lambda what: typer.echo(f"measuring: {what}", err=True),
+    )
+    emit({"recipe": recipe, **report.as_dict()}, json, lambda: _print(report))
+
+
+def _numbers(text: str) -> list[int]:
+    found = text.replace(" ", "").split(",")
+    if not all(word.isdigit() for word in found):
+        raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 0,2,4", param_hint="--workers")
+    return [int(word) for word in found]
+
+
+def _print(report: object) -> None:
+    from feedmill.loading.bench import BenchReport
+
+    assert isinstance(report, BenchReport)
+    columns = ["workers", "samples/s", "first batch s", "read ms", "transform ms", "collate ms"]
+    rows = [
+        [
+            f"{rate.workers} {'processes' if rate.processes else 'threads'}" if rate.workers else "none",
+            round(rate.samples_per_second),
+            round(rate.first_batch_seconds, 3),
+            round(rate.read, 3),
+            round(rate.transform, 3),
+            round(rate.collate, 3),
+        ]
+        for rate in report.rates
+    ]
+    table(columns, rows, title=f"batches of {report.batch_size}, {report.cores} cores; milliseconds of work per batch")
+    typer.echo(
+        f"as bytes, in one thread: {report.undecoded_samples_per_second:,.0f} samples/s in the plan's order,"
+        f" {report.stored_samples_per_second:,.0f} in stored order\n"
+    )
+    for line in report.advice:
+        typer.echo(f"- {line}")

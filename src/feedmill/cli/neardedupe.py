@@ -1,0 +1,85 @@
+"""``feedmill neardedupe``: attributes that mark near-duplicates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.dedupe import Documents, Processes
+from feedmill.cli.options import Json
+from feedmill.cli.output import counted, emit
+
+if TYPE_CHECKING:
+    from feedmill.curation.near.job import NearReport
+
+
+def neardedupe(
+    documents: Documents,
+    name: Annotated[str, typer.Option("--name", help="Name of the attribute set.")] = "dup_near",
+    threshold: Annotated[
+        float, typer.Option("--threshold", metavar="T", help="Jaccard similarity from which documents are duplicates.")
+    ] = 0.8,
+    ngram: Annotated[int, typer.Option("--ngram", metavar="N", help="Words of a shingle.")] = 5,
+    keep: Annotated[str, typer.Option("--keep", help="Document of a cluster to keep: first or longest.")] = "first",
+    keep_case: Annotated[bool, typer.Option("--keep-case", help="Tell upper from lower case.")] = False,
+    keep_punctuation: Annotated[
+        bool, typer.Option("--keep-punctuation", help="Words include punctuation; only white space ends them.")
+    ] = False,
+    bands: Annotated[int, typer.Option("--bands", metavar="B", help="Default: chosen for the threshold.")] = 0,
+    rows: Annotated[int, typer.Option("--rows", metavar="R", help="Hashes in a band; with --bands.")] = 0,
+    signatures: Annotated[
+        str | None,
+        typer.Option("--signatures", metavar="DIR", help="Keep signatures here; compare with those that are here."),
+    ] = None,
+    processes: Processes = None,
+    json: Json = False,
+) -> None:
+    """Write attributes that mark near-duplicates: of each cluster all but one document. 'mix' then removes them."""
+    from feedmill.curation.near.job import NearOptions, find_near
+
+    options = NearOptions(
+        name=name,
+        threshold=threshold,
+        ngram=ngram,
+        lower=not keep_case,
+        punctuation=not keep_punctuation,
+        bands=bands,
+        rows=rows,
+        keep=keep,
+    )
+    report = find_near(documents, options, signatures=signatures, processes=processes, progress=not json)
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def show(report: NearReport) -> None:
+    """Print what was found."""
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if report.skipped:
+        typer.echo("nothing to do: an earlier run did all of this")
+    share = f" ({100 * report.duplicates / report.documents:.3g} %)" if report.documents else ""
+    typer.echo(
+        f"{counted(report.duplicates, 'near-duplicate')}{share} among {counted(report.documents, 'document')}"
+        f" in {counted(report.files, 'file')}, in attributes/{report.name}"
+    )
+    without = f", {report.empty:,} of them without words" if report.empty else ""
+    typer.echo(
+        f"{counted(report.added, 'new document')}{without}; {counted(report.candidates, 'pair')} compared;"
+        f" {counted(report.clusters, 'cluster')}"
+    )
+    if report.signatures is not None:
+        typer.echo(f"signatures of {counted(report.known, 'document')} in {report.signatures}")
+    if report.sizes:
+        groups = ", ".join(f"{int(times):,} of {int(size):,}" for size, times in _shortened(report.sizes))
+        typer.echo(f"clusters by documents: {groups}")
+    for one in report.largest[:3]:
+        kept, others = one["kept"], ", ".join(str(name) for name in one["duplicates"])
+        where = f"{kept['file']}, line {kept['line']}"
+        typer.echo(f"  {one['documents']:,} documents: kept {kept['id']} ({where}); like it {others}")
+
+
+def _shortened(sizes: dict[str, int]) -> list[tuple[str, int]]:
+    """The five smallest sizes and the three largest."""
+    found = list(sizes.items())
+    return found if len(found) <= 8 else found[:5] + found[-3:]

@@ -1,0 +1,150 @@
+"""``feedmill stat``: counts and distributions of documents and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import counted, emit, facts, human_size, table
+
+if TYPE_CHECKING:
+    from feedmill.curation.series import Series
+    from feedmill.curation.stat import StatReport, Stats
+
+_SHARES = (0.05, 0.5, 0.95)
+_COLUMNS = ("mean", "min", "5 %", "median", "95 %", "max")
+_WIDTH = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_SOURCES = 10
+
+
+def stat(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...", help="Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs."
+        ),
+    ],
+    attributes: Annotated[
+        str | None,
+        typer.Option("--attributes", "-a", metavar="REGEX", help="Only attributes in whose names it is found."),
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw a histogram of each distribution.")] = False,
+    plot_to: Annotated[
+        str | None, typer.Option("--plot-to", metavar="FILE", help="Write the histograms as a picture (.png, .jpg).")
+    ] = None,
+    bins: Annotated[int, typer.Option("--bins", metavar="N", min=1, max=1000, help="Classes of a histogram.")] = 20,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Processes; default: one per core.")
+    ] = None,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or go on without it.")
+    ] = "fail",
+    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
+    json: Json = False,
+) -> None:
+    """Count documents and attributes, and show how lengths and scores are distributed.
+
+    Counts, means, least and largest values are exact; quantiles are within 0.1 %, whatever the size of the data.
+    """
+    from feedmill.curation.stat import stat as run
+
+    report = run(inputs, attributes=attributes, processes=processes, on_error=on_error, progress=progress and not json)
+    emit(report.as_dict(bins if plot else 0), json, lambda: _show(report, bins if plot else 0))
+    if plot_to is not None:
+        from feedmill.samples.bars import Histogram, draw_histograms
+
+        drawn = [Histogram(name, *series.histogram(bins)) for name, series in report.stats.series.items()]
+        draw_histograms(drawn, plot_to)
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def _show(report: StatReport, bins: int) -> None:
+    stats = report.stats
+    facts(
+        [
+            ("files", report.files),
+            ("size", human_size(report.bytes)),
+            ("rows", stats.rows),
+            ("documents", stats.documents or None),
+            ("attributes", len(stats.attributes) or None),
+            ("time", f"{report.seconds:.2f} s, {human_size(report.bytes / max(report.seconds, 1e-9))}/s"),
+        ]
+    )
+    if stats.documents:
+        _show_documents(stats)
+    if stats.attributes:
+        _show_attributes(stats)
+    for name, series in stats.series.items() if bins else ():
+        _draw(name, series, bins)
+    for error in report.failed:
+        typer.echo(f"error: {error}", err=True)
+    if report.failed:
+        typer.echo(f"{counted(len(report.failed), 'bad file')} counted nowhere", err=True)
+
+
+def _show_documents(stats: Stats) -> None:
+    named = {"characters": stats.characters, "bytes": stats.bytes, "words": stats.words}
+    rows = [(name, number(series.total), *_row(series)) for name, series in named.items()]
+    table(("of documents", "all", *_COLUMNS), rows)
+    if len(stats.sources) > 1:
+        sources = sorted(stats.sources.items(), key=lambda item: (-item[1], item[0]))
+        shown = [(name or "(none)", f"{n:,}", f"{n / stats.documents:.1%}") for name, n in sources[:_SOURCES]]
+        if len(sources) > _SOURCES:
+            rest = sum(n for _, n in sources[_SOURCES:])
+            shown.append((f"{len(sources) - _SOURCES} others", f"{rest:,}", f"{rest / stats.documents:.1%}"))
+        table(("source", "documents", "share"), shown)
+
+
+def _show_attributes(stats: Stats) -> None:
+    found = stats.attributes.items()
+    scores = [(name, f"{a.rows:,}", f"{a.empty:,}", f"{a.spans:,}", *_row(a.score)) for name, a in found]
+    table(("score of", "rows", "empty", "spans", *_COLUMNS), scores)
+    lengths = [(name, *_row(a.length)) for name, a in found if a.length.count]
+    if lengths:
+        table(("length of spans", *_COLUMNS), lengths)
+
+
+def _row(series: Series) -> tuple[str, ...]:
+    if not series.count:
+        return ("",) * len(_COLUMNS)
+    low, median, high = series.quantiles(_SHARES)
+    return tuple(number(value) for value in (series.mean, series.low, low, median, high, series.high))
+
+
+def number(value: float) -> str:
+    """A number for people: whole, or four digits.
+
+    >>> number(12345.0), number(0.123456), number(1e-7)
+    ('12,345', '0.1235', '1e-07')
+    """
+    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:,.4g}"
+
+
+def _draw(name: str, series: Series, bins: int) -> None:
+    edges, counts = series.histogram(bins)
+    typer.echo(f"\n{typer.style(name, bold=True)}  ({series.count:,})")
+    for line in bars(edges.tolist(), counts.tolist()):
+        typer.echo(line)
+
+
+def bars(edges: Sequence[float], counts: Sequence[int]) -> list[str]:
+    """One line for each class: from where, a bar, how many.
+
+    >>> print(chr(10).join(bars([0, 1, 2], [3, 6])))
+    0  ████████████████████ 3
+    1  ████████████████████████████████████████ 6
+    """
+    most = max(counts, default=0) or 1
+    labels = [number(edge) for edge in edges[:-1]]
+    width = max(map(len, labels), default=0)
+    lines = []
+    for label, count in zip(labels, counts, strict=True):
+        eighths = round(count / most * _WIDTH * 8)
+        whole, part = divmod(max(eighths, 1) if count else 0, 8)
+        lines.append(f"{label:>{width}}  {'█' * whole}{_EIGHTHS[part] if part else ''} {count:,}")
+    return lines

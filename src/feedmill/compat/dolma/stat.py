@@ -1,0 +1,53 @@
+"""``feedmill dolma stat``: Dolma's summaries of attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.patterns import with_files
+from feedmill.errors import ConfigError
+
+SCHEMA = {
+    "attributes": Key(TEXTS, [], "patterns of attribute files"),
+    "report": Key(TEXT, None, "a folder for summaries.jsonl.gz"),
+    "bins": Key(WHOLE, 1000, "bins of a histogram, at most"),
+    "processes": Key(WHOLE, 1, "processes; each works on a file at a time"),
+    "seed": Key(WHOLE, 0, "accepted; nothing is left to chance"),
+    "total": Key(FLAG, False, "show the sum and the count of all values"),
+    "regex": Key(TEXT, None, "attributes in whose names it is found"),
+    "debug": Key(FLAG, False, "work in this process"),
+    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
+    "work_dir.output": Key(TEXT, None, "accepted; nothing is kept there"),
+}
+
+
+def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
+    """Write and show summaries, as Dolma does."""
+    from feedmill.cli.output import table
+    from feedmill.curation.dolma_stat import shown as classes
+    from feedmill.curation.dolma_stat import summarise, write_summaries
+
+    values = configure(arguments, file, SCHEMA)
+    typer.echo(shown(values))
+    if not values["attributes"]:
+        raise ConfigError("no attributes are named", kind="missing-option", fix="Give patterns with --attributes.")
+    summaries = summarise(
+        with_files(values["attributes"]),
+        most=values["bins"],
+        pattern=values["regex"],
+        processes=1 if values["debug"] else values["processes"],
+        exact=exact,
+    )
+    for summary in summaries:
+        rows = [(value, f"{share:.4f}", f"{count:,}") for value, share, count in classes(summary)]
+        if values["total"]:
+            rows.append((f"{summary.sum:,.10g}", "sum, total", f"{summary.total:,}"))
+        typer.echo(f"\n{typer.style(summary.name, bold=True)}")  # as a table's title it would be folded
+        table(("value", "dist", "count"), rows)
+    if not summaries:
+        typer.echo("warning: no attribute was found", err=True)
+    if values["report"] is not None:
+        write_summaries(values["report"], summaries)

@@ -1,0 +1,147 @@
+"""``feedmill dolma tokens``: Dolma's options over the tokenizing job; docs/migration/dolma.md lists the differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from feedmill.cli.output import counted, facts, human_size
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.patterns import with_files
+from feedmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from feedmill.tokens.grouped import GroupedReport
+    from feedmill.tokens.sources import SourceFile
+
+SCHEMA = {
+    "documents": Key(TEXTS, [], "patterns of document files"),
+    "destination": Key(TEXT, None, "the folder for the token files"),
+    "tokenizer.name_or_path": Key(TEXT, None, "a tokenizer.json or its folder, on this machine"),
+    "tokenizer.bos_token_id": Key(WHOLE, None, "id put before documents that do not begin with it"),
+    "tokenizer.eos_token_id": Key(WHOLE, None, "id put behind documents that do not end with it"),
+    "tokenizer.pad_token_id": Key(WHOLE, None, "accepted; padding is never written"),
+    "tokenizer.segment_before_tokenization": Key(FLAG, False, "encode each paragraph by itself"),
+    "tokenizer.refresh": Key(WHOLE, 0, "accepted; nothing leaks here"),
+    "tokenizer.fast": Key(FLAG, True, "must be true"),
+    "tokenizer.encode_special_tokens": Key(FLAG, False, "special tokens in texts are plain text"),
+    "tokenizer_name_or_path": Key(TEXT, None, "deprecated: the tokenizer, with its last id as EOS"),
+    "processes": Key(WHOLE, 1, "processes, and groups of files"),
+    "files_per_process": Key(WHOLE, None, "at most so many files in a group"),
+    "batch_size": Key(WHOLE, 10_000, "documents that are shuffled together"),
+    "ring_size": Key(WHOLE, 8, "files read at once"),
+    "fields.text_field_name": Key(TEXT, "text", "dotted name of the text"),
+    "fields.text_field_type": Key(TEXT, "str", "str"),
+    "fields.id_field_name": Key(TEXT, "id", "dotted name of the id; null in the file for one made of path and line"),
+    "fields.id_field_type": Key(TEXT, "str", "str, int, float, bool, null, list or dict"),
+    "sample_ring_prop": Key(FLAG, False, "take documents in proportion to the files' sizes"),
+    "max_size": Key(WHOLE, 1 << 30, "tokens of a file are fewer than that"),
+    "dtype": Key(TEXT, None, "type of a token; by default the smallest that fits (with --exact: uint16)"),
+    "seed": Key(WHOLE, 3920, "of the order"),
+    "on_error": Key(TEXT, "fail", "a bad document: fail, or skip and list it (new)"),
+    "overwrite": Key(FLAG, False, "replace token files that are there (new)"),
+    "debug": Key(FLAG, False, "accepted"),
+    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
+    "work_dir.output": Key(TEXT, None, "accepted; a killed run is continued without it"),
+    "dryrun": Key(FLAG, False, "print the configuration and stop"),
+}
+
+
+def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
+    """Write token files, as Dolma does."""
+    from feedmill.tokens.grouped import tokenize_grouped
+    from feedmill.tokens.ring import Ring
+    from feedmill.tokens.typed import Typed
+
+    values = configure(arguments, file, SCHEMA)
+    typer.echo(shown(values))
+    files = _files(values["documents"])
+    if values["dryrun"]:
+        return
+    if values["destination"] is None:
+        raise ConfigError("there is no destination", kind="missing-option", fix="Name a folder with --destination.")
+    if values["fields.text_field_type"] not in ("str", "string"):
+        raise ConfigError("only a text can be tokenized", fix="Set fields.text_field_type to str.")
+    name, eos = _tokenizer(values)
+    report = tokenize_grouped(
+        files,
+        values["destination"],
+        tokenizer=name,
+        bos=values["tokenizer.bos_token_id"],
+        eos=eos,
+        segment=values["tokenizer.segment_before_tokenization"],
+        specials_as_text=values["tokenizer.encode_special_tokens"],
+        typed=Typed(values["fields.text_field_name"], values["fields.id_field_name"], values["fields.id_field_type"]),
+        dtype=values["dtype"],
+        processes=values["processes"],
+        files_per_group=values["files_per_process"],
+        ring=Ring(values["ring_size"], values["batch_size"], values["sample_ring_prop"]),
+        limit=values["max_size"],
+        seed=values["seed"],
+        on_error=values["on_error"],
+        exact=exact,
+        overwrite=values["overwrite"],
+    )
+    _show(report)
+
+
+def _files(patterns: Sequence[str]) -> list[SourceFile]:
+    """The files of patterns, all of them of JSON lines whatever they are called."""
+    from feedmill.curation.inputs import find_inputs
+    from feedmill.storage import open_store, split_url
+    from feedmill.tokens.sources import SourceFile
+
+    if not patterns:
+        raise ConfigError("no documents are named", kind="missing-option", fix="Give patterns with --documents.")
+    found = []
+    for input_ in find_inputs(with_files(patterns)):
+        folder, name = split_url(input_.path)
+        entry = open_store(folder).stat(name)
+        found.append(SourceFile(folder, name, "lines", entry.size, entry.version))
+    return found
+
+
+def _tokenizer(values: dict[str, Any]) -> tuple[str, int | None]:
+    """The tokenizer's path and the EOS."""
+    if not values["tokenizer.fast"]:
+        raise ConfigError("slow tokenizers are not there", fix="Give a tokenizer.json, and leave tokenizer.fast true.")
+    name, eos = values["tokenizer.name_or_path"], values["tokenizer.eos_token_id"]
+    if name is not None:
+        return name, eos
+    old = values["tokenizer_name_or_path"]
+    if old is None:
+        raise ConfigError("no tokenizer is named", kind="missing-option", fix="Give --tokenizer.name_or_path.")
+    from feedmill.tokens.tokenizer import load_tokenizer
+
+    typer.echo("warning: tokenizer_name_or_path is deprecated; its last id is the EOS", err=True)
+    return old, load_tokenizer(old, check=False).vocab_size - 1
+
+
+def _show(report: GroupedReport) -> None:
+    rate = report.bytes / max(report.seconds, 1e-9)
+    reused = f" ({report.reused} of {report.units} pieces of work by an earlier run)" if report.reused else ""
+    facts(
+        [
+            ("wrote", f"{report.folder}: {counted(len(report.parts), 'file')} of {report.dtype}"),
+            ("documents", report.documents),
+            ("tokens", report.tokens),
+            ("read", f"{human_size(report.bytes)} in {counted(report.files, 'file')}{reused}"),
+            ("tokenizer", f"{report.tokenizer} ({report.backend})"),
+            ("empty documents", report.empty or None),
+            ("blank lines", report.blank or None),
+            ("left out", counted(report.skipped, "document") if report.skipped else None),
+            ("time", f"{report.seconds:.2f} s" + ("" if report.complete else f", {human_size(rate)}/s")),
+        ]
+    )
+    if report.complete:
+        typer.echo("The output was complete already: nothing was done. Add --overwrite to do it again.")
+    if report.fallback:
+        typer.echo(f"warning: the slow tokenizer backend was used: {report.fallback}", err=True)
+    if report.empty_groups:
+        typer.echo(f"warning: {counted(report.empty_groups, 'group')} of files had no tokens", err=True)
+    for item in report.skipped_examples:
+        typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
+    if report.skipped > len(report.skipped_examples):
+        typer.echo(f"left out: and {report.skipped - len(report.skipped_examples):,} more", err=True)

@@ -1,0 +1,222 @@
+"""From rows of documents and attributes to arrays: what statistics are made of.
+
+A row is a document (it has ``text``), a row of attributes (``attributes``), or both. An attribute is a list of spans
+``[start, end, score]``; a single number counts as a score without a span.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+
+Floats = npt.NDArray[np.float64]
+Spans = list[tuple[int, int, float]]
+
+_SMALL = 8 << 20
+
+
+class _Row(msgspec.Struct, gc=False):
+    id: msgspec.Raw
+    text: str | None = None
+    source: str | None = None
+    attributes: dict[str, Spans] | None = None
+
+
+class _LooseRow(msgspec.Struct):
+    id: msgspec.Raw
+    text: str | None = None
+    source: str | None = None
+    attributes: dict[str, Any] | None = None
+
+
+class AttributesRow(msgspec.Struct, gc=False):
+    """A row of an attribute file; its text, if any, is passed over."""
+
+    id: msgspec.Raw
+    attributes: dict[str, Spans]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One attribute in some rows.
+
+    Attributes:
+        counts: int64[rows]: spans of each row that has the attribute.
+        spans: float64[spans, 3]: start, end and score of all of them.
+        scalars: float64[n]: single numbers, of rows that are not in `counts`.
+    """
+
+    counts: npt.NDArray[np.int64]
+    spans: Floats
+    scalars: Floats
+
+    @property
+    def lengths(self) -> Floats:
+        return self.spans[:, 1] - self.spans[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Some rows of a file: how many, the texts and sources of the documents among them, the attributes by name."""
+
+    rows: int
+    texts: list[str]
+    sources: list[str]
+    columns: dict[str, Column]
+
+
+class Measurer:
+    """Reads rows of a file, batch by batch.
+
+    Args:
+        file: named in errors.
+        wanted: says by its name whether an attribute is looked at.
+    """
+
+    def __init__(self, file: str, wanted: Callable[[str], bool]) -> None:
+        self.file, self.line = file, 0
+        self._wanted = wanted
+        self._decode = msgspec.json.Decoder(_Row).decode
+
+    def measure(self, lines: Sequence[bytes]) -> Measured:
+        """The next rows. Raises `DataError` of kind ``bad-row``, naming the line."""
+        try:
+            rows: list[Any] = [self._decode(line) for line in lines]
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            rows = list(self._loosely(lines))
+        for number, row in enumerate(rows, self.line + 1):
+            if row.text is None and row.attributes is None:
+                raise self._bad(number, "the row has neither 'text' nor 'attributes'")
+        found = Measured(
+            len(rows),
+            [row.text for row in rows if row.text is not None],
+            [row.source or "" for row in rows if row.text is not None],
+            {name: _column(spans) for name, spans in gathered(rows, self._wanted).items()},
+        )
+        self._check(rows, found)
+        self.line += len(rows)
+        return found
+
+    def _loosely(self, lines: Sequence[bytes]) -> Iterator[Any]:
+        """The rows one by one, with attributes of single numbers; complains of the first that is none."""
+        loose = msgspec.json.Decoder(_LooseRow).decode
+        for number, line in enumerate(lines, self.line + 1):
+            try:
+                yield self._decode(line)
+                continue
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                first = error
+            try:
+                row = loose(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                what = (
+                    "the line is blank" if not line.strip() else f"this is no row of documents or attributes ({first})"
+                )
+                raise self._bad(number, what) from None
+            for name, value in (row.attributes or {}).items():
+                if not _is_number(value) and not _are_spans(value):
+                    shown = f"{value!r}"
+                    what = f"the attribute {name!r} is neither a list of [start, end, score] nor a number: {shown:.100}"
+                    raise self._bad(number, what)
+            yield row
+
+    def _check(self, rows: Sequence[Any], found: Measured) -> None:
+        """Raises where a span ends before it begins."""
+        for name, column in found.columns.items():
+            wrong = np.flatnonzero((column.lengths < 0) | (column.spans[:, 0] < 0))
+            if not len(wrong):
+                continue
+            at = int(np.searchsorted(np.cumsum(column.counts), wrong[0], side="right"))
+            having = [n for n, row in enumerate(rows) if isinstance((row.attributes or {}).get(name), list)]
+            start, end = (int(n) for n in column.spans[wrong[0], :2])
+            raise self._bad(self.line + 1 + having[at], f"the attribute {name!r} has a span from {start} to {end}")
+
+    def _bad(self, line: int, what: str) -> DataError:
+        return DataError(
+            what,
+            file=self.file,
+            record=f"line {line}",
+            kind="bad-row",
+            fix="Mend or remove the line, or name other files; '--on-error continue' counts the others.",
+        )
+
+
+def gathered(rows: Sequence[Any], wanted: Callable[[str], bool]) -> dict[str, list[Any]]:
+    """By the attribute's name its values in all rows that have it; names in order of their first row."""
+    found: dict[str, list[Any]] = {}
+    left_out: set[str] = set()
+    for row in rows:
+        for name, value in (row.attributes or {}).items():
+            values = found.get(name)
+            if values is None:
+                if name in left_out:
+                    continue
+                if not wanted(name):
+                    left_out.add(name)
+                    continue
+                values = found[name] = []
+            values.append(value)
+    return found
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the collector of cycles: rows have none, and looking for some takes half of the time to decode them."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    """A regular expression. Raises ConfigError."""
+    try:
+        return None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is no regular expression ({error})", fix="Mend it.") from None
+
+
+def workers_for(size: int, processes: int | None) -> int | None:
+    """As many processes as asked for, but one where starting others takes longer than reading so many bytes."""
+    return 1 if size < _SMALL else processes
+
+
+def _column(values: list[Any]) -> Column:
+    scalars = [value for value in values if not isinstance(value, list)]
+    spans = [value for value in values if isinstance(value, list)] if scalars else values
+    return Column(*flattened(spans), np.array(scalars, np.float64))
+
+
+def flattened(spans: list[Spans]) -> tuple[npt.NDArray[np.int64], Floats]:
+    """int64[rows] and float64[spans, 3]: how many spans each row has, and all of them."""
+    counts = np.fromiter(map(len, spans), np.int64, len(spans))
+    flat = np.fromiter(chain.from_iterable(chain.from_iterable(spans)), np.float64, 3 * int(counts.sum()))
+    return counts, flat.reshape(-1, 3)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _are_spans(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(span, list)
+        and len(span) == 3
+        and all(isinstance(n, int) and not isinstance(n, bool) for n in span[:2])
+        and _is_number(span[2])
+        for span in value
+    )

@@ -1,0 +1,1 @@
+"""Near-duplicates: MinHash, locality-sensitive hashing, exact Jaccard similarity, clusters."""

@@ -1,0 +1,275 @@
+"""A folder of signatures in use: what it holds, what is added, and what work of runs that were cut off is removed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.near import join, sketch
+from feedmill.curation.near.cluster import decide, summary
+from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.spread import spread
+from feedmill.curation.near.view import open_view
+from feedmill.curation.patterns import DocumentFile
+from feedmill.errors import ConfigError
+from feedmill.formats.signatures import (
+    LOCK,
+    RECORD,
+    VERSION,
+    damaged,
+    dump_name,
+    read_record,
+    write_record,
+)
+from feedmill.jobs.progress import Progress
+from feedmill.storage import LocalStore
+from feedmill.storage.local import TEMPORARY_SUFFIX
+
+if TYPE_CHECKING:
+    from feedmill.curation.near.job import NearReport
+
+MOST_DOCUMENTS = 1 << 32
+"""In a dump."""
+
+
+class Place(NamedTuple):
+    """Where a file's documents are: the dump, the number of the first, and what the dump says of the file."""
+
+    dump: int
+    first: int
+    record: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Dumps:
+    """The records of all dumps of a folder."""
+
+    store: LocalStore
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def folder(self) -> str:
+        """The folder."""
+        return self.store.root
+
+    @property
+    def documents(self) -> int:
+        """How many there are."""
+        return sum(record["rows"] for record in self.records)
+
+    def known(self) -> dict[str, Place]:
+        """The files of all dumps by their locations."""
+        found = {}
+        for number, record in enumerate(self.records):
+            first = record["first"]
+            for file in record["files"]:
+                found[file["location"]] = Place(number, first, file)
+                first += file["rows"]
+        return found
+
+    def forget_work(self, keep: frozenset[str] = frozenset()) -> None:
+        """Remove what belongs to no dump, but for the files of `keep` (prints), and marks of files that are written."""
+        prints = {file["print"] for record in self.records for file in record["files"]} | keep
+        folders = {os.path.basename(record["folder"]) for record in self.records} | keep
+        for name in _names(self.store.root, "segments"):
+            if name.endswith(TEMPORARY_SUFFIX) or name.partition("-")[0].removesuffix(".json") not in prints:
+                _remove(os.path.join(self.store.root, "segments", name))
+        for name in _names(self.store.root, "dumps"):
+            if name not in folders:
+                _remove(os.path.join(self.store.root, "dumps", name))
+        for folder in (self.store.root, *(os.path.join(self.store.root, "dumps", name) for name in folders)):
+            for name in _names(folder):
+                if name.endswith(TEMPORARY_SUFFIX):
+                    _remove(os.path.join(folder, name))
+        if not keep:
+            _remove(os.path.join(self.store.root, "done"))
+
+
+@contextlib.contextmanager
+def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
+    """The folder of signatures, made where it is not there, for this run alone.
+
+    Raises:
+        ConfigError: another run is using it, or its signatures were made with other options.
+        DataError: a record is damaged.
+    """
+    store = LocalStore(folder)
+    if not store.exists(LOCK):
+        store.write_bytes(LOCK, b"")
+    with open(os.path.join(store.root, LOCK), "rb+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                "another run is using these signatures",
+                file=store.root,
+                kind="signatures-in-use",
+                fix="Wait until it has ended, or give each its own folder.",
+            ) from None
+        _agree(store, options)
+        dumps = Dumps(store)
+        while (record := read_record(store, dump_name(len(dumps.records)))) is not None:
+            if record.get("first") != dumps.documents or not isinstance(record.get("files"), list):
+                raise damaged(store, dump_name(len(dumps.records)), "it does not follow the dumps before it")
+            dumps.records.append(record)
+        open_view.cache_clear()  # what it remembers may be of another run in this folder, and keeps files mapped
+        try:
+            yield dumps
+        finally:
+            open_view.cache_clear()
+
+
+def _agree(store: LocalStore, options: NearOptions) -> None:
+    wanted = options.signature()
+    found = read_record(store, RECORD)
+    if found is None:
+        write_record(store, RECORD, {"version": VERSION, "options": wanted})
+        return
+    if found.get("version") != VERSION or not isinstance(found.get("options"), dict):
+        raise damaged(store, RECORD, f"version {VERSION} was expected")
+    different = [name for name in wanted if found["options"].get(name) != wanted[name]]
+    if different:
+        said = ", ".join(f"{name} {found['options'].get(name)} and not {wanted[name]}" for name in different)
+        raise ConfigError(
+            f"these signatures were made with other options: {said}",
+            file=store.locate(RECORD),
+            kind="other-signatures",
+            fix="Use those options, or another folder.",
+        )
+
+
+def add_dump(
+    dumps: Dumps,
+    files: Sequence[DocumentFile],
+    options: NearOptions,
+    report: NearReport,
+    processes: int | None,
+    progress: bool | None,
+) -> None:
+    """Make signatures of the files that the folder does not know, find what is similar, and add them as a dump.
+
+    Nothing where it knows all of them. What a run that was cut off had finished is not done again.
+
+    Raises:
+        ConfigError: a file changed after it was added.
+        DataError: a row that cannot be used.
+    """
+    tasks = _unknown(dumps, files, options)
+    keep = frozenset(task.fingerprint for task in tasks)
+    if tasks:
+        plan = _plan_print(dumps, tasks)
+        dumps.forget_work(keep | {plan})
+        with Progress("reading", len(tasks), "files", progress) as bar:
+            sketched = list(spread(sketch.sketch, tasks, processes, bar))
+        record = _plan(dumps, tasks, sketched, plan)
+        _warn_of_copies(dumps, record, report)
+        write_record(dumps.store, f"{record['folder']}/plan.json", record)
+        _compare(dumps, record, options, report, processes, progress)
+        view = open_view(dumps.folder, len(dumps.records), record["folder"])
+        decide(view, options.shape[0], options.keep)
+        write_record(dumps.store, dump_name(len(dumps.records)), record)
+        for name, value in summary(view).items():
+            setattr(report, name, value)
+        report.added, report.empty = record["rows"], sum(one.empty for one in sketched)
+        dumps.records.append(record)
+    report.known = dumps.documents
+
+
+def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) -> list[sketch.Task]:
+    known, tasks = dumps.known(), []
+    for file in files:
+        task = sketch.Task(file, options, dumps.folder)
+        place = known.get(task.location)
+        if place is None:
+            tasks.append(task)
+        elif place.record["print"] != task.fingerprint:
+            raise ConfigError(
+                "the file has changed since its signatures were made, and earlier decisions are not changed",
+                file=file.name,
+                kind="changed-documents",
+                fix="Give new documents a file of their own, or make new signatures in another folder.",
+            )
+    return tasks
+
+
+def _plan_print(dumps: Dumps, tasks: Sequence[sketch.Task]) -> str:
+    before = [record["print"] for record in dumps.records]
+    return fingerprint(before, [task.fingerprint for task in tasks], tasks[0].options.signature())
+
+
+def _plan(dumps: Dumps, tasks: Sequence[sketch.Task], sketched: Sequence[sketch.Sketched], plan: str) -> dict[str, Any]:
+    """What the record of the dump will say."""
+    files = [
+        {
+            "location": task.location,
+            "name": task.file.name,
+            "size": task.file.size,
+            "version": task.file.version,
+            "print": task.fingerprint,
+            "rows": one.rows,
+            "ids": one.ids,
+            "digest": one.digest,
+            "segments": one.segments,
+        }
+        for task, one in zip(tasks, sketched, strict=True)
+    ]
+    rows = sum(one.rows for one in sketched)
+    if rows >= MOST_DOCUMENTS:
+        raise ConfigError(f"{rows:,} documents are too many at once", fix="Add them in parts, with --signatures.")
+    return {"first": dumps.documents, "rows": rows, "print": plan, "folder": f"dumps/{plan}", "files": files}
+
+
+def _warn_of_copies(dumps: Dumps, record: dict[str, Any], report: NearReport) -> None:
+    digests = {file["digest"]: file["location"] for old in dumps.records for file in old["files"] if file["rows"]}
+    for file in record["files"]:
+        if file["digest"] in digests:
+            report.warnings.append(
+                f"{file['name']} has the documents of {digests[file['digest']]}, so all of them count as duplicates;"
+                " if the file was moved, make new signatures in another folder"
+            )
+
+
+def _compare(
+    dumps: Dumps,
+    record: dict[str, Any],
+    options: NearOptions,
+    report: NearReport,
+    processes: int | None,
+    progress: bool | None,
+) -> None:
+    parts = join.ranges(record["rows"])
+    tasks = [
+        join.Task(dumps.folder, len(dumps.records), record["folder"], options.threshold, band, part, low, high)
+        for band in range(options.shape[0])
+        for part, (low, high) in enumerate(parts)
+    ]
+    with Progress("comparing", len(tasks), "bands", progress) as bar:
+        for one in spread(join.join, tasks, processes, bar):
+            report.candidates += one.candidates
+            report.left_out += one.left_out
+    if report.left_out:
+        report.warnings.append(
+            f"up to {report.left_out:,} pairs of documents that share a key with thousands of others were not compared;"
+            " more rows, or longer shingles, make smaller groups"
+        )
+
+
+def _names(*parts: str) -> list[str]:
+    try:
+        return sorted(os.listdir(os.path.join(*parts)))
+    except FileNotFoundError:
+        return []
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

@@ -1,0 +1,114 @@
+"""Writing the attributes of a file from what was decided; the documents themselves are not read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.near.view import Ints, View, open_view
+from feedmill.curation.patterns import DocumentFile
+from feedmill.formats.documents import write_rows
+from feedmill.formats.signatures import Arrays, read_record, write_record
+from feedmill.storage.local import sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A file of documents that belongs to dump `dump`, where it begins with document `first`."""
+
+    file: DocumentFile
+    name: str
+    documents_folder: str
+    folder: str
+    dumps: int
+    dump: int
+    first: int
+    rows: int
+    ids: str
+
+    @property
+    def out(self) -> str:
+        """The attribute file, below the data set's root."""
+        return self.file.attributes(self.name, self.documents_folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What was written for a file: rows, the digest of their ids, duplicates, bytes."""
+
+    rows: int
+    ids: str
+    duplicates: int
+    size: int
+
+
+def finish(task: Task) -> Finished:
+    """Write the attributes of a file; nothing where this run did before it was cut off."""
+    view, store = open_view(task.folder, task.dumps, None), task.file.store()
+    marker = f"done/{fingerprint(store.locate(task.out))}.json"
+    dump = view.plans[task.dump]["print"]
+    found = read_record(view.store, marker)
+    if found is not None and found.pop("dump") == dump and found.pop("documents") == task.file.version:
+        done = Finished(**found)
+        if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
+            return done
+    if store.is_local:
+        sweep(store.locate(task.out))
+    duplicates = 0
+    with write_rows(store, task.out) as append:
+        for first, arrays in _segments(view, task):
+            rows, marked = _rows(view, task, first, arrays)
+            append(rows)
+            duplicates += marked
+    done = Finished(task.rows, task.ids, duplicates, store.stat(task.out).size)
+    fields = {name: getattr(done, name) for name in Finished.__slots__}
+    write_record(view.store, marker, {"dump": dump, "documents": task.file.version, **fields})
+    return done
+
+
+def _segments(view: View, task: Task) -> Iterator[tuple[int, Arrays]]:
+    end = task.first + task.rows
+    for first, arrays in view.segments(task.first):
+        if first >= end:
+            return
+        yield first, arrays
+
+
+def _rows(view: View, task: Task, first: int, arrays: Arrays) -> tuple[list[bytes], int]:
+    """The attribute rows of a segment, and how many of them are duplicates."""
+    count = len(arrays["ends"])
+    raw, ends = arrays["ids"].tobytes(), arrays["id_ends"].tolist()
+    ids = [raw[low:high] for low, high in zip([0, *ends], ends, strict=False)]
+    name = orjson.dumps(task.name)
+    empty = b'{"attributes":{' + name + b':[]},"id":'
+    rows = [empty + one + b"}" for one in ids]
+    numbers = np.arange(first, first + count)
+    roots, kept = view.decisions(numbers)
+    clusters = np.flatnonzero((roots != numbers) | _is_member(view, task.dump, numbers))
+    marked = kept[clusters] != numbers[clusters]
+    originals = iter(view.ids(kept[clusters[marked]]))
+    cluster_name = orjson.dumps(f"{task.name}_cluster")
+    lengths = arrays["lengths"][clusters].tolist()
+    for at, root, length, duplicate in zip(
+        clusters.tolist(), roots[clusters].tolist(), lengths, marked.tolist(), strict=True
+    ):
+        spans = b"[[0,%d,1]]" % length if duplicate else b"[]"
+        of = b'"duplicate_of":' + next(originals) + b"," if duplicate else b""
+        rows[at] = b'{"attributes":{%b:%b,%b:[[0,%d,%d]]},%b"id":%b}' % (
+            name, spans, cluster_name, length, root, of, ids[at],
+        )  # fmt: skip
+    return rows, int(marked.sum())
+
+
+def _is_member(view: View, dump: int, numbers: Ints) -> npt.NDArray[np.bool_]:
+    """bool[n]: whether each is in a cluster that its own dump found."""
+    members = view.clusters(dump)["members"]
+    at = np.searchsorted(members, numbers)
+    hit = at < len(members)
+    hit[hit] = members[at[hit]] == numbers[hit]
+    return hit

@@ -1,0 +1,198 @@
+"""The whole run: which files are new, their signatures, what is similar, the attributes, the manifest, the report."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from feedmill.curation.attribute_set import FOLDER, fingerprint, manifest_path, read_manifest, write_manifest
+from feedmill.curation.near import finish as finishing
+from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
+from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.spread import spread
+from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.errors import ConfigError
+from feedmill.jobs.progress import Progress
+from feedmill.storage import open_store
+from feedmill.storage.local import sweep
+
+__all__ = ["NearOptions", "NearReport", "find_near"]
+
+
+@dataclass(slots=True)
+class NearReport:
+    """What was found.
+
+    `files`, `documents`, `duplicates`: of this run's input. `added`: documents compared for the first time; of these
+    speak `empty` (without words), `candidates` (pairs that shared the key of a band and were compared), `left_out`
+    (pairs of very large buckets that were not), `clusters`, `sizes` (documents of a cluster: how many clusters) and
+    `largest`. `signatures`: where those of `known` documents are kept. `skipped`: an earlier run had done everything.
+    """
+
+    name: str
+    files: int = 0
+    documents: int = 0
+    duplicates: int = 0
+    added: int = 0
+    empty: int = 0
+    candidates: int = 0
+    left_out: int = 0
+    clusters: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    largest: list[dict[str, Any]] = field(default_factory=list)
+    signatures: str | None = None
+    known: int = 0
+    skipped: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.duplicates:,} of {self.documents:,} documents in {self.files:,} files are near-duplicates,"
+            f" in attributes/{self.name}"
+        )
+        return f"{head}\n{self.clusters:,} clusters among {self.added:,} documents that are new"
+
+
+def find_near(
+    documents: Sequence[str],
+    options: NearOptions,
+    *,
+    signatures: str | None = None,
+    processes: int | None = None,
+    progress: bool | None = None,
+) -> NearReport:
+    """Write an attribute set that marks near-duplicates: of each cluster all but one document.
+
+    The result is the same for any number of processes. Run again, it does what is left, or nothing.
+
+    Args:
+        documents: files, folders or patterns; each has a folder ``documents``.
+        signatures: a local folder in which signatures are kept, to compare documents that come later with these. Files
+            that it has seen are not read again. Without it they are removed at the end.
+        processes: how many to use, or threads where that is faster; by default one for each core.
+
+    Raises:
+        ConfigError: nothing to read, options that make no sense or differ from those of the signatures, a file that
+            changed since its signatures were made, or signatures that another run is using.
+        DataError: a row that cannot be used; or the signatures are damaged.
+    """
+    report = NearReport(options.name, signatures=signatures)
+    files = _distinct(find_documents(documents, options.documents_folder, report.warnings))
+    if signatures is not None and not open_store(signatures).is_local:
+        raise ConfigError("signatures live on local disks", file=signatures, fix="Give a local path.")
+    run_print = fingerprint(
+        [[file.name, file.size, file.version] for file in files],
+        options.as_dict(),
+        None if signatures is None else open_store(signatures).locate(""),
+    )
+    if _done(files, options, run_print, report):
+        return report
+    folder = _work(files[0], options, run_print) if signatures is None else signatures
+    with open_dumps(folder, options) as dumps:
+        add_dump(dumps, files, options, report, processes, progress)
+        results = _finish(dumps, files, options, processes, progress)
+        _record(files, results, options, run_print, report)
+        dumps.forget_work()
+    if signatures is None:
+        _remove(folder)
+    return report
+
+
+def _distinct(files: list[DocumentFile]) -> list[DocumentFile]:
+    """Each file once, however its path is spelled."""
+    return list({file.store().locate(file.path): file for file in reversed(files)}.values())[::-1]
+
+
+def _finish(
+    dumps: Dumps, files: list[DocumentFile], options: NearOptions, processes: int | None, progress: bool | None
+) -> list[finishing.Finished]:
+    known = dumps.known()
+    tasks = []
+    for file in files:
+        place = known[file.store().locate(file.path)]
+        where = (dumps.folder, len(dumps.records), place.dump, place.first, place.record["rows"], place.record["ids"])
+        tasks.append(finishing.Task(file, options.name, options.documents_folder, *where))
+    with Progress("writing", len(tasks), "files", progress) as bar:
+        return list(spread(finishing.finish, tasks, processes, bar))
+
+
+def _roots(files: list[DocumentFile]) -> dict[str, list[DocumentFile]]:
+    found: dict[str, list[DocumentFile]] = {}
+    for file in files:
+        found.setdefault(file.root, []).append(file)
+    return found
+
+
+def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:
+    """Whether manifests say that exactly this was done, and its outputs are as they were written."""
+    saved: dict[str, Any] = {}
+    for root, members in _roots(files).items():
+        store = open_store(root or ".")
+        manifest = read_manifest(store, options.name)
+        if manifest is None or manifest.get("run") != run_print or not isinstance(manifest.get("report"), dict):
+            return False
+        for file in members:
+            path = file.attributes(options.name, options.documents_folder)
+            entry = manifest["files"].get(path.split("/", 2)[2])
+            if entry is None or not store.exists(path) or store.stat(path).size != entry["size"]:
+                return False
+        saved = manifest["report"]
+    for one in fields(report):
+        if one.name in saved:
+            setattr(report, one.name, saved[one.name])
+    report.skipped = True
+    return True
+
+
+def _record(
+    files: list[DocumentFile],
+    results: list[finishing.Finished],
+    options: NearOptions,
+    run_print: str,
+    report: NearReport,
+) -> None:
+    """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
+    report.files, report.documents = len(files), sum(one.rows for one in results)
+    report.duplicates = sum(one.duplicates for one in results)
+    by_file = dict(zip(files, results, strict=True))
+    for root, members in _roots(files).items():
+        store = open_store(root or ".")
+        before = read_manifest(store, options.name)
+        entries = dict(before["files"]) if before else {}
+        for file in members:
+            one = by_file[file]
+            entries[file.attributes(options.name, options.documents_folder).split("/", 2)[2]] = {
+                "rows": one.rows,
+                "ids": one.ids,
+                "size": one.size,
+                "flagged": one.duplicates,
+                "units": one.duplicates,
+                "documents": {"path": file.path, "size": file.size, "version": file.version},
+            }
+        if store.is_local:
+            sweep(store.locate(manifest_path(options.name)))
+        manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
+        write_manifest(store, options.name, {**manifest, "files": entries})
+
+
+def _work(file: DocumentFile, options: NearOptions, run_print: str) -> str:
+    """Where signatures lie that are not kept: beside the attributes, or on this machine where those are remote."""
+    store = file.store()
+    if store.is_local:
+        return store.locate(f"attributes/{options.name}/{FOLDER}/near")
+    return os.path.join(tempfile.gettempdir(), f"feedmill-near-{run_print}")
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder)

@@ -1,0 +1,182 @@
+"""One band, or a range of its keys: an index of its documents, the pairs that meet there, and the similar ones of them.
+
+Keys are sorted by range, so that memory holds some millions of keys, whatever the size of the data. Keys of earlier
+dumps are looked up in their sorted indexes, which are mapped. Pairs that an earlier band has found are not looked at
+again; the others are compared by their whole sets of shingles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.curation.near.spread import go_on
+from feedmill.curation.near.view import Ints, View, Words, open_view
+from feedmill.formats.signatures import read_arrays, write_arrays
+from feedmill.kernels import near_pairs_compiled as compiled
+from feedmill.kernels.near_pairs import LEAST, MOST, PAIRS
+
+RANGE = 8 << 20
+"""Documents in a range of keys, about."""
+ROOM = 8 << 20
+"""Pairs in memory."""
+HELD = 16 << 20
+"""Shingles in memory, for comparing; more where a single pair has more."""
+BATCH = 1 << 16
+"""Pairs compared at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A range of the keys of a band; `high` is included. `last`: the folder of the dump that is being added."""
+
+    folder: str
+    dumps: int
+    last: str
+    threshold: float
+    band: int
+    part: int
+    low: int
+    high: int
+
+    @property
+    def path(self) -> str:
+        """Where the result lies."""
+        return index_name(self.last, self.band, self.part)
+
+
+class Joined(NamedTuple):
+    """How many pairs shared a key here and were compared, and how many were left out of buckets of thousands."""
+
+    candidates: int
+    left_out: int
+
+
+def index_name(folder: str, band: int, part: int) -> str:
+    """The index of a range of a band."""
+    return f"{folder}/index-{band:02d}-{part:04d}"
+
+
+def ranges(documents: int) -> list[tuple[int, int]]:
+    """Ranges of keys, by their bounds (the upper one included), with some millions of documents each."""
+    count = max(1, -(-documents // RANGE))
+    bounds = [(number << 64) // count for number in range(count + 1)]
+    return [(low, high - 1) for low, high in pairwise(bounds)]
+
+
+def join(task: Task) -> Joined:
+    """Write the index and the similar pairs of a range; nothing where an earlier run did."""
+    view = open_view(task.folder, task.dumps, task.last)
+    if view.store.exists(task.path):
+        return Joined(*read_arrays(view.store, task.path)["counts"].tolist())
+    first = view.plan["first"]
+    keys, numbers = _column(view, task, first)
+    old_keys, old_numbers, left_out = _matches(view, task, keys)
+    shared, documents = _shared(np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers]))
+    edges, candidates = [np.empty((0, 2), np.int64)], 0
+    for low, high in _chunks(shared):
+        go_on()
+        some = documents[low:high]
+        columns = view.columns(some, task.band)
+        pairs, more = compiled.candidates(shared[low:high], some >= first, view.digests(some), columns)
+        del columns
+        edges.append(some[_similar(view, some, pairs, task.threshold)])
+        candidates, left_out = candidates + len(pairs), left_out + more
+    write_arrays(
+        view.store,
+        task.path,
+        {
+            "keys": keys,
+            "documents": (numbers - first).astype(np.uint32),
+            "edges": np.concatenate(edges),
+            "counts": np.array([candidates, left_out], np.int64),
+        },
+    )
+    return Joined(candidates, left_out)
+
+
+def _column(view: View, task: Task, first: int) -> tuple[Words, Ints]:
+    """The keys of the new documents in this range, sorted, and the documents; by number where keys are equal."""
+    low, high = np.uint64(task.low), np.uint64(task.high)
+    keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+    for begin, arrays in view.segments(first):
+        column = arrays["keys"][task.band]
+        chosen = np.flatnonzero((column != 0) & (column >= low) & (column <= high))
+        keys.append(column[chosen])
+        numbers.append(chosen + begin)
+    all_keys, all_numbers = np.concatenate(keys), np.concatenate(numbers)
+    order = np.argsort(all_keys, kind="stable")
+    return all_keys[order], all_numbers[order]
+
+
+def _matches(view: View, task: Task, keys: Words) -> tuple[Words, Ints, int]:
+    """Keys and numbers of the documents of earlier dumps that have one of these (sorted) keys.
+
+    Of thousands with one key some of the first and the last are taken; the third number says how many pairs that
+    leaves out.
+    """
+    wanted, counts = np.unique(keys, return_counts=True)
+    found_keys, found, left_out = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
+    for plan in view.plans[:-1]:
+        for part, (low, high) in enumerate(ranges(plan["rows"])):
+            inside = slice(np.searchsorted(wanted, np.uint64(low)), np.searchsorted(wanted, np.uint64(high), "right"))
+            some = wanted[inside]
+            if high < task.low or low > task.high or not some.size:
+                continue
+            arrays = read_arrays(view.store, index_name(plan["folder"], task.band, part))
+            starts = np.searchsorted(arrays["keys"], some)
+            sizes = np.searchsorted(arrays["keys"], some, "right") - starts
+            taken = np.minimum(sizes, 2 * MOST)
+            left_out += int(((sizes - taken) * counts[inside]).sum())
+            at = np.arange(int(taken.sum())) - np.repeat(np.cumsum(taken) - taken, taken)
+            at += np.repeat(starts, taken) + np.where(at >= MOST, np.repeat(sizes - taken, taken), 0)
+            found_keys.append(np.repeat(some, taken))
+            found.append(arrays["documents"][at].astype(np.int64) + plan["first"])
+    return np.concatenate(found_keys), np.concatenate(found), left_out
+
+
+def _shared(keys: Words, numbers: Ints) -> tuple[Words, Ints]:
+    """Those whose key another has too, sorted by key, then as they come."""
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    same = keys[1:] == keys[:-1]
+    several = np.zeros(len(keys), np.bool_)
+    several[1:] |= same
+    several[:-1] |= same
+    return keys[several], numbers[order[several]]
+
+
+def _chunks(keys: Words) -> Iterator[tuple[int, int]]:
+    """Bounds of chunks of whole buckets that have up to some millions of pairs each, but for a single bucket."""
+    if not len(keys):
+        return
+    starts = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1, [len(keys)]])
+    sizes = np.diff(starts)
+    reach = np.maximum(LEAST, np.minimum(MOST, PAIRS // sizes))
+    room = np.cumsum(sizes * np.minimum(sizes, 2 * reach + 1))
+    low, before = 0, 0
+    while low < len(sizes):
+        high = max(low + 1, int(np.searchsorted(room, before + ROOM, "right")))
+        yield int(starts[low]), int(starts[high])
+        low, before = high, int(room[high - 1])
+
+
+def _similar(view: View, numbers: Ints, pairs: npt.NDArray[np.int64], threshold: float) -> npt.NDArray[np.int64]:
+    """The similar ones of these pairs of places in `numbers`, less those that others connect."""
+    kept = [np.empty((0, 2), np.int64)]
+    sizes, parents = view.sizes(numbers), np.arange(len(numbers))
+    todo = [pairs[at : at + BATCH] for at in range(0, len(pairs), BATCH)][::-1]
+    while todo:
+        some = todo.pop()
+        used, which = np.unique(some, return_inverse=True)
+        if sizes[used].sum() > HELD and len(some) > 1:
+            todo += [some[len(some) // 2 :], some[: len(some) // 2]]
+            continue
+        sets, starts = view.sets(numbers[used])
+        kept.append(compiled.similar(sets, starts, sizes[used], which.reshape(-1, 2), some, threshold, parents))
+    return np.concatenate(kept)

@@ -1,0 +1,136 @@
+"""Reading a file of documents into segments of signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from feedmill.curation.attribute_set import digest_ids, fingerprint
+from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.spread import go_on
+from feedmill.curation.patterns import DocumentFile
+from feedmill.curation.rows import bad_row, id_bytes, parse_texts
+from feedmill.formats.documents import read_rows
+from feedmill.formats.signatures import Arrays, read_record, segment_name, write_arrays, write_record
+from feedmill.kernels import shingles_compiled
+from feedmill.kernels.shingles import characters, permutations
+from feedmill.storage import Store, open_store
+
+SEGMENT = 32 << 20
+"""Bytes of text in a segment, at least, but for the last of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One file of documents, and the folder of signatures."""
+
+    file: DocumentFile
+    options: NearOptions
+    folder: str
+
+    @property
+    def location(self) -> str:
+        """The file's whole path or URL."""
+        return self.file.store().locate(self.file.path)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the file's state and of what its signatures depend on."""
+        signature = self.options.signature()
+        used = [signature[name] for name in ("ngram", "lower", "punctuation", "bands", "rows")]
+        return fingerprint(self.location, self.file.size, self.file.version, used)
+
+
+@dataclass(frozen=True, slots=True)
+class Sketched:
+    """What a file came to: documents, digests of its ids and of its content, rows of its segments, texts without
+    words."""
+
+    rows: int
+    ids: str
+    digest: str
+    segments: list[int]
+    empty: int
+
+
+def sketch(task: Task) -> Sketched:
+    """Read a file into segments; nothing where an earlier run did.
+
+    Raises:
+        DataError: a row is no document, or has no id; or the compression is damaged.
+    """
+    work, own = open_store(task.folder), task.fingerprint
+    done = read_record(work, f"segments/{own}.json")
+    if done is not None:
+        return Sketched(**done)
+    digest, content = digest_ids([]), xxhash.xxh3_128()
+    rows, empty, segments, segment = 0, 0, list[int](), _Segment()
+    for block in read_rows(task.file.store(), task.file.path):
+        go_on()
+        parsed = parse_texts(block, task.file.name, rows + 1)
+        ids = [id_bytes(row.id) for row in parsed]
+        if not all(ids):
+            raise bad_row(b"-", "the row has no 'id'", task.file.name, rows + 1 + ids.index(b""))
+        digest_ids(ids, digest)
+        content.update(b"\n".join([*block, b""]))
+        empty += segment.add(ids, [row.text.encode() for row in parsed], task.options)
+        rows += len(block)
+        if segment.size >= SEGMENT:
+            segments.append(segment.write(work, segment_name(own, len(segments))))
+            segment = _Segment()
+    if segment.ids:
+        segments.append(segment.write(work, segment_name(own, len(segments))))
+    found = Sketched(rows, digest.hexdigest(), content.hexdigest(), segments, empty)
+    write_record(work, f"segments/{own}.json", {name: getattr(found, name) for name in Sketched.__slots__})
+    return found
+
+
+def signatures(texts: Sequence[bytes], options: NearOptions) -> Arrays:
+    """Of UTF-8 texts, the arrays of a segment without its ids (see `feedmill.formats.signatures`)."""
+    bands, rows = options.shape
+    count = len(texts)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    data = np.frombuffer(b"".join(texts) + bytes(8), np.uint8)
+    keys, digests = np.empty((bands, count), np.uint64), np.empty(count, np.uint64)
+    ends, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
+    sets = np.empty(len(data) // 2 + count + 1, np.uint64)
+    table = characters(options.lower, options.punctuation)
+    a, b = permutations(bands * rows)
+    shingles_compiled.sketch(data, offsets, options.ngram, *table, a, b, keys, sets, ends, digests, lengths)
+    used = sets[: ends[-1] if count else 0].copy()
+    return {"keys": keys, "digests": digests, "sets": used, "ends": ends, "lengths": lengths}
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Blocks of a file, gathered."""
+
+    size: int = 0
+    ids: list[bytes] = field(default_factory=list)
+    blocks: list[Arrays] = field(default_factory=list)
+
+    def add(self, ids: list[bytes], texts: list[bytes], options: NearOptions) -> int:
+        """Add documents; how many of them have no words."""
+        block = signatures(texts, options)
+        self.blocks.append(block)
+        self.ids += ids
+        self.size += sum(map(len, texts))
+        return int(np.count_nonzero(np.diff(block["ends"], prepend=0) == 0))
+
+    def write(self, work: Store, name: str) -> int:
+        """Write them; how many there are."""
+        arrays = {
+            key: np.concatenate([block[key] for block in self.blocks], axis=-1)
+            for key in ("keys", "digests", "sets", "lengths")
+        }
+        sizes = np.concatenate([np.diff(block["ends"], prepend=0) for block in self.blocks])
+        ends: npt.NDArray[np.int64] = np.cumsum(sizes, dtype=np.int64)
+        ids = np.frombuffer(b"".join(self.ids), np.uint8)
+        id_ends = np.cumsum([len(one) for one in self.ids], dtype=np.int64)
+        write_arrays(work, name, {**arrays, "ends": ends, "ids": ids, "id_ends": id_ends})
+        return len(self.ids)

@@ -1,0 +1,167 @@
+"""The documents of a folder of signatures, by their numbers, wherever their segments lie."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.formats.signatures import Arrays, damaged, dump_name, read_arrays, read_record, segment_name
+from feedmill.storage import Store, open_store
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+MAPPED = 256
+"""Segments that are mapped at once."""
+
+
+@dataclass(slots=True)
+class View:
+    """All dumps up to one, in order. `plans`: their records (see `feedmill.curation.near.plan`)."""
+
+    store: Store
+    plans: Sequence[dict[str, Any]]
+    names: list[str] = field(default_factory=list)
+    firsts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _open: OrderedDict[int, Arrays] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        firsts, at = [], 0
+        for plan in self.plans:
+            for file in plan["files"]:
+                for number, rows in enumerate(file["segments"]):
+                    self.names.append(segment_name(file["print"], number))
+                    firsts.append(at)
+                    at += rows
+        self.firsts = np.array(firsts, np.int64)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The last dump."""
+        return self.plans[-1]
+
+    def segment(self, number: int) -> Arrays:
+        """The arrays of a segment, mapped."""
+        found = self._open.pop(number, None)
+        if found is None:
+            found = read_arrays(self.store, self.names[number])
+            if len(self._open) >= MAPPED:
+                self._open.popitem(last=False)
+        self._open[number] = found
+        return found
+
+    def segments(self, first: int) -> Iterator[tuple[int, Arrays]]:
+        """The segments whose documents have numbers from `first` on, each with the number of its first document."""
+        for number in range(int(np.searchsorted(self.firsts, first)), len(self.names)):
+            yield int(self.firsts[number]), self.segment(number)
+
+    def columns(self, numbers: Ints, bands: int) -> Words:
+        """uint64[bands, n]: keys of the first bands of these documents."""
+        out = np.empty((bands, len(numbers)), np.uint64)
+        for where, arrays, local in self._parts(numbers):
+            for band in range(bands):
+                out[band, where] = arrays["keys"][band, local]
+        return out
+
+    def digests(self, numbers: Ints) -> Words:
+        """uint64[n]: the digests of their sets."""
+        out = np.empty(len(numbers), np.uint64)
+        for where, arrays, local in self._parts(numbers):
+            out[where] = arrays["digests"][local]
+        return out
+
+    def lengths(self, numbers: Ints) -> Ints:
+        """int64[n]: their characters."""
+        out = np.empty(len(numbers), np.int64)
+        for where, arrays, local in self._parts(numbers):
+            out[where] = arrays["lengths"][local]
+        return out
+
+    def sizes(self, numbers: Ints) -> Ints:
+        """int64[n]: the sizes of their sets."""
+        out = np.empty(len(numbers), np.int64)
+        for where, arrays, local in self._parts(numbers):
+            out[where] = _sizes(arrays["ends"], local)
+        return out
+
+    def sets(self, numbers: Ints) -> tuple[Words, Ints]:
+        """uint64: their sets one after another, in some order; int64[n]: where each begins."""
+        pieces, starts, at = [np.empty(0, np.uint64)], np.empty(len(numbers), np.int64), 0
+        for where, arrays, local in self._parts(numbers):
+            ends, sets = arrays["ends"][local], arrays["sets"]
+            sizes = _sizes(arrays["ends"], local)
+            starts[where] = at + np.cumsum(sizes) - sizes
+            at += int(sizes.sum())
+            pieces += [sets[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+        return np.concatenate(pieces), starts
+
+    def ids(self, numbers: Ints) -> list[bytes]:
+        """Their ids as JSON."""
+        out = [b""] * len(numbers)
+        for where, arrays, local in self._parts(numbers):
+            ends, ids = arrays["id_ends"][local], arrays["ids"]
+            sizes = _sizes(arrays["id_ends"], local)
+            for at, end, size in zip(where.tolist(), ends.tolist(), sizes.tolist(), strict=True):
+                out[at] = ids[end - size : end].tobytes()
+        return out
+
+    def origin(self, number: int) -> tuple[str, int]:
+        """The file of a document, and its line."""
+        for plan in self.plans:
+            for file in plan["files"]:
+                if number < file["rows"]:
+                    return str(file["name"]), number + 1
+                number -= file["rows"]
+        raise IndexError(number)
+
+    def clusters(self, dump: int) -> Arrays:
+        """What a dump found (see `feedmill.formats.signatures`)."""
+        return read_arrays(self.store, f"{self.plans[dump]['folder']}/clusters")
+
+    def decisions(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """int64[n] twice: the first document of the cluster of each, and the one that is kept; itself where it has
+        none. The dump at the end, if it is undecided yet, is not asked."""
+        roots, kept = numbers.copy(), numbers.copy()
+        firsts = np.array([plan["first"] for plan in self.plans], np.int64)
+        owners = np.searchsorted(firsts, numbers, side="right") - 1
+        for owner in np.unique(owners).tolist():
+            arrays = self.clusters(owner)
+            members = arrays["members"]
+            where = np.flatnonzero(owners == owner)
+            at = np.searchsorted(members, numbers[where])
+            hit = at < len(members)
+            hit[hit] = members[at[hit]] == numbers[where[hit]]
+            roots[where[hit]], kept[where[hit]] = arrays["roots"][at[hit]], arrays["kept"][at[hit]]
+        return roots, kept
+
+    def _parts(self, numbers: Ints) -> Iterator[tuple[Ints, Arrays, Ints]]:
+        """Of each segment: where its documents stand in `numbers`, its arrays, which documents of it they are."""
+        owners = np.searchsorted(self.firsts, numbers, side="right") - 1
+        order = np.argsort(owners, kind="stable")
+        sorted_owners = owners[order]
+        cuts = np.flatnonzero(np.diff(sorted_owners)) + 1
+        for where in np.split(order, cuts) if len(order) else []:
+            owner = int(owners[where[0]])
+            yield where, self.segment(owner), numbers[where] - self.firsts[owner]
+
+
+def _sizes(ends: Ints, which: Ints) -> Ints:
+    return ends[which] - np.where(which > 0, ends[np.maximum(which - 1, 0)], 0)
+
+
+@lru_cache(maxsize=2)
+def open_view(folder: str, dumps: int, last: str | None) -> View:
+    """The first `dumps` dumps and, where given, one more that is planned in the folder `last`."""
+    store = open_store(folder)
+    plans = [read_record(store, dump_name(number)) for number in range(dumps)]
+    if last is not None:
+        plans.append(read_record(store, f"{last}/plan.json"))
+    missing = [number for number, plan in enumerate(plans) if plan is None]
+    if missing:
+        raise damaged(store, dump_name(missing[0]), "it is missing")
+    return View(store, [plan for plan in plans if plan is not None])

@@ -1,0 +1,233 @@
+"""Statistics of documents and attributes: counts, and the distributions of lengths and scores.
+
+The unit of work is a file; what is known of each is merged in an order that depends on the files only, so the result is
+the same for any number of processes. Memory holds a batch of rows, and one `Series` for each kind of number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from feedmill.curation.documents import Batch, Row
+from feedmill.curation.inputs import find_inputs
+from feedmill.curation.measure import Column, Measured, Measurer, compiled, uncollected, workers_for
+from feedmill.curation.series import Series
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.formats.documents import read_rows
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.storage import open_store, split_url
+
+FAIL, CONTINUE = "fail", "continue"
+MOST_SOURCES = 1000
+OTHERS = "(others)"
+
+
+@dataclass
+class AttributeStats:
+    """One attribute.
+
+    Attributes:
+        rows: how many have it, `empty` of them without a span; `numbers`: rows with a single number instead of spans.
+        score: of all spans and single numbers; `length`: of all spans, in the units of the spans.
+    """
+
+    rows: int = 0
+    empty: int = 0
+    numbers: int = 0
+    score: Series = field(default_factory=Series)
+    length: Series = field(default_factory=Series)
+
+    @property
+    def spans(self) -> int:
+        return self.length.count
+
+    def add(self, column: Column) -> None:
+        """Take some rows in."""
+        self.rows += len(column.counts) + len(column.scalars)
+        self.empty += int((column.counts == 0).sum())
+        self.numbers += len(column.scalars)
+        self.score.add(np.concatenate((column.spans[:, 2], column.scalars)))
+        self.length.add(column.lengths)
+
+    def merge(self, other: AttributeStats) -> None:
+        """Take all rows of another in."""
+        self.rows, self.empty = self.rows + other.rows, self.empty + other.empty
+        self.numbers += other.numbers
+        self.score.merge(other.score)
+        self.length.merge(other.length)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        counts = {"rows": self.rows, "empty": self.empty, "numbers": self.numbers, "spans": self.spans}
+        return {**counts, "score": self.score.as_dict(), "length": self.length.as_dict()}
+
+
+@dataclass
+class Stats:
+    """What is known of some rows.
+
+    Attributes:
+        rows: all of them; `documents` of them have a text.
+        characters, bytes, words: of each text; words are what white space divides.
+        sources: documents of each source; of more than a thousand, those that came later count as others.
+        attributes: by name.
+    """
+
+    rows: int = 0
+    characters: Series = field(default_factory=Series)
+    bytes: Series = field(default_factory=Series)
+    words: Series = field(default_factory=Series)
+    sources: dict[str, int] = field(default_factory=dict)
+    attributes: dict[str, AttributeStats] = field(default_factory=dict)
+
+    @property
+    def documents(self) -> int:
+        return self.characters.count
+
+    def add(self, found: Measured) -> None:
+        """Take some rows in."""
+        self.rows += found.rows
+        if found.texts:
+            batch = Batch([Row("", text) for text in found.texts])
+            self.characters.add(batch.lengths)
+            self.bytes.add([len(text.encode()) for text in found.texts])
+            self.words.add(np.diff(batch.words[1]))
+            for source in found.sources:
+                self._count(source, 1)
+        for name, column in found.columns.items():
+            self.attributes.setdefault(name, AttributeStats()).add(column)
+
+    def merge(self, other: Stats) -> None:
+        """Take all rows of another in."""
+        self.rows += other.rows
+        for name in ("characters", "bytes", "words"):
+            getattr(self, name).merge(getattr(other, name))
+        for source, count in other.sources.items():
+            self._count(source, count)
+        for name, attribute in other.attributes.items():
+            self.attributes.setdefault(name, AttributeStats()).merge(attribute)
+
+    def _count(self, source: str, count: int) -> None:
+        known = source in self.sources or len(self.sources) < MOST_SOURCES
+        key = source if known else OTHERS
+        self.sources[key] = self.sources.get(key, 0) + count
+
+    @property
+    def series(self) -> dict[str, Series]:
+        """All distributions by a name for people, those without numbers left out."""
+        found = {f"document {name}": getattr(self, name) for name in ("characters", "bytes", "words")}
+        for name, attribute in self.attributes.items():
+            found[f"{name} score"], found[f"{name} length"] = attribute.score, attribute.length
+        return {name: series for name, series in found.items() if series.count}
+
+
+@dataclass
+class StatReport:
+    """What the files hold.
+
+    Attributes:
+        files, bytes: how many, and their stored size.
+        stats: of all their rows.
+        failed: what was wrong with files, where the run went on; they count nowhere.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    stats: Stats = field(default_factory=Stats)
+    failed: list[FeedmillError] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_dict(self, bins: int = 0) -> dict[str, Any]:
+        """Plain data, for ``--json``; with histograms of so many bins where it is not 0."""
+        stats = self.stats
+        documents = {name: getattr(stats, name).as_dict() for name in ("characters", "bytes", "words")}
+        found = {
+            "files": self.files,
+            "bytes": self.bytes,
+            "rows": stats.rows,
+            "documents": {"count": stats.documents, **documents, "sources": stats.sources} if stats.documents else None,
+            "attributes": {name: attribute.as_dict() for name, attribute in stats.attributes.items()},
+            "failed": [error.as_dict() for error in self.failed],
+            "seconds": self.seconds,
+        }
+        if bins:
+            drawn = {name: series.histogram(bins) for name, series in stats.series.items()}
+            found["histograms"] = {name: {"edges": e.tolist(), "counts": c.tolist()} for name, (e, c) in drawn.items()}
+        return found
+
+
+class Task(NamedTuple):
+    """One file's work, as processes are told it."""
+
+    path: str
+    size: int
+    pattern: str | None
+    on_error: str
+
+
+def stat(
+    patterns: Sequence[str],
+    *,
+    attributes: str | None = None,
+    processes: int | None = None,
+    on_error: str = FAIL,
+    progress: bool | None = None,
+) -> StatReport:
+    """Statistics of files of documents or attributes.
+
+    Args:
+        patterns: see `feedmill.curation.inputs.find_inputs`.
+        attributes: a regular expression: attributes in whose names it is found nowhere are left out.
+        processes: None for one per core.
+        on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to leave it out and report it.
+
+    Raises:
+        ConfigError: for options. NotFound: a pattern has no files.
+        DataError: a row is none of documents or attributes (kind ``bad-row``), or a file is damaged.
+    """
+    begin = time.perf_counter()
+    if on_error not in (FAIL, CONTINUE):
+        raise ConfigError(f"there is no policy {on_error!r} for errors", fix=f"Use {FAIL!r} or {CONTINUE!r}.")
+    compiled(attributes)
+    # The largest first, so that no process is left alone with a large file at the end.
+    files = sorted(find_inputs(patterns), key=lambda file: (-file.size, file.path))
+    report = StatReport()
+    size = sum(file.size for file in files)
+    workers = workers_for(size, processes)
+    with Progress("reading", size, "B", progress) as bar:
+        tasks = [Task(file.path, file.size, attributes, on_error) for file in files]
+        preload = ("feedmill.curation.stat", "feedmill.kernels.text_compiled")
+        for task, found in zip(tasks, run(stat_file, tasks, workers=workers, preload=preload), strict=True):
+            bar.advance(task.size)
+            if isinstance(found, FeedmillError):
+                report.failed.append(found)
+                continue
+            report.files += 1
+            report.bytes += task.size
+            report.stats.merge(found)
+    report.seconds = time.perf_counter() - begin
+    return report
+
+
+def stat_file(task: Task) -> Stats | FeedmillError:
+    """One file's statistics. Runs in a process of its own."""
+    folder, name = split_url(task.path)
+    store = open_store(folder)
+    wanted = compiled(task.pattern)
+    stats = Stats()
+    try:
+        measurer = Measurer(task.path, lambda name: wanted is None or wanted.search(name) is not None)
+        with uncollected():
+            for rows in read_rows(store, name):
+                stats.add(measurer.measure(rows))
+    except FeedmillError as error:
+        if task.on_error == FAIL:
+            raise
+        return error
+    return stats

@@ -1,0 +1,159 @@
+"""Signatures of documents, kept so that later documents are compared with earlier ones without reading those again.
+
+A folder on a local disk::
+
+    near.json                    {"version": 1, "options": {...}}: what sets, keys and decisions depend on
+    dump-00000.json, ...         a run that added documents: its files in order, their segments, its index
+    segments/<print>-00000       arrays of some documents of a file: sets, keys, ids
+    segments/<print>.json        {"rows": ..., "ids": ..., "digest": ..., "segments": [rows, ...], "empty": ...}
+    dumps/<print>/               what a run found: ``index-BB-RRRR`` and ``clusters``
+    lock                         held by the run that is at work
+
+A dump counts from the moment its ``dump-NNNNN.json`` is there; what no dump names is work that was not finished. The
+documents of a store are numbered from 0 in the order in which they were added. A segment holds, of n documents:
+
+    keys     uint64[bands, n]    the key of each band; 0 for a document without words
+    digests  uint64[n]           equal for equal sets
+    sets     uint64[...]         the distinct shingles of each document, one document after another
+    ends     int64[n]            where each set ends
+    lengths  int64[n]            characters of each text
+    ids      uint8[...]          the ids as JSON, one after another
+    id_ends  int64[n]            where each id ends
+
+`index-BB-RRRR`: the documents of a dump by their keys of band BB, as far as those lie in range RRRR: ``keys``
+uint64[m], sorted, and ``documents`` uint32[m], less the number of the dump's first. Beside them ``edges`` int64[k, 2],
+the similar pairs found there, and ``counts`` int64[2], pairs compared and left out. `clusters`: the ``members``
+int64[m] of clusters among the dump's documents, ascending; of each the ``roots`` int64[m], the first document of its
+cluster, and ``kept`` int64[m], the one that is kept.
+
+An array file is ``FMARRAY1``, the length of the header (uint64), the header as JSON
+(``{name: [dtype, shape, offset], ..., "": size of the file}``), and the arrays, little-endian, each at a multiple of 64
+bytes. Refused: other types than ``<u8``, ``<i8``, ``<u4`` and ``|u1``, arrays outside of the file, another size.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.errors import DataError
+from feedmill.storage import Store
+
+VERSION = 1
+RECORD = "near.json"
+LOCK = "lock"
+MAGIC = b"FMARRAY1"
+_ALIGN = 64
+_MOST_HEADER = 1 << 20
+_DTYPES = ("<u8", "<i8", "<u4", "|u1")
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def dump_name(number: int) -> str:
+    """The record of a dump."""
+    return f"dump-{number:05d}.json"
+
+
+def segment_name(fingerprint: str, number: int) -> str:
+    """One segment of a file."""
+    return f"segments/{fingerprint}-{number:05d}"
+
+
+def write_arrays(store: Store, path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write an array file; it appears when it is whole."""
+    whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    reserved = sum(len(name) + 80 for name in whole) + 40
+    header: dict[str, Any] = {}
+    at = _aligned(len(MAGIC) + 8 + reserved)
+    start = at
+    for name, values in whole.items():
+        header[name] = [values.dtype.str, list(values.shape), at]
+        at = _aligned(at + values.nbytes)
+    header[""] = at
+    encoded = orjson.dumps(header)
+    encoded = encoded.ljust(start - len(MAGIC) - 8, b" ")
+    with store.write(path) as out:
+        out.write(MAGIC + struct.pack("<Q", len(encoded)) + encoded)
+        for values in whole.values():
+            out.write(values.reshape(-1).view(np.uint8).data if values.size else b"")
+            out.write(bytes(_aligned(values.nbytes) - values.nbytes))
+
+
+def read_arrays(store: Store, path: str) -> Arrays:
+    """The arrays of a file, mapped: read-only, read from the disk where they are looked at.
+
+    Raises:
+        DataError: of kind ``bad-signatures``, it is damaged or missing.
+    """
+    if not store.exists(path):
+        raise damaged(store, path, "it is missing")
+    with store.local_copy(path) as local, open(local, "rb") as f:
+        size = os.fstat(f.fileno()).st_size
+        if size < len(MAGIC) + 8:
+            raise damaged(store, path, "it is cut short")
+        data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    magic, length = data[:8], struct.unpack("<Q", data[8:16])[0]
+    if magic != MAGIC or length > _MOST_HEADER or 16 + length > size:
+        raise damaged(store, path, "it is no array file")
+    try:
+        header = orjson.loads(data[16 : 16 + length])
+        if header.pop("") != size:
+            raise damaged(store, path, "it is cut short, or something was added to it")
+        return {name: _view(data, size, *where) for name, where in header.items()}
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(store, path, f"its header is wrong: {error}") from None
+
+
+def _view(data: mmap.mmap, size: int, dtype: str, shape: list[int], offset: int) -> npt.NDArray[Any]:
+    if dtype not in _DTYPES or not shape or any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError(f"{dtype} {shape}")
+    count = 1
+    for n in shape:
+        count *= n
+    if type(offset) is not int or offset % _ALIGN or offset + count * np.dtype(dtype).itemsize > size:
+        raise ValueError(f"an array at {offset}")
+    return np.frombuffer(data, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
+
+
+def read_record(store: Store, path: str) -> dict[str, Any] | None:
+    """A JSON object of the folder; None where it is not there.
+
+    Raises:
+        DataError: of kind ``bad-signatures``, it is damaged.
+    """
+    if not store.exists(path):
+        return None
+    try:
+        found = orjson.loads(store.read(path))
+    except orjson.JSONDecodeError as error:
+        raise damaged(store, path, str(error)) from None
+    if not isinstance(found, dict):
+        raise damaged(store, path, "it is no JSON object")
+    return found
+
+
+def write_record(store: Store, path: str, record: Mapping[str, Any]) -> None:
+    """Write a JSON object with sorted keys."""
+    store.write_bytes(path, orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+
+
+def damaged(store: Store, path: str, why: str) -> DataError:
+    """The error for a folder of signatures that cannot be used."""
+    return DataError(
+        f"the signatures are damaged ({why})",
+        file=store.locate(path),
+        kind="bad-signatures",
+        fix="Bring the file back, or delete the folder and run again with all documents.",
+    )
+
+
+def _aligned(at: int) -> int:
+    return -(-at // _ALIGN) * _ALIGN

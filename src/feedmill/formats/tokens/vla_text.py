@@ -1,0 +1,157 @@
+"""VLA Foundry's shards of tokenized text: WebDataset tars of sequences of one length, and a manifest.
+
+Layout::
+
+    shard-000000.tar      members <key>.json.gz, each the gzip of a JSON array of sequence length + 1 token ids
+    manifest.jsonl        one {"shard": "shard-000000", "num_sequences": n} per line; appears last
+
+All documents are put one after another and cut into sequences, which do not overlap: a training program predicts
+tokens 2 to n + 1 from 1 to n, and throws away what is shorter. So the tokens after the last whole sequence are left
+over; their number is told. Members have no time and VLA Foundry's own owner: the same documents give the same bytes.
+
+Shards appear one by one, the manifest when all are there: shards without one are what a run that ended early left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.formats.tokens.flat import refuse_loss
+from feedmill.storage import Store
+
+MANIFEST = "manifest.jsonl"
+SEQUENCES = 8192
+"""Sequences of a shard, unless another number is asked for."""
+
+_BLOCK, _RECORD = 512, 10_240
+_GZIP = 31  # wbits of zlib for a gzip header, which then has no time
+_LEVEL = 1  # of zlib: ISA-L is faster, but its result may differ from one run to the next in a stream of some thousands
+
+
+def shard_name(number: int) -> str:
+    """The name of a shard, without ``.tar``, as the manifest has it."""
+    return f"shard-{number:06d}"
+
+
+def shard_files(store: Store, folder: str) -> list[str]:
+    """The shards that are in a folder of the store."""
+    try:
+        found = list(store.files(folder, suffixes=(".tar",)))
+    except NotFound:
+        return []
+    return [entry.path for entry in found if entry.path.removeprefix(f"{folder}/").startswith("shard-")]
+
+
+@contextlib.contextmanager
+def write_vla_text(store: Store, folder: str, length: int, sequences: int = SEQUENCES) -> Iterator[VlaTextWriter]:
+    """Write a folder of shards; the manifest appears when the block ends without an error.
+
+    Args:
+        length: tokens of a sequence: the sequence length of the training program + 1.
+        sequences: of a shard.
+
+    Raises:
+        ConfigError: there are no sequences of such a length.
+    """
+    if length < 2 or sequences < 1:
+        raise ConfigError(
+            f"shards of {sequences} sequences of {length} tokens cannot be",
+            file=store.locate(folder),
+            kind="bad-sequence-length",
+            fix="Take a sequence length of 1 or more, and at least one sequence for a shard.",
+        )
+    with ExitStack() as stack:
+        writer = VlaTextWriter(store, folder, length, sequences, stack)
+        yield writer
+        writer.finish()
+
+
+class VlaTextWriter:
+    """The `TokenWriter` of these shards; made by `write_vla_text`.
+
+    Attributes:
+        sequences: written so far.
+    """
+
+    def __init__(self, store: Store, folder: str, length: int, most: int, stack: ExitStack) -> None:
+        self._store, self._folder, self._length, self._most, self._stack = store, folder, length, most, stack
+        self._rest: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._counts: list[int] = []
+        self._shard: BinaryIO | None = None
+        self.sequences = 0
+
+    @property
+    def left_over(self) -> int:
+        """Tokens that fill no sequence yet."""
+        return len(self._rest)
+
+    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:  # noqa: ARG002
+        """Append documents, see `TokenWriter.add`."""
+        refuse_loss(self._store.locate(self._folder), loss)
+        together = np.concatenate((self._rest, tokens.astype(np.int64)))
+        whole = len(together) // self._length * self._length
+        for sequence in together[:whole].reshape(-1, self._length):
+            self._write(sequence)
+        self._rest = together[whole:].copy()
+
+    def finish(self) -> None:
+        """End the last shard, remove those that an earlier run left behind it, write the manifest."""
+        self._close()
+        names = [shard_name(number) for number in range(len(self._counts))]
+        kept = {f"{self._folder}/{name}.tar" for name in names}
+        self._forget()
+        for path in shard_files(self._store, self._folder):
+            if path not in kept:
+                self._store.delete(path)
+        lines = [
+            orjson.dumps({"shard": name, "num_sequences": count}).replace(b'":', b'": ').replace(b',"', b', "') + b"\n"
+            for name, count in zip(names, self._counts, strict=True)
+        ]
+        self._store.write_bytes(f"{self._folder}/{MANIFEST}", b"".join(lines))
+
+    def _write(self, sequence: npt.NDArray[np.int64]) -> None:
+        if self._shard is None:
+            path = f"{self._folder}/{shard_name(len(self._counts))}.tar"
+            self._shard = self._stack.enter_context(self._store.write(path))
+            self._counts.append(0)
+        text = orjson.dumps(sequence, option=orjson.OPT_SERIALIZE_NUMPY)
+        data = zlib.compress(text, _LEVEL, _GZIP)
+        self._shard.write(member_header(f"{self.sequences:09d}.json.gz", len(data)))
+        self._shard.write(data)
+        self._shard.write(bytes(-len(data) % _BLOCK))
+        self._counts[-1] += 1
+        self.sequences += 1
+        if self._counts[-1] == self._most:
+            self._close()
+
+    def _close(self) -> None:
+        if self._shard is None:
+            return
+        self._shard.write(bytes(2 * _BLOCK))
+        self._shard.write(bytes(-self._shard.tell() % _RECORD))
+        self._forget()  # an older manifest must not be seen beside new shards
+        self._shard = None
+        self._stack.close()
+
+    def _forget(self) -> None:
+        if self._store.exists(f"{self._folder}/{MANIFEST}"):
+            self._store.delete(f"{self._folder}/{MANIFEST}")
+
+
+def member_header(name: str, size: int) -> bytes:
+    """The tar header of a member, as VLA Foundry's writer makes it with a fixed time."""
+    info: Any = tarfile.TarInfo(name)
+    info.size, info.mode, info.uname, info.gname = size, 0o444, "bigdata", "bigdata"
+    header: bytes = info.tobuf(tarfile.USTAR_FORMAT)
+    return header

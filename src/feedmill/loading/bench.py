@@ -1,0 +1,179 @@
+"""How fast a plan loads on this machine, where the time goes, and what would help."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from feedmill.jobs.cores import available_cores
+from feedmill.loading.loader import Loader
+from feedmill.loading.workers import Workers
+from feedmill.planning.plan import Plan
+
+_STORED = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What one number of workers gave.
+
+    Attributes:
+        workers: threads or processes that made batches; `processes` says which.
+        samples_per_second: of this rank, in a loop that does nothing else.
+        first_batch_seconds: from the beginning of the iteration.
+        read, transform, collate: milliseconds of work for a batch.
+    """
+
+    workers: int
+    processes: bool
+    samples_per_second: float
+    first_batch_seconds: float
+    read: float
+    transform: float
+    collate: float
+
+    @property
+    def work(self) -> float:
+        """Milliseconds of work for a batch, over all stages."""
+        return self.read + self.transform + self.collate
+
+
+@dataclass(slots=True)
+class BenchReport:
+    """What was measured, and what would help.
+
+    Attributes:
+        rates: one for each number of workers.
+        undecoded_samples_per_second: of the plan's samples in its order, as bytes, in one thread.
+        stored_samples_per_second: the same of neighbouring samples.
+    """
+
+    plan: str
+    batch_size: int
+    cores: int
+    rates: list[Rate] = field(default_factory=list)
+    undecoded_samples_per_second: float = 0.0
+    stored_samples_per_second: float = 0.0
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def best(self) -> Rate:
+        """The fastest of them."""
+        return max(self.rates, key=lambda rate: rate.samples_per_second)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def bench(
+    plan: Plan,
+    batch_size: int,
+    *,
+    workers: Sequence[int] | None = None,
+    processes: bool = False,
+    seconds: float = 3.0,
+    start: int = 0,
+    told: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> BenchReport:
+    """Measure a plan with different numbers of workers, each for so many seconds.
+
+    Each run begins where the one before has ended, so that none profits from what another has left in memory.
+
+    Args:
+        workers: numbers to try; 0, 1, 2, 4 and so on up to the cores where None.
+        processes: processes instead of threads.
+        start: position of the plan to begin at.
+        told: called with a line before each run.
+        options: further arguments of the `Loader`, a transform for example.
+    """
+    cores = available_cores()
+    tried = sorted({0, *(1 << n for n in range(cores.bit_length()) if 1 << n <= cores), cores})
+    report = BenchReport(plan.fingerprint, batch_size, cores)
+    position = start
+    for count in workers if workers is not None else tried:
+        told(f"{count} {'processes' if processes and count else 'threads'}")
+        how = Workers(count, processes=processes and count > 0)
+        loader = Loader(plan, batch_size, rank=0, world_size=1, workers=how, stall=None, **options)
+        rate, position = _measured(loader, how, position, seconds)
+        report.rates.append(rate)
+    told("without decoding")
+    report.undecoded_samples_per_second, report.stored_samples_per_second = _undecoded(plan, position)
+    report.advice = advice(report, plan)
+    return report
+
+
+def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tuple[Rate, int]:
+    length = loader.plan.length
+    if length is not None and position >= length - loader._grid.global_batch:
+        position = 0
+    loader.load_state_dict({**loader.state_dict(), "position": position})
+    begun = time.perf_counter()
+    first = 0.0
+    for _ in loader:
+        now = time.perf_counter() - begun
+        first = first or now
+        if now - first >= seconds and loader.metrics.batches > 2:
+            break
+    taken = time.perf_counter() - begun
+    metrics = loader.metrics
+    after = loader.position
+    loader.close()
+    # The first batch pays for the start: rates are of those behind it, where there are any.
+    batches = max(metrics.batches - 1, 1)
+    rest = taken - first if metrics.batches > 1 else taken
+    samples = metrics.samples * (batches / max(metrics.batches, 1))
+    work = {stage: 1e3 * spent / max(metrics.batches, 1) for stage, spent in metrics.seconds.items()}
+    return Rate(how.count, how.processes, samples / max(rest, 1e-9), first, **work), after
+
+
+def _undecoded(plan: Plan, position: int) -> tuple[float, float]:
+    """Samples per second without decoding: in the plan's order from a position on, and in stored order."""
+    end = position + _STORED if plan.length is None else min(position + _STORED, plan.length)
+    located = plan.locate(np.arange(max(0, end - _STORED), end))
+    rates = []
+    for stored in (False, True):
+        begun, read = time.perf_counter(), 0
+        for number, source in enumerate(plan.sources):
+            indices = located.index[located.source == number]
+            if stored and len(indices):
+                first = min(int(indices.min()), len(source) - min(len(indices), len(source)))
+                indices = np.arange(first, min(first + len(indices), len(source)))
+            for at in range(0, len(indices), 256):
+                read += len(source.read_raw(indices[at : at + 256]))
+        rates.append(read / max(time.perf_counter() - begun, 1e-9))
+    return rates[0], rates[1]
+
+
+def advice(report: BenchReport, plan: Plan) -> list[str]:
+    """What the figures say, in sentences."""
+    best, alone = report.best, report.rates[0]
+    out = []
+    share = {stage: getattr(best, stage) / max(best.work, 1e-9) for stage in ("read", "transform", "collate")}
+    most = max(share, key=lambda stage: share[stage])
+    shown = {
+        "read": "reading, with what a declared sample type decodes",
+        "transform": "the transform",
+        "collate": "decoding and collating",
+    }[most]
+    out.append(f"{100 * share[most]:.0f} % of the work is {shown}.")
+    if best.workers:
+        kind = "processes=True" if best.processes else "threads"
+        gain = best.samples_per_second / max(alone.samples_per_second, 1e-9)
+        out.append(f"workers={best.workers} ({kind}) was fastest: {gain:.1f} times as fast as the first line.")
+    else:
+        out.append("Workers made nothing faster: workers=0 keeps the cores for the training.")
+    if most == "transform" and not best.processes and best.workers < report.cores:
+        out.append("A transform in Python holds the interpreter: try --processes, or numpy and native libraries in it.")
+    storage = report.batch_size / max(report.undecoded_samples_per_second, 1e-9) / max(best.read / 1e3, 1e-9)
+    ratio = report.stored_samples_per_second / max(report.undecoded_samples_per_second, 1e-9)
+    if most == "read" and storage > 0.3 and ratio > 2:
+        out.append(f"Stored order reads {ratio:.0f} times as fast as the plan's: shuffle by blocks, or by larger ones.")
+    if most == "read" and any("://" in source.url for source in plan.sources):
+        out.append("The data is remote: more workers than cores overlap its latency.")
+    return out

@@ -1,0 +1,66 @@
+"""Encoding a document paragraph by paragraph, as Dolma can: for tokenizers that are slow on long texts.
+
+A paragraph begins with the newlines before it. Tokenizers that put a space before every text would put one before every
+paragraph; so each but the first is given a space of its own, and the first token, which then holds both, is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+Int64s = npt.NDArray[np.int64]
+
+_PARAGRAPH = re.compile(r"\n*[^\n]+|\n+")
+
+
+def paragraphs(texts: list[str], prefix: bool) -> tuple[list[str], Int64s]:
+    """The paragraphs of all texts, and int64[texts], how many each has.
+
+    >>> paragraphs(["a\\n\\nb", "c"], True)[0]
+    ['a', ' \\n\\nb', 'c']
+    """
+    found = [_PARAGRAPH.findall(text) or [""] for text in texts]
+    if prefix:
+        found = [[pieces[0], *(" " + piece for piece in pieces[1:])] for pieces in found]
+    return [piece for pieces in found for piece in pieces], np.fromiter(map(len, found), np.int64, len(found))
+
+
+def joined(ids: npt.NDArray[Any], lengths: Int64s, counts: Int64s, prefix: bool) -> tuple[npt.NDArray[Any], Int64s]:
+    """From the ids of paragraphs to those of texts: ids, and int64[texts], how many belong to each.
+
+    Args:
+        ids, lengths: of all paragraphs, one after another.
+        counts: int64[texts], paragraphs of each.
+        prefix: whether the first token of each paragraph but a text's first is to be dropped.
+    """
+    firsts = np.cumsum(counts) - counts
+    if prefix:
+        drop = lengths > 0
+        drop[firsts] = False
+        keep = np.ones(len(ids), np.bool_)
+        keep[(np.cumsum(lengths) - lengths)[drop]] = False
+        ids, lengths = ids[keep], lengths - drop
+    return ids, np.add.reduceat(lengths, firsts) if len(firsts) else np.zeros(0, np.int64)
+
+
+def adds_space(path: Path) -> bool:
+    """Whether a ``tokenizer.json`` says, in the places where Dolma looks, that it puts a space before a text."""
+    document = orjson.loads(path.read_bytes())
+    before = _members(document.get("pre_tokenizer"), "pretokenizers")
+    normal = _members(document.get("normalizer"), "normalizers")
+    # Dolma asks the model as `tokenizers` saves it again: a Metaspace has no such entry there.
+    return any(m.get("add_prefix_space") and m.get("type") != "Metaspace" for m in before) or any(
+        m.get("type") == "Prepend" for m in normal
+    )
+
+
+def _members(part: Any, key: str) -> list[dict[str, Any]]:
+    if not isinstance(part, dict):
+        return []
+    return list(part.get(key) or ()) if part.get("type") == "Sequence" else [part]

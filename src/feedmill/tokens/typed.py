@@ -1,0 +1,102 @@
+"""Documents with a text and an id of declared types at dotted names, as Dolma's configuration says it.
+
+Stricter than `feedmill.tokens.textpath`: a field that is missing or of another type makes the line a bad document.
+White space around the text is no part of it, and a document with nothing else is passed over and counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from feedmill.errors import ConfigError
+from feedmill.tokens.textpath import Record
+
+ID_TYPES: dict[str, Any] = {
+    "str": str,
+    "string": str,
+    "int": int,
+    "integer": int,
+    "float": float,
+    "number": float,
+    "bool": bool,
+    "boolean": bool,
+    "null": type(None),
+    "None": type(None),
+    "list": list,
+    "array": list,
+    "dict": dict,
+    "object": dict,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Where the text and the id are.
+
+    Attributes:
+        text, id: dotted names; no id for None.
+        id_type: a key of `ID_TYPES`.
+    """
+
+    text: str = "text"
+    id: str | None = "id"
+    id_type: str = "str"
+
+
+class TypedReader:
+    """Reads lines of JSON; has the face of `feedmill.tokens.textpath.TextReader`.
+
+    Raises:
+        ConfigError: one name leads through the other, or the type is not known.
+    """
+
+    def __init__(self, typed: Typed) -> None:
+        if typed.id_type not in ID_TYPES:
+            raise ConfigError(f"there is no type {typed.id_type!r}", fix=f"Use one of {', '.join(ID_TYPES)}.")
+        tree: dict[str, Any] = {}
+        wanted = [(typed.text, str), *([] if typed.id is None else [(typed.id, ID_TYPES[typed.id_type])])]
+        getters = [_place(tree, name, kind) for name, kind in wanted]
+        self._decode = msgspec.json.Decoder(_struct(tree)).decode
+        self._text = attrgetter(getters[0])
+        self._id = None if typed.id is None else attrgetter(getters[1])
+
+    def read(self, lines: list[bytes]) -> None:
+        """Lines are read one by one here: ids stand beside the texts."""
+
+    def record(self, line: bytes) -> Record:
+        """One line, with the reason where it has no text; without a reason where it is passed over."""
+        try:
+            found = self._decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return Record(None, f"it is no document with the fields that are wanted ({str(error)[:200]})")
+        text: str = self._text(found).strip()
+        return Record(text or None, "", (None if self._id is None else self._id(found),))
+
+
+def _place(tree: dict[str, Any], name: str, kind: Any) -> str:
+    """Note a dotted name in the tree, and give the path of attributes to it."""
+    *above, last = name.split(".")
+    at, path = tree, []
+    for part in above:
+        path.append(f"f{list(at).index(part) if part in at else len(at)}")
+        at = at.setdefault(part, {})
+        if not isinstance(at, dict):
+            raise _clash(name)
+    if last in at and at[last] is not kind:
+        raise _clash(name)
+    path.append(f"f{list(at).index(last) if last in at else len(at)}")
+    at[last] = kind
+    return ".".join(path)
+
+
+def _clash(name: str) -> ConfigError:
+    return ConfigError(f"the fields of text and id cannot both be read at {name!r}", fix="Name two different fields.")
+
+
+def _struct(tree: dict[str, Any]) -> Any:
+    kinds = [(f"f{i}", _struct(kind) if isinstance(kind, dict) else kind) for i, kind in enumerate(tree.values())]
+    return msgspec.defstruct("Line", kinds, rename={f"f{i}": name for i, name in enumerate(tree)}, gc=False)

@@ -1,0 +1,250 @@
+"""Near-duplicates: beside brute force, on any number of processes, in any order, one dump after another."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from feedmill.curation.near import dumps, join, sketch
+from feedmill.curation.near.job import NearReport, find_near
+from feedmill.curation.near.options import NearOptions, chosen_bands, found_share
+from near_copies import brute_force, clusters, make_texts, marked, read_attributes, write_documents
+
+SURE = {"bands": 150, "rows": 1}
+"""Bands with which a pair of similar documents is missed once in 10^90 times."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def find(*patterns: str, signatures: str | None = None, processes: int = 1, **options: object) -> NearReport:
+    near = NearOptions(**options)  # type: ignore[arg-type]
+    return find_near(patterns or ["documents"], near, signatures=signatures, processes=processes, progress=False)
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted((root / "attributes").rglob("*.jsonl*"))}
+
+
+def split(texts: list[str], parts: int) -> dict[str, list[str]]:
+    size = -(-len(texts) // parts)
+    return {f"{n}.jsonl": texts[n * size : (n + 1) * size] for n in range(parts)}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
+def test_the_clusters_are_those_of_brute_force(folder: Path, seed: int, threshold: float) -> None:
+    texts = make_texts(150, seed)
+    write_documents(folder, split(texts, 3))
+    report = find(threshold=threshold, **SURE)
+    ids = [f"{name.partition('.')[0]}/{n}" for name, part in split(texts, 3).items() for n in range(1, len(part) + 1)]
+    wanted = brute_force(texts, threshold)
+    assert clusters(folder) == {first: [ids[i] for i in members] for first, members in wanted.items()}
+    assert marked(folder) == [ids[i] for i in sorted(i for members in wanted.values() for i in members[1:])]
+    assert report.clusters == len(wanted) and report.duplicates == sum(len(m) - 1 for m in wanted.values())
+    assert list(read_attributes(folder)) == ids
+    assert sum(int(size) * times for size, times in report.sizes.items()) == sum(map(len, wanted.values()))
+
+
+def test_the_default_bands_miss_little_and_mark_nothing_wrongly(folder: Path) -> None:
+    texts = make_texts(1500, 9, words=(20, 80))
+    write_documents(folder, {"a.jsonl": texts})
+    find()
+    wanted = {f"a/{i + 1}" for members in brute_force(texts, 0.8).values() for i in members[1:]}
+    found = set(marked(folder))
+    assert found <= wanted and len(found) >= 0.95 * len(wanted) > 200
+
+
+@pytest.mark.parametrize("processes", [2, 3, 6])
+def test_any_number_of_processes_and_any_memory_give_the_same(
+    folder: Path, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_documents(folder, {f"{n}/x.jsonl.gz": make_texts(60, n // 2) for n in range(5)})
+    one = find(processes=1)
+    before = outputs(folder)
+    os.rename("attributes", "before")
+    several = find(processes=processes)
+    assert outputs(folder) == before and several.as_dict() == one.as_dict()
+    os.rename("attributes", "again")
+    for module, name, value in (
+        (sketch, "SEGMENT", 1000), (join, "RANGE", 50), (join, "ROOM", 10), (join, "HELD", 300), (join, "BATCH", 3),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr("feedmill.formats.documents.BLOCK", 700)
+    small = find(processes=1)
+    assert outputs(folder) == before and small.duplicates == one.duplicates and small.candidates == one.candidates
+
+
+def test_the_order_of_the_input_says_only_which_is_kept(folder: Path) -> None:
+    texts = make_texts(120, 4)
+    write_documents(folder, split(texts, 3))
+    find(**SURE)
+    one = {frozenset(members) for members in clusters(folder).values()}
+    find("documents/2.jsonl", "documents/1.jsonl", "documents/0.jsonl", **SURE)
+    assert {frozenset(members) for members in clusters(folder).values()} == one
+    rows = read_attributes(folder)
+    for members in clusters(folder).values():
+        order = sorted(members, key=lambda key: (-int(key[0]), int(key.partition("/")[2])))
+        assert [key for key in order if rows[key]["attributes"]["dup_near"] == []] == order[:1]
+        assert {rows[key]["duplicate_of"] for key in order[1:]} == {order[0]}
+
+
+def test_short_empty_equal_and_odd_texts(folder: Path) -> None:
+    long = " ".join(f"w{n}" for n in range(30_000))
+    texts = [
+        "",
+        " \n!",
+        "...",
+        "a",
+        "A!",
+        "a b",
+        "a b c d",
+        "b a",
+        "漢字",
+        "漢 字",
+        "é",
+        "e\u0301",
+        long,
+        long,
+        "",
+        "日",
+    ]
+    write_documents(folder, {"a.jsonl": texts, "empty.jsonl": []})
+    report = find()
+    assert marked(folder) == ["a/5", "a/10", "a/14"]
+    assert report.empty == 4 and report.documents == len(texts) and report.files == 2
+    row = read_attributes(folder)["a/14"]
+    assert row == {
+        "attributes": {"dup_near": [[0, len(long), 1]], "dup_near_cluster": [[0, len(long), 12]]},
+        "duplicate_of": "a/13",
+        "id": "a/14",
+    }
+    assert (folder / "attributes/dup_near/empty.jsonl").read_bytes() == b""
+
+
+def test_words_are_compared_as_asked(folder: Path) -> None:
+    write_documents(folder, {"a.jsonl": ["One, two: three!", "one two three", "One two three", "one, two: three!"]})
+    assert find().duplicates == 3
+    assert find(lower=False).duplicates == 2
+    assert find(punctuation=False).duplicates == 2
+    assert find(lower=False, punctuation=False).duplicates == 0
+    assert find(ngram=1, threshold=0.4, lower=False, **SURE).duplicates == 3
+
+
+def test_the_longest_is_kept(folder: Path) -> None:
+    base = [f"w{n}" for n in range(100)]
+    texts = [" ".join(base), " ".join([*base, "x"]), " ".join([*base, "y"]), "alone", " ".join(base[1:])]
+    write_documents(folder, {"a.jsonl": texts})
+    report = find(keep="longest", **SURE)
+    assert marked(folder) == ["a/1", "a/3", "a/5"]
+    assert {row.get("duplicate_of") for row in read_attributes(folder).values()} == {"a/2", None}
+    assert clusters(folder) == {0: ["a/1", "a/2", "a/3", "a/5"]}
+    assert report.largest[0]["kept"] == {"id": "a/2", "file": "documents/a.jsonl", "line": 2}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("keep", ["first", "longest"])
+def test_dumps_one_after_another(folder: Path, seed: int, keep: str) -> None:
+    parts = split(make_texts(160, seed), 4)
+    write_documents(folder / "all", parts)
+    whole = find("all/documents", keep=keep, **SURE)
+    flags = {key: bool(row["attributes"]["dup_near"]) for key, row in read_attributes(folder / "all").items()}
+    heads = {key: c for c, keys in clusters(folder / "all").items() for key in keys}
+    write_documents(folder, parts)
+    done: dict[str, bytes] = {}
+    for number, name in enumerate(parts):
+        patterns = [f"documents/{name}"] if number % 2 else [f"documents/{n}.jsonl" for n in range(number + 1)]
+        report = find(*patterns, signatures="signatures", keep=keep, **SURE)
+        assert report.added == len(parts[name]) and report.known == sum(
+            len(parts[f"{n}.jsonl"]) for n in range(number + 1)
+        )
+        now = outputs(folder)
+        assert {path: now[path] for path in done} == done, "what was decided before has changed"
+        done = now
+    assert len(done) == 4
+    rows = read_attributes(folder)
+    if keep == "first":  # the first of a cluster of the whole may be kept, and so may heads that were joined later
+        assert all(flags[key] for key in marked(folder))
+        assert {key for key in flags if flags[key] and key[0] == "3"} == {
+            key for key in marked(folder) if key[0] == "3"
+        }
+    for members in clusters(folder).values():
+        kept = [key for key in members if not rows[key]["attributes"]["dup_near"]]
+        assert len(kept) <= 1 and len({heads[key] for key in members}) == 1
+        assert all(rows[key]["duplicate_of"] in rows for key in members if key not in kept)
+    assert len(marked(folder)) <= whole.duplicates
+
+
+def test_a_dump_that_joins_two_earlier_clusters_changes_neither(folder: Path) -> None:
+    left, right = [f"a{n}" for n in range(40)], [f"b{n}" for n in range(40)]
+    write_documents(folder, {"0.jsonl": [" ".join(left), " ".join(right)]})
+    find(signatures="s", threshold=0.4, **SURE)
+    write_documents(folder, {"1.jsonl": [" ".join(right + left), " ".join(right)]})
+    find(signatures="s", threshold=0.4, **SURE)
+    assert marked(folder) == ["1/1", "1/2"]
+    assert [row.get("duplicate_of") for row in read_attributes(folder).values()] == [None, None, "0/1", "0/1"]
+
+
+def test_earlier_documents_are_neither_read_nor_needed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = make_texts(90, 2)
+    write_documents(folder / "old", {"a.jsonl": texts[:60]})
+    find("old/documents", signatures="s")
+    (folder / "old/documents/a.jsonl").unlink()
+    write_documents(folder / "new", {"a.jsonl": texts[60:]})
+    read: list[str] = []
+    original = sketch.read_rows
+    monkeypatch.setattr(sketch, "read_rows", lambda store, path, **kw: read.append(path) or original(store, path, **kw))
+    report = find("new/documents", signatures="s")
+    assert read == ["documents/a.jsonl"] and report.known == 90
+    assert {row.get("duplicate_of") for row in read_attributes(folder / "new").values()} - {None}
+    os.remove(folder / "new/attributes/dup_near/a.jsonl")
+    again = find("new/documents", signatures="s")
+    assert len(read) == 1 and again.added == 0 and again.duplicates == report.duplicates
+    other = find("new/documents", signatures="s", name="other")
+    assert len(read) == 1 and other.duplicates == report.duplicates and len(marked(folder / "new", "other")) > 0
+
+
+def test_a_second_run_has_nothing_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(folder, {"a.jsonl": make_texts(50, 1)})
+    first = find()
+    monkeypatch.setattr("feedmill.curation.near.job.open_dumps", None)
+    second = find()
+    assert second.skipped and {**second.as_dict(), "skipped": False} == first.as_dict()
+    manifest = json.loads((folder / "attributes/dup_near/.feedmill/manifest.json").read_bytes())
+    assert manifest["files"]["a.jsonl"]["rows"] == 50 and manifest["files"]["a.jsonl"]["flagged"] == first.duplicates
+    assert sorted(os.listdir("attributes/dup_near/.feedmill")) == ["manifest.json"], "work is left"
+
+
+def test_a_moved_file_is_told_of(folder: Path) -> None:
+    write_documents(folder / "a", {"x.jsonl": make_texts(20, 1, copies=0)})
+    find("a/documents", signatures="s")
+    os.rename("a", "b")
+    report = find("b/documents", signatures="s")
+    assert report.duplicates == 20 and "has the documents of" in report.warnings[0]
+
+
+def test_a_file_counts_once_however_it_is_named(folder: Path) -> None:
+    write_documents(folder, {"x.jsonl": make_texts(20, 1, copies=0)})
+    report = find("documents", "./documents/x.jsonl", str(folder / "documents/*"))
+    assert (report.files, report.duplicates) == (1, 0)
+
+
+def test_pairs_that_are_left_out_are_told_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = [f"w{n}" for n in range(30)]
+    write_documents(folder, {"a.jsonl": [" ".join([*base, f"x{n}"]) for n in range(400)]})
+    report = find(threshold=0.99, ngram=1, bands=1, rows=1)
+    assert report.left_out > 0 and "were not compared" in report.warnings[0] and report.duplicates == 0
+
+
+def test_chosen_bands() -> None:
+    for threshold in (0.05, 0.3, 0.5, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0):
+        bands, rows = chosen_bands(threshold)
+        assert bands * rows <= 128 and found_share(threshold, bands, rows) >= 0.98
+    assert found_share(0.85, *chosen_bands(0.8)) > 0.995
+    assert dumps.MOST_DOCUMENTS == 1 << 32

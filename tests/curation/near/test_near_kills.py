@@ -1,0 +1,134 @@
+"""Killed at any moment, the same command finishes the job, with the result of a run that nobody disturbed."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from near_copies import make_texts, write_documents
+
+AT_EVERY_WRITE = """
+import os, signal, sys
+from feedmill.curation.near.job import find_near
+from feedmill.curation.near.options import NearOptions
+from feedmill.storage import local
+
+def go(folder, patterns, die=None):
+    os.chdir(folder)
+    left = [die]
+    publish = local.publish
+    def dying(temporary, final):
+        if left[0] is not None:
+            left[0] -= 1
+            if left[0] == -1:
+                os.kill(os.getpid(), signal.SIGKILL)
+        publish(temporary, final)
+    local.publish = dying
+    find_near(patterns, NearOptions(threshold=0.7), signatures=SIGNATURES, processes=1, progress=False)
+
+def forked(*arguments):
+    child = os.fork()
+    if not child:
+        try:
+            go(*arguments)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+SIGNATURES = sys.argv[2] or None
+folder, whole = sys.argv[1] + "/killed", sys.argv[1] + "/whole"
+go(sys.argv[1] + "/warm", ["documents"])
+for die in range(-1, 1000):
+    os.system(f"cp -rp {sys.argv[1]}/clean {folder}")  # in the same place each time: signatures are called by it
+    assert forked(folder, ["documents/a.jsonl"]) == 0
+    if die < 0:
+        assert forked(folder, ["documents"]) == 0
+        os.rename(folder, whole)
+        continue
+    killed = forked(folder, ["documents"], die)
+    assert killed in (0, -signal.SIGKILL), killed
+    assert forked(folder, ["documents"]) == 0
+    assert not os.system(f"diff -r -x '*.json' -x '.*' {whole} {folder}"), die
+    left = os.popen(f"find {folder} -name '.*.feedmill-tmp'").read()
+    assert not left, left
+    os.system(f"rm -r {folder}")
+    if not killed:
+        break
+print(die)
+"""
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """The attribute files, and what a run found in the folder of signatures."""
+    files = [*(root / "attributes").rglob("*.jsonl*"), *(root / "s").rglob("*")]
+    kept = [path for path in files if path.is_file() and path.suffix != ".json" and path.name[0] != "."]
+    return {str(path.relative_to(root)): path.read_bytes() for path in kept}
+
+
+def prepare(folder: Path) -> None:
+    texts = make_texts(120, 3)
+    write_documents(folder, {"a.jsonl": texts[:40], "b/c.jsonl.gz": texts[40:80], "d.jsonl": texts[80:]})
+    for path in (folder / "documents").rglob("*.*"):
+        os.utime(path, ns=(10**18, 10**18))  # signatures are called by versions, and those by times
+
+
+@pytest.mark.parametrize("signatures", ["", "s"])
+def test_killed_at_every_write(tmp_path: Path, signatures: str) -> None:
+    """Of a second run, after a first one over one of the files."""
+    for name in ("warm", "clean"):
+        prepare(tmp_path / name)
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EVERY_WRITE, str(tmp_path), signatures], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > 20
+
+
+COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "neardedupe", "documents"]
+
+
+def kill_some(folder: Path, count: int, seed: int) -> None:
+    prepare(folder / "whole")
+    command = [*COMMAND, "--signatures", "s", "--threshold", "0.7", "--json", "--processes"]
+    begin = time.monotonic()
+    subprocess.run([*command, "5"], cwd=folder / "whole", check=True, stdout=subprocess.DEVNULL)
+    length = time.monotonic() - begin
+    wanted, moments, killed = None, random.Random(seed), 0
+    for number in range(count):
+        root = folder / "killed"
+        prepare(root)
+        child = subprocess.Popen(
+            [*command, "2" if number % 3 else "5"], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        time.sleep(moments.uniform(0, 1.1 * length))
+        child.send_signal(signal.SIGKILL)
+        killed += child.wait() == -signal.SIGKILL
+        done = subprocess.run([*command, "2"], cwd=root, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = tree(root)
+        attributes = {path: data for path, data in found.items() if path.startswith("attributes")}
+        assert attributes == {p: d for p, d in tree(folder / "whole").items() if p.startswith("attributes")}
+        wanted = found if wanted is None else wanted
+        assert found == wanted
+        shutil.rmtree(root)
+    assert killed >= count // 2
+
+
+def test_killed_at_some_moments(tmp_path: Path) -> None:
+    kill_some(tmp_path, 3, 5)
+
+
+@pytest.mark.slow
+def test_killed_at_fifty_moments(tmp_path: Path) -> None:
+    kill_some(tmp_path, 50, 6)

@@ -1,0 +1,45 @@
+"""Work on threads: in order, ended by the first error, and soon."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from feedmill.curation.near.spread import Stopped, go_on, spread
+from feedmill.jobs.progress import Progress
+
+
+def test_results_come_in_order() -> None:
+    with Progress("working", 9, enabled=False) as bar:
+        assert list(spread(lambda n: (time.sleep(0.001 * (9 - n)), n)[1], range(9), 3, bar)) == list(range(9))
+        assert bar.done == 9
+        assert list(spread(str, range(3), 1, bar)) == ["0", "1", "2"]
+
+
+def test_the_first_error_in_order_comes_out_and_stops_the_others() -> None:
+    ended = threading.Event()
+
+    def work(n: int) -> int:
+        if n == 1:
+            raise KeyError(n)
+        if n == 2:
+            raise ValueError(n)
+        if n == 3:
+            try:
+                while True:
+                    go_on()
+                    time.sleep(0.001)
+            except Stopped:
+                ended.set()
+                raise
+        return n
+
+    with Progress("working", 9, enabled=False) as bar:
+        results = spread(work, range(9), 4, bar)
+        assert next(results) == 0
+        with pytest.raises(KeyError):
+            next(results)
+    assert ended.is_set()
+    go_on()

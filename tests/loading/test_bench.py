@@ -1,0 +1,68 @@
+"""Measuring a plan: figures that fit together, advice that follows from them; and the verb."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from feedmill.cli.app import app
+from feedmill.loading.bench import BenchReport, Rate, advice, bench
+from feedmill.planning.recipes.recipe import Recipe
+from tars import make_shards
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    make_shards(tmp_path / "tars", [30, 30], parts=("json",))
+    path = tmp_path / "recipe.yaml"
+    path.write_text("source: {path: tars}\nepochs: 2\n")
+    return path
+
+
+def slow(sample: Any) -> Any:
+    time.sleep(0.002)
+    return {"n": 1}
+
+
+def test_figures_fit_together(recipe: Path) -> None:
+    said: list[str] = []
+    report = bench(Recipe.load(recipe).plan(), 4, workers=[0, 2], seconds=0.2, transform=slow, told=said.append)
+    none, two = report.rates
+    assert min(none.transform, two.transform) >= 8 and none.samples_per_second < 500
+    assert min(report.stored_samples_per_second, report.undecoded_samples_per_second) > 100 and said == [
+        "0 threads",
+        "2 threads",
+        "without decoding",
+    ]
+    assert "of the work is the transform" in report.advice[0] and len(report.advice) >= 2
+
+
+def test_advice_follows_from_the_figures(recipe: Path) -> None:
+    plan = Recipe.load(recipe).plan()
+    report = BenchReport(
+        "x", 10, 4, [Rate(0, False, 100, 0.1, 90, 1, 5), Rate(4, False, 90, 0.1, 80, 1, 5)], 110, 5_000
+    )
+    told = advice(report, plan)
+    assert (
+        told[0] == "94 % of the work is reading, with what a declared sample type decodes."
+        and "workers=0" in told[1]
+        and "45 times" not in told[1]
+    )
+    assert told[2].startswith("Stored order reads 45 times as fast")
+
+
+def test_the_verb(recipe: Path, tmp_path: Path) -> None:
+    arguments = ["bench", str(recipe), "--workers", "0,1", "--seconds", "0.1", "--batch-size", "8"]
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    data = json.loads(done.stdout)
+    assert done.exit_code == 0 and [rate["workers"] for rate in data["rates"]] == [0, 1] and data["batch_size"] == 8
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0 and "in stored order" in shown.stdout and "1 threads" in shown.stdout
+    assert CliRunner().invoke(app, ["bench", str(recipe), "--workers", "x"]).exit_code == 2
+    missing = CliRunner().invoke(app, ["bench", str(tmp_path / "none.yaml")])
+    assert missing.exit_code == 1 and "none.yaml" in missing.stderr
