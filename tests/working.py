@@ -9,6 +9,7 @@ import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from feedmill.errors import DataError
 from feedmill.jobs.run import run
@@ -79,3 +80,9 @@ def is_main_loaded(_: int) -> bool:
 
 def run_and_send(pipe: Connection) -> None:
     pipe.send(list(run(slow_first, range(4), workers=2)))
+
+
+def slow_ninth(sample: dict[str, Any]) -> dict[str, Any]:
+    """A transform that takes its time at position 9."""
+    time.sleep(0.6 if sample["position"] == 9 else 0.002)
+    return sample

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
 import time
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,16 +17,11 @@ from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import Metrics, Telemetry
-from feedmill.loading.workers import Workers
-
-
-def slow(sample: dict[str, Any]) -> dict[str, Any]:
-    time.sleep(0.6 if sample["position"] == 9 else 0.002)
-    return sample
+from working import slow_ninth
 
 
 def test_seconds_go_to_their_stages() -> None:
-    loader = Loader(FakePlan(length=22), 4, transform=slow)
+    loader = Loader(FakePlan(length=22), 4, transform=slow_ninth)
     assert len(list(loader)) == 6
     found = loader.metrics.snapshot()
     assert (found["batches"], found["samples"], found["position"], found["rank"]) == (6, 22, 22, 0)
@@ -76,7 +72,7 @@ def test_metrics_of_prometheus_are_whole_families() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stalled_thread_is_named(workers: int, caplog: pytest.LogCaptureFixture) -> None:
-    loader = Loader(FakePlan(), 4, workers=workers, transform=slow, stall=0.2)
+    loader = Loader(FakePlan(), 4, workers=workers, transform=slow_ninth, stall=0.2)
     with caplog.at_level(logging.WARNING, "feedmill"):
         list(islice(loader, 4))
     loader.close()
@@ -85,16 +81,22 @@ def test_a_stalled_thread_is_named(workers: int, caplog: pytest.LogCaptureFixtur
     assert f"of process {os.getpid()}" in caplog.messages[0] and "time.sleep(0.6" in caplog.messages[0]
 
 
-def test_a_stalled_process_is_named(capfd: pytest.CaptureFixture[str]) -> None:
-    loader = Loader(FakePlan(), 4, workers=Workers(1, processes=True), transform=slow, stall=0.2)
-    list(islice(loader, 4))
-    loader.close()
-    said = capfd.readouterr().err
-    assert "now in transform of position 9" in said and "time.sleep(0.6" in said
+def test_a_stalled_process_is_named() -> None:
+    tests = Path(__file__).parents[1]
+    program = (
+        "import sys; sys.path[:0] = [%r, %r]\n"
+        "from itertools import islice; from fakes import FakePlan; from working import slow_ninth\n"
+        "from feedmill.loading.loader import Loader; from feedmill.loading.workers import Workers\n"
+        "loader = Loader(FakePlan(), 4, workers=Workers(1, processes=True), transform=slow_ninth, stall=0.2)\n"
+        "list(islice(loader, 4)); loader.close()\n"
+    ) % (str(tests.parent / "src"), str(tests))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "now in transform of position 9" in done.stderr and "time.sleep(0.6" in done.stderr
 
 
 def test_nothing_is_said_where_nothing_stalls(caplog: pytest.LogCaptureFixture) -> None:
-    loader = Loader(FakePlan(), 4, workers=1, transform=slow, stall=None)
+    loader = Loader(FakePlan(), 4, workers=1, transform=slow_ninth, stall=None)
     with caplog.at_level(logging.WARNING, "feedmill"):
         list(islice(loader, 4))
     loader.close()
