@@ -84,13 +84,14 @@ def test_a_stalled_thread_is_named(workers: int, caplog: pytest.LogCaptureFixtur
 def test_a_stalled_process_is_named() -> None:
     tests = Path(__file__).parents[1]
     program = (
-        "import sys; sys.path[:0] = [%r, %r]\n"
+        "import sys; sys.path[:0] = sys.argv[1:]\n"
         "from itertools import islice; from fakes import FakePlan; from working import slow_ninth\n"
         "from feedmill.loading.loader import Loader; from feedmill.loading.workers import Workers\n"
         "loader = Loader(FakePlan(), 4, workers=Workers(1, processes=True), transform=slow_ninth, stall=0.2)\n"
         "list(islice(loader, 4)); loader.close()\n"
-    ) % (str(tests.parent / "src"), str(tests))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    )
+    command = [sys.executable, "-c", program, str(tests.parent / "src"), str(tests)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "now in transform of position 9" in done.stderr and "time.sleep(0.6" in done.stderr
 
