@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.processes import warm_up
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.jobs.threads import ahead
 from feedmill.tokens.counting import in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
@@ -259,9 +258,7 @@ class _Job:
         try:
             for out in self.outputs:
                 out.sweep()
-            cores = available_cores()
-            spare = (cores if workers is None else workers) < cores
-            tasks = self._tasks(folder, spare)
+            tasks = self._tasks(folder)
             folder.keep_only({os.path.basename(task.path) for task in tasks})
             self.report.files, self.report.units = len(self.files), len(tasks)
             offer(self.tokenizer)
@@ -270,10 +267,10 @@ class _Job:
         finally:
             folder.close(remove=finished)
 
-    def _tasks(self, folder: WorkFolder, spare: bool) -> list[Task]:
+    def _tasks(self, folder: WorkFolder) -> list[Task]:
         key = self.recipe.key()
         units = enumerate(cut(self.files, self.unit_bytes))
-        return [Task(u, self.recipe, os.path.join(folder.path, folder.piece(n, u, key)), spare) for n, u in units]
+        return [Task(u, self.recipe, os.path.join(folder.path, folder.piece(n, u, key))) for n, u in units]
 
     def _complete(self) -> bool:
         """Whether every output is there and this very job made it; then the report tells of it."""
@@ -306,8 +303,6 @@ class _Job:
             writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
             bar = stack.enter_context(Progress("tokenizing", total, "B", progress))
             results = run(work, tasks, workers=workers, preload=PRELOAD)
-            if any(task.spare for task in tasks):  # pieces are put together while others are made
-                results = stack.enter_context(closing(ahead(results)))
             for done, line in in_order(tasks, results, self.report):
                 for documents in read_piece(done.task.path):
                     for writer, out in zip(writers, self.outputs, strict=True):

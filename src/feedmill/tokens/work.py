@@ -6,8 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -15,7 +14,6 @@ import msgspec
 import xxhash
 
 from feedmill.errors import FeedmillError, StorageError
-from feedmill.jobs.threads import ahead
 from feedmill.storage import Store
 from feedmill.storage.local import storage_error
 from feedmill.tokens.documents import Batch, read_documents
@@ -70,12 +68,11 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One unit to be done, and where its piece goes; `spare`: whether a core is free to read and parse ahead."""
+    """One unit to be done, and where its piece goes."""
 
     unit: Unit
     recipe: Recipe
     path: str
-    spare: bool = False
 
     def __str__(self) -> str:
         return f"{self.unit.file.url} [{self.unit.begin}, {self.unit.end})"
@@ -101,8 +98,8 @@ def work(task: Task) -> Done:
     how = recipe.how
     facts = PieceFacts(bytes=task.unit.bytes, dtype=how.dtype, loss=how.loss, origins=recipe.origins)
     try:
-        with write_piece(task.path, facts) as piece, closing(_batches(task)) as batches:
-            for batch in batches:
+        with write_piece(task.path, facts) as piece:
+            for batch in read_documents(task.unit, recipe.reader()):
                 for part in _parts(batch):
                     found_here = encode_batch(tokenizer, how, part)
                     origins = None
@@ -119,12 +116,6 @@ def work(task: Task) -> Done:
     except _Stopped as stop:
         return Done(task, facts, bad=stop.bad)
     return Done(task, facts)
-
-
-def _batches(task: Task) -> Generator[Batch, None, None]:
-    """The unit's documents; read and parsed while others are encoded, which leaves the interpreter alone."""
-    batches = read_documents(task.unit, task.recipe.reader())
-    return ahead(batches) if task.spare else batches
 
 
 class _Stopped(Exception):
