@@ -20,13 +20,14 @@ import corpus
 import dolma_stat
 import energon
 import near
+import reading
 import tagging
 import verbs
 from measure import Failed, Row
 
 import tokenizing
 
-SUITES = (energon, tokenizing, verbs, tagging, dolma_stat, near)
+SUITES = (energon, tokenizing, reading, verbs, tagging, dolma_stat, near)
 
 
 def main() -> int:
