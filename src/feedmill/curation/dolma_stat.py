@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.inputs import find_inputs
-from feedmill.curation.measure import AttributesRow, compiled, flattened, gathered, uncollected, workers_for
+from feedmill.curation.measure import AttributesRow, compiled, flattened, gathered, workers_for
+from feedmill.curation.rows import uncollected
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import read_rows, write_rows
 from feedmill.jobs.progress import Progress

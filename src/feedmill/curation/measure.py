@@ -6,8 +6,6 @@ A row is a document (it has ``text``), a row of attributes (``attributes``), or 
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -168,18 +166,6 @@ def gathered(rows: Sequence[Any], wanted: Callable[[str], bool]) -> dict[str, li
                 values = found[name] = []
             values.append(value)
     return found
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Without the collector of cycles: rows have none, and looking for some takes half of the time to decode them."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:

@@ -15,7 +15,8 @@ import numpy as np
 
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.inputs import find_inputs
-from feedmill.curation.measure import Column, Measured, Measurer, compiled, uncollected, workers_for
+from feedmill.curation.measure import Column, Measured, Measurer, compiled, workers_for
+from feedmill.curation.rows import uncollected
 from feedmill.curation.series import Series
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.documents import read_rows

@@ -19,7 +19,7 @@ from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, dump, load, negative_zeros
+from feedmill.curation.rows import bad_row, dump, load, negative_zeros, uncollected
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of, write_rows
 from feedmill.jobs.threads import ahead, ordered_map
@@ -103,6 +103,7 @@ def write_shard(shard: Shard) -> Counts:
         take = held.extend if permute else append
         # Closed in any case, so that no thread outlives an error.
         with (
+            uncollected(),
             closing(mixed(shard, counts)) as blocks,
             closing(ordered_map(take, blocks, workers=int(shard.spare), in_flight=2)) as done,
         ):
