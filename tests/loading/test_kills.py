@@ -44,8 +44,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lengths = rng.integers(1, 200, 2_000)
         with write(store, name, 2, **({"tokenizer_name": "t"} if name == "code.ds" else {})) as writer:
             writer.add(rng.integers(0, 60_000, int(lengths.sum())).astype(np.uint16), lengths)
-    (root / "recipe.yaml").write_text(RECIPE)
     return root
+
+
+def write_recipe(folder: Path, samples: int) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE.replace("6_000", str(samples)))
 
 
 class Run:
@@ -110,7 +113,8 @@ def rows_of(lines: list[list[dict[str, Any]]], end: int) -> dict[int, str]:
     return found
 
 
-def check(folder: Path, out: Path, kills: int, seed: int) -> None:
+def check(folder: Path, out: Path, kills: int, seed: int) -> int:
+    """How many times the run was killed before it came to its end."""
     rng = random.Random(seed)
     total = Recipe.load(folder / "recipe.yaml").plan().length
     assert total is not None
@@ -151,12 +155,15 @@ def check(folder: Path, out: Path, kills: int, seed: int) -> None:
         if state is not None and state["position"] >= total:
             break
     assert found == wanted
+    return leg
 
 
 def test_killed_a_few_times(folder: Path, tmp_path: Path) -> None:
-    check(folder, tmp_path, 3, 1)
+    write_recipe(folder, 6_000)
+    assert check(folder, tmp_path, 3, 1) >= 1
 
 
 @pytest.mark.slow
 def test_killed_a_hundred_times(folder: Path, tmp_path: Path) -> None:
-    check(folder, tmp_path, 100, 2)
+    write_recipe(folder, 600_000)
+    assert check(folder, tmp_path, 100, 2) == 100
