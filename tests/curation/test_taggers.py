@@ -143,7 +143,8 @@ def test_code_is_judged_by_its_language() -> None:
 
 def test_code_that_cannot_be_parsed_has_a_share_all_the_same() -> None:
     for text in ("def broken(:\n  # c\n", "\x00", "(" * 5000, "'''", "\tx\n y"):
-        attributes([text], "code_starcoder_taggers_v1", "code_starcoder_taggers_v2", ext="py")
+        (found,) = attributes([text], "code_starcoder_taggers_v1", "code_starcoder_taggers_v2", ext="py")
+        assert len(found["code_starcoder_taggers_v2__code_to_comment_ratio_doc"][0]) == 3
 
 
 def test_repetitions_are_quick_where_an_expression_is_not() -> None:

@@ -69,7 +69,7 @@ def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
     if not row.strip():
         why = "the line is blank, a JSON object was expected"
     return DataError(
-        why[:1].lower() + why[1:],
+        why if why[:2].isupper() else why[:1].lower() + why[1:],  # "JSON is malformed" begins with a name
         file=file,
         record=f"line {line}",
         kind="bad-row",

@@ -101,13 +101,13 @@ COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "n
 def kill_some(folder: Path, count: int, seed: int) -> None:
     prepare(folder / "whole")
     command = [*COMMAND, "--signatures", "s", "--threshold", "0.7", "--json", "--processes"]
-    begin = time.monotonic()
     subprocess.run([*command, "5"], cwd=folder / "whole", check=True, stdout=subprocess.DEVNULL)
+    prepare(folder / "timed")
+    begin = time.monotonic()
+    subprocess.run([*command, "2"], cwd=folder / "timed", check=True, stdout=subprocess.DEVNULL)
     length = time.monotonic() - begin
     wanted, moments, killed = None, random.Random(seed), 0
-    for number in range(4 * count):
-        if killed == count:
-            return
+    for number in range(10 * count):
         root = folder / "killed"
         prepare(root)
         child = subprocess.Popen(
@@ -124,7 +124,9 @@ def kill_some(folder: Path, count: int, seed: int) -> None:
         wanted = found if wanted is None else wanted
         assert found == wanted
         shutil.rmtree(root)
-    pytest.fail(f"only {killed} of {4 * count} runs were still going when they were to be killed")
+        if killed == count:
+            break
+    assert killed == count, "too few runs were still going when they were to be killed"
 
 
 def test_killed_at_some_moments(tmp_path: Path) -> None:
