@@ -5,27 +5,56 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feedmill.formats.documents import rows_of
 from feedmill.tokens import documents
 from feedmill.tokens.documents import ranged_lines
 from feedmill.tokens.textpath import TextReader, parse_path
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.text(alphabet="ab\n\r", max_size=60), st.lists(st.integers(0, 60), max_size=6), st.integers(1, 9))
 def test_ranges_together_give_each_line_once(text: str, cuts: list[int], block: int) -> None:
     data = text.encode()
     bounds = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+
+    def fill(at: int, buffer: memoryview) -> None:
+        buffer[:] = data[at : at + len(buffer)]
+
     before = documents.BLOCK, documents._TAIL
     documents.BLOCK, documents._TAIL = block, max(1, block // 2)
     try:
         found = []
         for begin, end in pairwise(bounds):
-            for lines in ranged_lines(lambda at, size: data[at : at + size], begin, end, len(data)):
-                found += lines
+            for lines in ranged_lines(fill, begin, end, len(data)):
+                found += rows_of(bytes(lines))
     finally:
         documents.BLOCK, documents._TAIL = before
-    wanted = data.split(b"\n")
-    assert found == (wanted[:-1] if wanted[-1] == b"" else wanted)
+    assert found == rows_of(data)
+
+
+LINES = st.sampled_from(
+    [
+        '{"text":"a"}', '{"text": "b", "x": {"y": [{}, {}]}}', '{"text":"c"}{"text":"d"}', '{"text":\n"e"}', "", " ",
+        "\r", '{"text":"f","x":"}\n{"}', '{"text":""}', '{"text":"\ud800"}', '"g"', '{"x":1}', "[{}\n{}]",
+        '{"text":"h"}\r',
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(LINES, max_size=6), st.booleans())
+def test_lines_read_at_once_are_those_read_one_by_one(lines: list[str], closed: bool) -> None:
+    block = ("\n".join(lines) + ("\n" if closed else "")).encode("utf-8", "surrogatepass")
+    reader = TextReader("text")
+    texts = reader.read(block)
+    wanted = [reader.record(line).text for line in rows_of(block)]
+    if texts is not None:
+        assert texts == wanted
+
+
+def test_good_lines_are_read_at_once() -> None:
+    assert TextReader("text").read(b'{"text":"a"}\n{"x":"}","text":"b"}\n{"text":"c"}') == ["a", "b", "c"]
+    assert TextReader("text").read(b'{"text":"a"}{"text":"b"}\n{"text":\n"c"}\n') is None
 
 
 def test_paths() -> None:
@@ -54,6 +83,6 @@ def test_fields_beside_the_text() -> None:
     inside = TextReader(".metadata.text", ("metadata",))
     assert inside.record(b'{"metadata": {"text": "a"}}').text == "a"
     assert TextReader(".").record(b'"just text"').text == "just text"
-    assert TextReader(".a[1]").read([b'{"a": ["x", "y"]}']) == ["y"]
-    assert TextReader(".a[1]").read([b'{"a": ["x"]}']) is None
+    assert TextReader(".a[1]").read(b'{"a": ["x", "y"]}') == ["y"]
+    assert TextReader(".a[1]").read(b'{"a": ["x"]}') is None
     assert "there is no .a[1]" in TextReader(".a[1]").record(b'{"a": ["x"]}').reason

@@ -94,6 +94,10 @@ def tokenize(
 
     The same command again finishes a run that was killed. The result does not depend on the number of workers.
     """
+    from feedmill.tokens.ahead import load_ahead
+
+    if tokenizer_backend in ("auto", "fastokens"):
+        load_ahead(tokenizer)
     from feedmill.tokens.tokenize import tokenize as tokenize_documents
 
     choices: dict[str, Any] = {"backend": tokenizer_backend, "on_error": on_error}  # checked there

@@ -7,12 +7,13 @@ pickle protocols 2 to 5 use for it:
     int: BININT1 BININT2 BININT LONG1        memo: MEMOIZE BINPUT LONG_BINPUT        FRAME: between any two
 
 Written is what CPython 3.8 to 3.13 write (protocol 4): groups of up to 1,000 pairs, frames that end before the first
-tuple or integer that follows 64 KiB of opcodes. Here are the plain loops, which are the oracles of the compiled ones
-and faster for short lists.
+tuple or integer that follows 64 KiB of opcodes. Here are the plain loops, which are the oracles of the compiled ones;
+short lists are written by Python's pickler itself.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -23,8 +24,8 @@ Int64s = npt.NDArray[np.int64]
 
 COMPILED_FROM = 1 << 17
 """Bytes of a pickle from which loading the compiled kernel pays for itself."""
-ENCODE_FROM = 150_000
-"""Pairs from which it does for writing: a quarter of a second, and numba alone takes that to import."""
+ENCODE_FROM = 1 << 19
+"""Pairs from which it does for writing, beside Python's own pickler, which keeps every tuple in memory meanwhile."""
 FRAME_BYTES = 1 << 16
 GROUP = 1000
 MOST = (1 << 63) - 1
@@ -189,10 +190,13 @@ def encode(starts: Int64s, lengths: Int64s, *, compiled: bool | None = None) -> 
 
     Args:
         starts, lengths: int64[n], none below 0.
-        compiled: use the numba kernel; by default where there is enough to do.
+        compiled: use the numba kernel, or the plain loop; by default the kernel where there is enough to do, else
+            Python's own pickler.
     """
-    if compiled is None:
-        compiled = len(starts) >= ENCODE_FROM
+    if compiled is None and len(starts) < ENCODE_FROM:
+        yield pickle.dumps(list(zip(starts.tolist(), lengths.tolist(), strict=True)), protocol=4)
+        return
+    compiled = compiled is not False
     frames = _frames_compiled(starts, lengths) if compiled else _frames_plain(starts.tolist(), lengths.tolist())
     yield bytes((PROTO, 4))
     for frame in frames:

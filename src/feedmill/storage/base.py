@@ -50,6 +50,13 @@ class Store(ABC):
         """`length` bytes from `offset`, or up to the end. Raises `NotFound`, and `DataError` where the file is too
         short for the range."""
 
+    def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
+        """Fill a writable buffer of bytes with what stands at `offset`. Raises as `read`.
+
+        Reading a file through one buffer costs a fraction of taking new memory for each piece of it.
+        """
+        buffer[:] = self.read(path, offset, len(buffer))
+
     @abstractmethod
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """Many ranges of one file, in the order asked; neighbours are fetched together."""

@@ -148,6 +148,17 @@ class LocalStore(Store):
         except OSError as error:
             raise storage_error(error, full) from None
 
+    def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
+        file, wanted, found = self._file(path), len(buffer), 0
+        try:
+            while found < wanted:
+                more = os.preadv(file.fd, [buffer[found:]], offset + found)
+                if not more:
+                    raise too_short(self._full(path), offset, wanted, found)
+                found += more
+        except (OSError, OverflowError) as error:
+            raise self._refused(error, file, path, offset, wanted) from None
+
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         file = self._file(path)
         return [self._pread(file, path, o, n) for o, n in zip(offsets, lengths, strict=True)]

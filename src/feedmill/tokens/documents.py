@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.documents import read_rows
+from feedmill.formats.documents import read_lines, rows_of
 from feedmill.storage import open_store
 from feedmill.tokens.sources import SourceFile, Unit
 from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked
@@ -76,76 +77,76 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Iterator[Bat
         )
 
 
-def _parsed(blocks: Iterator[list[bytes]], reader: TextReader | TypedReader) -> Iterator[Batch]:
+def _parsed(blocks: Iterator[bytes | memoryview], reader: TextReader | TypedReader) -> Iterator[Batch]:
     row = 0
-    for lines in blocks:
-        texts = reader.read(lines)
+    for block in blocks:
+        texts = reader.read(block)
         if texts is not None:
-            yield Batch(texts, list(range(row, row + len(lines))), lines=len(lines))
-        else:
-            batch = Batch(lines=len(lines))
-            for number, line in enumerate(lines, row):
-                if not line or line.isspace():
-                    batch.blank += 1
-                else:
-                    batch.add(number, reader.record(line))
-            yield batch
+            yield Batch(texts, list(range(row, row + len(texts))), lines=len(texts))
+            row += len(texts)
+            continue
+        lines = rows_of(bytes(block))
+        batch = Batch(lines=len(lines))
+        for number, line in enumerate(lines, row):
+            if not line or line.isspace():
+                batch.blank += 1
+            else:
+                batch.add(number, reader.record(line))
+        yield batch
         row += len(lines)
 
 
-def _blocks(unit: Unit) -> Iterator[list[bytes]]:
-    """The lines of a unit, some at a time, without their newlines."""
+def _blocks(unit: Unit) -> Iterator[bytes | memoryview]:
+    """The lines of a unit, whole ones, about a megabyte at a time; a block is valid until the next is asked for."""
     file = unit.file
     store = open_store(file.folder)
     if file.packed:
-        yield from read_rows(store, file.path)
-        return
-    yield from ranged_lines(lambda at, size: store.read(file.path, at, size), unit.begin, unit.end, file.size)
+        return read_lines(store, file.path)
+    return ranged_lines(partial(store.read_into, file.path), unit.begin, unit.end, file.size)
 
 
-def ranged_lines(read: Callable[[int, int], bytes], begin: int, end: int, size: int) -> Iterator[list[bytes]]:
-    """The lines that begin in ``[begin, end)`` of a file of `size` bytes, without their newlines.
+def ranged_lines(
+    fill: Callable[[int, memoryview], None], begin: int, end: int, size: int
+) -> Iterator[bytes | memoryview]:
+    """The lines that begin in ``[begin, end)`` of a file of `size` bytes, in blocks of whole lines.
 
-    Whatever ranges a file is cut into, together they give each line once, in order.
+    Whatever ranges a file is cut into, together they give each line once, in order; only the file's last line may lack
+    its line end. A block is valid until the next is asked for.
+
+    Args:
+        fill: fills a buffer with what stands at an offset.
     """
     at = max(begin - 1, 0)  # the byte before tells whether a line begins at `begin`
-    rest: list[bytes] = []
+    buffer = bytearray(2 * BLOCK)
+    kept = 0  # bytes of an unfinished line at the beginning of the buffer
     skipping = begin > 0
-    while at < size and (at < end or rest or skipping):
-        stop = end if at < end else size
-        chunk = read(at, min(BLOCK if at < end else _TAIL, stop - at))
+    while at < size and (at < end or kept or skipping):
         past_end = at >= end
-        at += len(chunk)
+        wanted = min(size - at, _TAIL) if past_end else min(end - at, BLOCK)
+        if kept + wanted > len(buffer):
+            buffer = buffer + bytearray(len(buffer))
+        fill(at, memoryview(buffer)[kept : kept + wanted])
+        at += wanted
+        filled, first = kept + wanted, 0
         if skipping:
-            cut = chunk.find(b"\n")
-            if cut < 0:
+            first = buffer.find(b"\n", 0, filled) + 1
+            if not first:
                 if at >= end:  # no line begins in the range
                     return
                 continue
-            skipping, chunk = False, chunk[cut + 1 :]
-        if past_end:  # only the last line is still to be finished
-            cut = chunk.find(b"\n")
-            rest.append(chunk if cut < 0 else chunk[:cut])
-            if cut < 0 and at < size:
-                continue
-            yield [b"".join(rest)]
+            skipping = False
+        # Past the end only the last line is still to be finished.
+        last = (buffer.find if past_end else buffer.rfind)(b"\n", max(first, kept), filled) + 1
+        if last:
+            yield memoryview(buffer)[first:last]
+        if past_end and last:
             return
-        rest, lines = _joined(rest, chunk)
-        if lines:
-            yield lines
-    if rest:
-        yield [b"".join(rest)]
-
-
-def _joined(rest: list[bytes], chunk: bytes) -> tuple[list[bytes], list[bytes]]:
-    """What is left of an unfinished line, and the whole lines, with one more chunk."""
-    lines = chunk.split(b"\n")
-    if rest:
-        if len(lines) == 1:
-            return ([*rest, chunk], []) if len(rest) < 64 else ([b"".join(rest) + chunk], [])
-        lines[0] = b"".join(rest) + lines[0]
-    last = lines.pop()
-    return [last] if last else [], lines
+        last = last or first
+        kept = filled - last
+        if last:
+            buffer[:kept] = buffer[last:filled]
+    if kept:
+        yield memoryview(buffer)[:kept]
 
 
 def _whole(file: SourceFile) -> Batch:

@@ -141,23 +141,20 @@ def _joined(
     masked: dict[int, tuple[Any, Any]],
 ) -> Encodings:
     size = np.dtype(how.dtype).itemsize
-    stored = memoryview(ids.astype(how.dtype).tobytes())
+    stored = ids.astype(how.dtype).data.cast("B") if len(ids) else memoryview(b"")
     bos, eos = (b"" if i is None else int(i).to_bytes(size, "little") for i in (how.bos, how.eos))
-    stops = (np.cumsum(lengths) * size).tolist()
     kept = [i for i in range(len(lengths)) if i not in failed] if failed else range(len(lengths))
-    need_bos, need_eos = (flags.tolist() for flags in needed)
-    parts: list[Any] = []
-    add = parts.append
-    for i in kept:
-        if need_bos[i]:
-            add(bos)
-        add(stored[stops[i - 1] if i else 0 : stops[i]])
-        if need_eos[i]:
-            add(eos)
+    stops = [0, *(np.cumsum(lengths) * size).tolist()]
+    # One join of all: before, text, after of each document in turn.
+    parts: list[Any] = [b""] * (3 * len(kept))
+    parts[1::3] = [stored[stops[i] : stops[i + 1]] for i in kept]
+    for place, token, flags in ((0, bos, needed[0]), (2, eos, needed[1])):
+        if token:
+            parts[place::3] = [token if flag else b"" for flag in flags[kept].tolist()]
     out = (lengths + needed[0] + needed[1])[kept] if failed else lengths + needed[0] + needed[1]
     if not how.loss:
         return Encodings(b"".join(parts), out, None, list(kept) if failed else None)
-    data, out, loss = _with_loss(how, b"".join(parts), out, list(kept), masked, (need_bos, need_eos))
+    data, out, loss = _with_loss(how, b"".join(parts), out, list(kept), masked, needed)
     return Encodings(data, out, loss, list(kept) if failed else None)
 
 

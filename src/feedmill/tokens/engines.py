@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, MissingExtra
+from feedmill.tokens.ahead import take_native
 from feedmill.tokens.tokenizer import Encoded, Int64s, Uint32s, Vocabulary
 
 
@@ -44,19 +44,13 @@ def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
 
 
 class Fastokens:
-    """`fastokens`, limited to one thread of its own: parallelism is by processes, see `feedmill.tokens.job`."""
+    """`fastokens`, limited to one thread of its own, see `feedmill.tokens.ahead`."""
 
     def __init__(self, path: Path) -> None:
         try:
-            from fastokens._native import Tokenizer
+            self._model: Any = take_native(str(path))
         except ImportError as error:
             raise MissingExtra(f"fastokens is not installed ({error})", "fast") from None
-        try:
-            self._model: Any = Tokenizer.from_file(str(path))
-            self._model.no_truncation()  # a file may carry the settings of a training run: they would cut documents
-            self._model.no_padding()
-            with _on_one_core():
-                self._model.encode_batch_flat(["one", "two"], False)
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 raise ConfigError(f"fastokens does not load it ({error})", file=str(path), kind="backend") from None
@@ -70,23 +64,6 @@ class Fastokens:
     def decode(self, ids: list[int], skip_special: bool) -> str:
         text: str = self._model.decode(ids, skip_special)
         return text
-
-
-@contextlib.contextmanager
-def _on_one_core() -> Iterator[None]:
-    """The engine counts the cores at its first call and starts as many threads, which then fight with other workers.
-    Where it may use one core only it starts none."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed = os.sched_getaffinity(0)
-    with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, {min(allowed)})
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, allowed)
 
 
 class HuggingFace:

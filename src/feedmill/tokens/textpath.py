@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra
 
@@ -79,15 +80,18 @@ class TextReader:
         self._decode: Callable[[bytes], Any] | None = None
         self._get: Callable[[Any], str] | None = None
         if self._steps and isinstance(self._steps[0], str) and self._steps[0] not in fields:
-            self._decode, self._get = _typed(self._steps, fields)
+            decoder, self._get = _typed(self._steps, fields)
+            self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
 
-    def read(self, lines: list[bytes]) -> list[str] | None:
-        """The texts of many lines at once; None where one of them needs a closer look with `record`."""
+    def read(self, block: bytes | memoryview) -> list[str] | None:
+        """The texts of whole lines at once; None where one of them needs a closer look with `record`."""
         if self._decode is None or self._get is None or self.fields:
             return None
-        decode, get = self._decode, self._get
         try:
-            texts = [get(decode(line)) for line in lines]
+            found = self._decode_lines(block)
+            if not one_a_line(block, len(found)):
+                return None
+            texts = list(map(self._get, found))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
             return None
         return texts if all(texts) else None
@@ -128,6 +132,23 @@ class TextReader:
             raise BadDocument(f"{self.expression} gives nothing") from None
         except ValueError as error:
             raise BadDocument(f"jq: {error}") from None
+
+
+def one_a_line(block: bytes | memoryview, count: int) -> bool:
+    """Whether `count` JSON objects that were decoded from a block stand on a line each.
+
+    A decoder of lines takes any white space between values, and line ends inside of them. Where a line end stands
+    between ``}`` and ``{`` it is between two values: inside of one a comma would be needed, or it would be in a string,
+    where it is not allowed. So every line has at least one value, and as many lines as values means one each. Lines
+    that end otherwise (with a carriage return, say) are not looked at: then the answer is no.
+    """
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == 10)
+    if len(ends) and ends[-1] == len(data) - 1:
+        ends = ends[:-1]
+    if count != len(ends) + 1 or (len(ends) and ends[0] == 0):
+        return False
+    return bool((data[ends - 1] == 125).all() and (data[ends + 1] == 123).all())
 
 
 def load_json(line: bytes) -> Any:
@@ -193,7 +214,7 @@ def _shown(steps: list[Step]) -> str:
     return text if text.startswith(".") else f".{text}"
 
 
-def _typed(steps: list[Step], fields: tuple[str, ...]) -> tuple[Callable[[bytes], Any], Callable[[Any], str]]:
+def _typed(steps: list[Step], fields: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], str]]:
     kind: Any = str
     for depth, step in reversed(list(enumerate(steps))):
         if isinstance(step, int):
@@ -203,14 +224,14 @@ def _typed(steps: list[Step], fields: tuple[str, ...]) -> tuple[Callable[[bytes]
             names = {"value": step, **({f"field{i}": name for i, name in enumerate(fields)} if depth == 0 else {})}
             kind = msgspec.defstruct("Line", [("value", kind), *beside], rename=names, gc=False)
     if all(isinstance(step, str) for step in steps):
-        return msgspec.json.Decoder(kind).decode, attrgetter(".".join(["value"] * len(steps)))
+        return msgspec.json.Decoder(kind), attrgetter(".".join(["value"] * len(steps)))
 
     def get(found: Any) -> str:
         for step in steps:
             found = found.value if isinstance(step, str) else found[step]
         return found  # type: ignore[no-any-return]
 
-    return msgspec.json.Decoder(kind).decode, get
+    return msgspec.json.Decoder(kind), get
 
 
 def _compile(expression: str) -> Any:

@@ -10,6 +10,7 @@ ever downloaded. Three engines stand behind one face:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +23,7 @@ import xxhash
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.tokens.manifest import TokenizerFacts
+from feedmill.tokens.ahead import load_ahead
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece"]
 Int64s = npt.NDArray[np.int64]
@@ -178,6 +180,8 @@ def load_tokenizer(name: str | os.PathLike[str], backend: Backend = "auto", *, c
     if pieces != (backend == "sentencepiece") and (pieces or backend == "sentencepiece") and backend != "auto":
         kind = "a SentencePiece model" if pieces else "a tokenizer.json"
         raise ConfigError(f"this is {kind}, which the backend {backend!r} does not read", file=str(path))
+    if not pieces and backend != "hf":
+        load_ahead(path)
     from feedmill.tokens import engines
 
     if pieces:
@@ -197,20 +201,20 @@ def _fast(path: Path, forced: bool, check: bool) -> tuple[Engine | None, str | N
     """The fast engine, or why it is not used. Raises where it was asked for by name and cannot be used at all."""
     from feedmill.tokens import engines
 
+    reference = None
+    if check:
+        with contextlib.suppress(MissingExtra):  # nothing to compare with: a minimal installation
+            reference = engines.HuggingFace(path)
     try:
         engine = engines.Fastokens(path)
     except FeedmillError as error:
         if forced:
             raise
         return None, error.what
-    if not check:
+    if reference is None:
         return engine, None
     from feedmill.tokens.selfcheck import differences
 
-    try:
-        reference = engines.HuggingFace(path)
-    except MissingExtra:
-        return engine, None  # nothing to compare with: a minimal installation
     wrong = differences(engine, reference)
     if not wrong:
         return engine, None

@@ -64,7 +64,7 @@ class TypedReader:
         self._text = attrgetter(getters[0])
         self._id = None if typed.id is None else attrgetter(getters[1])
 
-    def read(self, lines: list[bytes]) -> None:
+    def read(self, block: bytes | memoryview) -> None:
         """Lines are read one by one here: ids stand beside the texts."""
 
     def record(self, line: bytes) -> Record:

@@ -133,10 +133,10 @@ def _note(facts: PieceFacts, batch: Batch, skip: bool) -> None:
 
 def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
     """A batch in pieces of at most so many characters (or one text), for memory."""
-    sizes = [len(text) for text in batch.texts]
-    if sum(sizes) <= limit:
+    if sum(map(len, batch.texts)) <= limit:
         yield batch
         return
+    sizes = [len(text) for text in batch.texts]
     begin = total = 0
     for index, size in enumerate([*sizes, limit + 1]):
         if (total + size > limit and index > begin) or index == len(sizes):
