@@ -165,6 +165,9 @@ def test_what_cannot_be_sent_is_said():
     assert list(run(lambda x: x + 1, range(3), workers=1)) == [1, 2, 3]
 
 
+THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+"""A program with a thread, whose workers come from the fork server."""
+
 USE = """
 import sys
 sys.path.insert(0, {tests!r})
@@ -175,14 +178,15 @@ print(list(run(working.square, ["__main__", 1, 2][1:], workers=2)), any(run(work
 """
 
 
+@pytest.mark.parametrize("served", [True, False])
 @pytest.mark.parametrize("how", ["-c", "stdin", "script"])
-def test_any_program_may_start_it(how, tmp_path):
+def test_any_program_may_start_it(how, served, tmp_path):
     """Without `if __name__ == "__main__"`, and without workers running the program again."""
-    code = USE.format(tests=str(Path(working.__file__).parent))
+    code = (THREAD if served else "") + USE.format(tests=str(Path(working.__file__).parent))
     arguments, given = {"-c": (["-c", code], None), "stdin": (["-"], code)}.get(how, ([str(tmp_path / "a.py")], None))
     (tmp_path / "a.py").write_text(code)
     done = subprocess.run([sys.executable, *arguments], input=given, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "[1, 4] False\n", done.stderr
+    assert done.stdout == f"[1, 4] {not served}\n", done.stderr
     assert done.stderr == ""
 
 
@@ -206,6 +210,43 @@ def test_a_function_without_a_home_is_said_to_have_none():
     assert "ConfigError" in done.stderr and "Put the function into a module" in done.stderr
 
 
+FORKED = """
+import os, sys, threading
+sys.path.insert(0, {tests!r})
+import working
+from feedmill.jobs import processes
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+def ways():
+    seen = []
+    real = processes.new_context
+    import feedmill.jobs.run as module
+    module.new_context = lambda *a, **k: seen.append(real(*a, **k)) or seen[-1]
+    with Progress("squares", 4, enabled=True) as bar:
+        found = list(run(working.square, range(4), workers=2, progress=bar))
+    assert found == [0, 1, 4, 9], found
+    return type(seen[0]).__name__
+print(ways(), ways(), threading.active_count())
+{then}
+print(ways())
+"""
+
+
+def test_workers_are_forked_where_there_is_no_thread(tmp_path):
+    """Again and again, behind a bar on a terminal, which has a thread that is stopped for it."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    for then, way in (("", "Forked"), (THREAD, "Served")):
+        code = FORKED.format(tests=str(Path(working.__file__).parent), then=then)
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=theirs, text=True, timeout=60
+        )
+        assert done.stdout == f"Forked Forked 1\n{way}\n"
+    os.close(theirs)
+    os.close(ours)
+
+
 MAIN = """
 import sys
 sys.path.insert(0, {tests!r})
@@ -218,15 +259,16 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.parametrize("served", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
-def test_a_stopped_program_leaves_no_process_behind(number, tmp_path):
-    code = MAIN.format(tests=str(Path(working.__file__).parent), folder=str(tmp_path))
+def test_a_stopped_program_leaves_no_process_behind(number, served, tmp_path):
+    code = (THREAD if served else "") + MAIN.format(tests=str(Path(working.__file__).parent), folder=str(tmp_path))
     main = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
     session = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and in_session(p, main.pid)]
-    assert len(session) >= 4  # the program, the fork server and two workers
+    assert len(session) >= 3 + served  # the program, the fork server and two workers
     if number == signal.SIGINT:
         os.killpg(main.pid, number)  # as a terminal does
     else:

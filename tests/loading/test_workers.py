@@ -20,7 +20,7 @@ import pytest
 
 from fakes import FakePlan
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.jobs.processes import Context
+from feedmill.jobs.processes import Served
 from feedmill.loading.failures import Substitute
 from feedmill.loading.loader import Loader
 from feedmill.loading.workers import Workers
@@ -44,13 +44,13 @@ def open_files() -> set[str]:
 def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No worker process and no memory file outlives a test."""
     started: list[Any] = []
-    original = Context.Process
+    original = Served.Process
 
-    def process(self: Context, *args: Any, **kwargs: Any) -> Any:
+    def process(self: Served, *args: Any, **kwargs: Any) -> Any:
         started.append(original(self, *args, **kwargs))
         return started[-1]
 
-    monkeypatch.setattr(Context, "Process", process)
+    monkeypatch.setattr(Served, "Process", process)
     yield
     gc.collect()
     assert not [p for p in started if p.is_alive()] and open_files() == set()

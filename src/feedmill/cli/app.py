@@ -131,6 +131,9 @@ def main() -> None:
     """The console entry. Exit status: 0 done, 1 an error or findings, 2 wrong usage, 130 interrupted."""
     # A command is short and makes few cycles: collecting rarely, and not once more at exit, saves a tenth of a second.
     gc.set_threshold(100_000, 50, 50)
+    # numpy would start a thread for each core, for products of matrices that no verb makes; without them, workers can
+    # be forked (see `feedmill.jobs.processes`).
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         app(prog_name="feedmill")
     finally:

@@ -1,7 +1,8 @@
 """Worker processes that start from any program, stop when told, and never outlive the process that started them.
 
-They come from a fork server: a helper without threads that imports `preload` once, so that a worker starts in
-milliseconds and inherits no locks, descriptors or event loops of the main process.
+Where the main process has a single thread, as our commands do, workers are forked from it: they start in milliseconds,
+with everything that it has imported. Anywhere else they come from a fork server: a helper without threads that imports
+`preload` once, so that workers inherit no locks and event loops of the main process.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import connection, parent_process, popen_forkserver
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from importlib import import_module
+from multiprocessing import connection, parent_process, popen_fork, popen_forkserver
+from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from types import FrameType
 from typing import Any, NoReturn
 
 from feedmill.errors import FeedmillError
 
 _GRACE = 3.0  # seconds that a worker has to clean up before it is killed
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _working = False  # in a worker: whether the function is running
 
 
@@ -96,6 +99,7 @@ def begin(shared: Shared | None = None) -> None:
     _shared = shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     threading.Thread(target=_follow_parent, daemon=True).start()
 
 
@@ -115,7 +119,7 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-class _Popen(popen_forkserver.Popen):
+class _ServedPopen(popen_forkserver.Popen):
     """Its exit code comes over a pipe, once: of two threads that wait for it, both learn it."""
 
     _reading = threading.Lock()
@@ -127,41 +131,53 @@ class _Popen(popen_forkserver.Popen):
         return self.returncode
 
 
-class _Process(ForkServerProcess):
+class _ForkedPopen(popen_fork.Popen):
+    """The system tells its exit code once: of two threads that wait for it, both learn it."""
+
+    _reading = threading.Lock()
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        if flag != os.WNOHANG and self.returncode is None:
+            connection.wait([self.sentinel])
+        with self._reading:
+            # Behind its end of the pipe a process is all but gone, so a call that may wait for it does not for long.
+            return self.returncode if self.returncode is not None else super().poll(flag)
+
+
+class _ServedProcess(ForkServerProcess):
     """A process that may leave the main program's file alone."""
 
     hide_main = False
 
     @staticmethod
-    def _Popen(process_obj: Any) -> _Popen:
-        return _Popen(process_obj)
+    def _Popen(process_obj: Any) -> _ServedPopen:
+        return _ServedPopen(process_obj)
 
     def start(self) -> None:
         with _hidden_main() if self.hide_main else contextlib.nullcontext():
             super().start()
 
 
-class Context(ForkServerContext):
-    """Starts the processes and remembers them.
+class _ForkedProcess(ForkProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> _ForkedPopen:
+        return _ForkedPopen(process_obj)
 
-    Args:
-        hide_main: whether workers do without the main program. By default `multiprocessing` runs the program's file
-            again in each worker, to find its classes: slow for a command line, an endless loop for a script that
-            does not guard its main part, impossible for one that came over stdin.
-        preload: modules that the fork server imports for all workers to share, if it does not run yet.
-    """
+    def start(self) -> None:
+        # A signal that comes before the worker says what it does with it would be handled as in the main process.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def __init__(self, hide_main: bool, preload: Sequence[str]) -> None:
+
+class _Started:
+    """The processes that a context has started."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.hide_main = hide_main
-        self.started: list[_Process] = []
-        self.set_forkserver_preload([__name__, *preload])
-
-    def Process(self, *args: Any, **kwargs: Any) -> _Process:  # type: ignore[override]
-        process = _Process(*args, **kwargs)
-        process.hide_main = self.hide_main
-        self.started.append(process)
-        return process
+        self.started: list[_ServedProcess | _ForkedProcess] = []
 
     def stop(self) -> None:
         """End every worker: politely first, then not."""
@@ -184,13 +200,75 @@ class Context(ForkServerContext):
         return None
 
 
+class Served(_Started, ForkServerContext):
+    """Starts processes by the fork server.
+
+    Args:
+        hide_main: whether workers do without the main program. By default `multiprocessing` runs the program's file
+            again in each worker, to find its classes: slow for a command line, an endless loop for a script that
+            does not guard its main part, impossible for one that came over stdin.
+        preload: modules that the fork server imports for all workers to share, if it does not run yet.
+    """
+
+    def __init__(self, hide_main: bool, preload: Sequence[str]) -> None:
+        super().__init__()
+        self.hide_main = hide_main
+        self.set_forkserver_preload([__name__, *preload])
+
+    def Process(self, *args: Any, **kwargs: Any) -> _ServedProcess:  # type: ignore[override]
+        process = _ServedProcess(*args, **kwargs)
+        process.hide_main = self.hide_main
+        self.started.append(process)
+        return process
+
+
+class Forked(_Started, ForkContext):
+    """Starts processes as copies of this one."""
+
+    def Process(self, *args: Any, **kwargs: Any) -> _ForkedProcess:  # type: ignore[override]
+        process = _ForkedProcess(*args, **kwargs)
+        self.started.append(process)
+        return process
+
+
+Context = Served | Forked
+_warm = False  # whether the fork server was started ahead of its use
+
+
+def new_context(hide_main: bool, preload: Sequence[str], *, fork: bool = True) -> Context:
+    """How to start workers now: by forking, if this process has one thread and it is wanted; else by the fork server,
+    see `Served`."""
+    if fork and not _warm and _single():
+        for name in preload:
+            import_module(name)
+        if _single():
+            return Forked()
+    return Served(hide_main, preload)
+
+
+def _single() -> bool:
+    """Whether this process has no thread but the one that asks, native ones included; False where nobody can tell."""
+    for _ in range(25):
+        try:
+            if len(os.listdir("/proc/self/task")) == 1:
+                return True
+        except OSError:
+            return False
+        if threading.active_count() > 1:
+            return False
+        time.sleep(0.002)  # a thread that was joined a moment ago is still on its way out of the system
+    return False
+
+
 def warm_up(preload: Sequence[str]) -> None:
     """Start the fork server now, in the background, so that it has imported `preload` when workers are wanted."""
+    global _warm
     from multiprocessing import forkserver
 
     forkserver.set_forkserver_preload([__name__, *preload])
     with _hidden_main():
         forkserver.ensure_running()
+    _warm = True
 
 
 @contextlib.contextmanager

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+
+_INTERVAL = 0.1
+_drawn: list[Progress] = []
+"""The bars that are on the screen."""
+
+
+@contextlib.contextmanager
+def still() -> Iterator[None]:
+    """No bar moves inside of the block: the threads that draw them have ended, for what needs a process without."""
+    stopped = list(_drawn)
+    for one in stopped:
+        one.stop_drawing()
+    try:
+        yield
+    finally:
+        for one in stopped:
+            one.draw()
 
 
 class Progress:
@@ -28,6 +48,8 @@ class Progress:
         self.done = 0
         self.enabled = enabled is not False and sys.stderr is not None and sys.stderr.isatty()
         self._bar: Bar | None = None
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
         self._begin = time.monotonic()
 
     @property
@@ -41,7 +63,25 @@ class Progress:
             self._bar = _bar(self.unit)
             self._bar.add_task(self.label, total=self.total, note="")
             self._bar.start()
+            self.draw()
+            _drawn.append(self)
         return self
+
+    def draw(self) -> None:
+        """Draw the bar again and again, on a thread."""
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._draw, name="feedmill-progress", daemon=True)
+        self._thread.start()
+
+    def stop_drawing(self) -> None:
+        """End that thread."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _draw(self) -> None:
+        while self._bar is not None and not self._stopped.wait(_INTERVAL):
+            self._bar.refresh()
 
     def advance(self, n: int = 1) -> None:
         """`n` more steps are done."""
@@ -58,6 +98,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
+            _drawn.remove(self)
+            self.stop_drawing()
             self._bar.stop()
             self._bar = None
 
@@ -97,4 +139,5 @@ def _bar(unit: str) -> Bar:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        auto_refresh=False,  # rich's own thread could not be stopped for a while
     )

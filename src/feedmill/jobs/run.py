@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.processes import Context, Outcome, Shared, begin, work
-from feedmill.jobs.progress import Progress
+from feedmill.jobs.processes import Context, Outcome, Shared, begin, new_context, work
+from feedmill.jobs.progress import Progress, still
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -78,7 +78,8 @@ def run(
         if len(first) <= chunk:  # one chunk would keep one worker busy only
             chunk = 1
         hide_main = _can_hide_main(function, policy.shared, first[0])
-        results = _Processes(function, everything, count, chunk, partial(Context, hide_main, preload), policy).results()
+        start = partial(new_context, hide_main, preload, fork=policy.fork)
+        results = _Processes(function, everything, count, chunk, start, policy).results()
     return _counted(results, progress)
 
 
@@ -92,6 +93,7 @@ class Policy:
         restarts: how often all workers are started anew after one died or hung; what was not finished is done again.
         timeout: seconds that the next result in order may take before its worker counts as hung; None for ever.
         always_processes: use processes also for one worker or one item.
+        fork: whether workers may be copies of this process, where it has a single thread.
     """
 
     shared: Any = None
@@ -99,6 +101,7 @@ class Policy:
     restarts: int = 0
     timeout: float | None = None
     always_processes: bool = False
+    fork: bool = True
 
 
 def _counted(results: Iterator[Result], progress: Progress | None) -> Generator[Result, None, None]:
@@ -138,7 +141,6 @@ class _Processes:
         self._shared = None if policy.shared is None else Shared(_pickled(policy.shared))
         self._waiting: deque[_Piece] = deque()
         self._restarts = 0
-        self._start()
 
     def _start(self) -> None:
         self._context = self._new_context()
@@ -148,10 +150,12 @@ class _Processes:
 
     def results(self) -> Iterator[Any]:
         finished = False
+        with still():  # the first piece starts the workers, and forking needs a process without threads
+            self._start()
+            self._hand_out(1)
         try:
             while True:
-                while len(self._waiting) < self._ahead and (items := list(islice(self._items, self._chunk))):
-                    self._waiting.append(_Piece(items, self._submit(items)))
+                self._hand_out(self._ahead)
                 if not self._waiting:
                     break
                 outcome = self._next()
@@ -166,6 +170,11 @@ class _Processes:
             if not finished:
                 self._context.stop()
             self._pool.shutdown()
+
+    def _hand_out(self, most: int) -> None:
+        """Have so many pieces under way, if there are any left."""
+        while len(self._waiting) < most and (items := list(islice(self._items, self._chunk))):
+            self._waiting.append(_Piece(items, self._submit(items)))
 
     def _next(self) -> Outcome:
         """The outcome of the first piece; workers that died or hung on the way are replaced as long as they may be."""

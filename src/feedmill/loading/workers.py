@@ -111,7 +111,7 @@ def _in_processes(make: Make, steps: Iterable[Step], workers: Workers, in_flight
             files.append(shelf.take())
             yield step, address(files[-1])
 
-    policy = Policy(make, in_flight, workers.restarts, workers.timeout, always_processes=True)
+    policy = Policy(make, in_flight, workers.restarts, workers.timeout, always_processes=True, fork=False)
     try:
         parcels = run(_make_parcel, tasks(), workers=workers.count, preload=_PRELOAD, policy=policy)
         with closing(parcels):
