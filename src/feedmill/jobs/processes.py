@@ -232,13 +232,12 @@ class Forked(_Started, ForkContext):
 
 
 Context = Served | Forked
-_warm = False  # whether the fork server was started ahead of its use
 
 
 def new_context(hide_main: bool, preload: Sequence[str], *, fork: bool = True) -> Context:
     """How to start workers now: by forking, if this process has one thread and it is wanted; else by the fork server,
     see `Served`."""
-    if fork and not _warm and _single():
+    if fork and _single():
         for name in preload:
             import_module(name)
         if _single():
@@ -258,17 +257,6 @@ def _single() -> bool:
             return False
         time.sleep(0.002)  # a thread that was joined a moment ago is still on its way out of the system
     return False
-
-
-def warm_up(preload: Sequence[str]) -> None:
-    """Start the fork server now, in the background, so that it has imported `preload` when workers are wanted."""
-    global _warm
-    from multiprocessing import forkserver
-
-    forkserver.set_forkserver_preload([__name__, *preload])
-    with _hidden_main():
-        forkserver.ensure_running()
-    _warm = True
 
 
 @contextlib.contextmanager

@@ -21,7 +21,6 @@ import xxhash
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest, manifest_path, read_manifest, write_manifest
-from feedmill.jobs.processes import warm_up
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import Store, open_store
@@ -127,8 +126,6 @@ def tokenize_grouped(
     begin = time.perf_counter()
     _check(bos, eos, processes, ring, limit, on_error)
     TypedReader(typed)  # what is wrong with the fields is said before the work begins
-    if processes > 1:
-        warm_up(PRELOAD)
     loaded = load_tokenizer(tokenizer)
     kind = _dtype(loaded, dtype, (bos, eos), exact)
     wide = max(loaded.size, 1 + max(bos or 0, eos or 0)) > 1 << 16

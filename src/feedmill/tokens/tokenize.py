@@ -20,8 +20,6 @@ import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manifest, write_manifest
-from feedmill.jobs.cores import available_cores
-from feedmill.jobs.processes import warm_up
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.tokens.counting import in_order
@@ -140,8 +138,6 @@ def tokenize(
         NotFound, MissingExtra, StorageError: as their names say.
     """
     begin = time.perf_counter()
-    if (available_cores() if workers is None else workers) > 1:
-        warm_up(PRELOAD)
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend)
     eos = _eos(loaded, eos)
     bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
