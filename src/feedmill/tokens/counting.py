@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from feedmill.errors import DataError
 from feedmill.formats.tokens.manifest import Skipped
@@ -11,16 +12,38 @@ from feedmill.tokens.sources import SourceFile
 from feedmill.tokens.work import EXAMPLES, Done, Task
 
 
-class Counts(Protocol):
-    """What a report counts; see `feedmill.tokens.tokenize.TokenizeReport`."""
+@dataclass(kw_only=True)
+class Counts:
+    """What a run that encodes documents counts.
 
-    documents: int
-    tokens: int
-    bytes: int
-    blank: int
-    reused: int
-    skipped: int
-    skipped_examples: list[Skipped]
+    Attributes:
+        documents, tokens, bytes: written, and read.
+        files, units, reused: input files; units of work; how many of those an earlier run had done.
+        blank: lines with nothing on them, which are no documents.
+        skipped: documents left out; `skipped_examples`: the first hundred, as file, line and reason.
+        tokenizer, backend, fallback: its name; which engine encoded; why not the fast one.
+        complete: the output was there already, made by the same job: nothing was done.
+    """
+
+    documents: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    files: int = 0
+    units: int = 0
+    reused: int = 0
+    blank: int = 0
+    skipped: int = 0
+    skipped_examples: list[Skipped] = field(default_factory=list)
+    tokenizer: str = ""
+    backend: str = ""
+    fallback: str | None = None
+    complete: bool = False
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        examples = [{"file": s.file, "line": s.line, "reason": s.reason} for s in self.skipped_examples]
+        return {**asdict(self), "skipped_examples": examples}
 
 
 def in_order(tasks: Sequence[Task], results: Iterable[Done], counts: Counts) -> Iterator[tuple[Done, int]]:

@@ -20,12 +20,12 @@ import xxhash
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
-from feedmill.formats.tokens.manifest import Skipped, TokenManifest, manifest_path, read_manifest, write_manifest
+from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import Store, open_store
 from feedmill.storage.local import sweep_all
-from feedmill.tokens.counting import in_order
+from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.parts import Group, GroupFile, Part, write_group
 from feedmill.tokens.ring import Ring, groups
@@ -44,41 +44,23 @@ _FEW = 1 << 25
 
 
 @dataclass
-class GroupedReport:
+class GroupedReport(Counts):
     """What a run wrote.
 
     Attributes:
         folder, parts: where; the files' names without suffix.
-        empty_groups: groups of files without a token; with ``exact`` each left a file of zeros.
         empty: documents whose text is nothing but white space, which are passed over.
-        documents and others: as in `feedmill.tokens.tokenize.TokenizeReport`.
+        empty_groups: groups of files without a token; with ``exact`` each left a file of zeros.
+        dtype: of a token.
+        seed: of the order of the files.
     """
 
     folder: str
-    documents: int = 0
-    tokens: int = 0
-    bytes: int = 0
-    files: int = 0
-    units: int = 0
-    reused: int = 0
-    blank: int = 0
     empty: int = 0
-    skipped: int = 0
-    skipped_examples: list[Skipped] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     empty_groups: int = 0
     dtype: str = ""
-    tokenizer: str = ""
-    backend: str = ""
-    fallback: str | None = None
     seed: int = 0
-    complete: bool = False
-    seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
-        examples = [{"file": s.file, "line": s.line, "reason": s.reason} for s in self.skipped_examples]
-        return {**asdict(self), "skipped_examples": examples}
 
 
 def tokenize_grouped(

@@ -12,17 +12,17 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import xxhash
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manifest, write_manifest
+from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.tokens.counting import in_order
+from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
@@ -38,48 +38,24 @@ PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # wh
 
 
 @dataclass
-class TokenizeReport:
+class TokenizeReport(Counts):
     """What a run wrote.
 
     Attributes:
         outputs: format -> path of the file by which it is recognised.
-        documents, tokens, bytes: written, and read.
-        files, units, reused: input files; units of work; how many of those an earlier run had done.
-        skipped: documents left out; `skipped_examples`: the first hundred, as file, line and reason.
-        blank: lines with nothing on them, which are no documents.
         bos, eos: the tokens put around each document, or None; `rule` says when.
+        template: whether the tokenizer's own template was applied.
         token_bytes: format -> bytes of a token, but for ``vla-text``, which is JSON.
         left_over: tokens at the end that fill no sequence of ``vla-text``, and are in none.
-        backend, fallback: which engine encoded; why not the fast one.
-        complete: the output was there already, made by the same job: nothing was done.
     """
 
     outputs: dict[str, str]
-    documents: int = 0
-    tokens: int = 0
-    bytes: int = 0
-    files: int = 0
-    units: int = 0
-    reused: int = 0
-    skipped: int = 0
-    skipped_examples: list[Skipped] = field(default_factory=list)
-    blank: int = 0
-    tokenizer: str = ""
-    backend: str = ""
-    fallback: str | None = None
     bos: str | None = None
     eos: str | None = None
     rule: str = "missing"
     template: bool = True
     token_bytes: dict[str, int] = field(default_factory=dict)
     left_over: int = 0
-    complete: bool = False
-    seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
-        examples = [{"file": s.file, "line": s.line, "reason": s.reason} for s in self.skipped_examples]
-        return {**asdict(self), "skipped_examples": examples}
 
 
 def tokenize(

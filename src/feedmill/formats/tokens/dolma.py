@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
-from feedmill.formats.tokens.flat import FlatFile, content_word, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter, content_word, refuse_loss
 from feedmill.storage import Store
 
 FORMAT = "dolma"
@@ -118,21 +118,12 @@ def write_dolma(store: Store, path: str, dtype: np.dtype[Any] | str) -> Iterator
         store.delete(path)  # older tokens must not be seen beside the new rows
 
 
-class DolmaWriter:
+class DolmaWriter(FlatWriter):
     """The `TokenWriter` of Dolma's files; made by `write_dolma`."""
 
     def __init__(self, flat: FlatFile, rows: BinaryIO | gzip.GzipFile) -> None:
-        self._flat, self._rows = flat, rows
-
-    @property
-    def tokens(self) -> int:
-        """Tokens written so far."""
-        return self._flat.tokens
-
-    @property
-    def documents(self) -> int:
-        """Documents written so far."""
-        return self._flat.documents
+        super().__init__(flat)
+        self._rows = rows
 
     def add(
         self,

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
-from feedmill.formats.tokens.flat import FlatFile, content_word, load_numbers, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter, content_word, load_numbers, refuse_loss
 from feedmill.storage import Entry, Store
 
 FORMAT = "ds"
@@ -203,21 +203,12 @@ def write_ds(
             store.write_bytes(path + METADATA, text.encode())
 
 
-class DsWriter:
+class DsWriter(FlatWriter):
     """The `TokenWriter` of ``.ds`` files; made by `write_ds`."""
 
     def __init__(self, flat: FlatFile, ends: BinaryIO | None, mask: BinaryIO | None) -> None:
-        self._flat, self._ends, self._mask = flat, ends, mask
-
-    @property
-    def tokens(self) -> int:
-        """Tokens written so far."""
-        return self._flat.tokens
-
-    @property
-    def documents(self) -> int:
-        """Documents written so far."""
-        return self._flat.documents
+        super().__init__(flat)
+        self._ends, self._mask = ends, mask
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
         """Append documents, see `TokenWriter.add`. Without `loss` all tokens are to be learnt."""

@@ -65,6 +65,23 @@ class FlatFile:
         )
 
 
+class FlatWriter:
+    """What writers of formats with one flat file have in common."""
+
+    def __init__(self, flat: FlatFile) -> None:
+        self._flat = flat
+
+    @property
+    def tokens(self) -> int:
+        """Tokens written so far."""
+        return self._flat.tokens
+
+    @property
+    def documents(self) -> int:
+        """Documents written so far."""
+        return self._flat.documents
+
+
 def refuse_loss(where: str, loss: npt.NDArray[np.bool_] | None) -> None:
     """For formats that keep no mask of the tokens to be learnt. Raises ConfigError where one is given."""
     if loss is not None:

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
-from feedmill.formats.tokens.flat import FlatFile, content_word, load_numbers, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter, content_word, load_numbers, refuse_loss
 from feedmill.storage import Store
 
 FORMAT = "megatron"
@@ -209,22 +209,12 @@ def write_megatron(store: Store, prefix: str, dtype: np.dtype[Any] | str) -> Ite
         writer.write_index(index, code)
 
 
-class MegatronWriter:
+class MegatronWriter(FlatWriter):
     """The `TokenWriter` of Megatron-LM's files; made by `write_megatron`. Keeps 4 bytes per document in memory."""
 
     def __init__(self, flat: FlatFile) -> None:
-        self._flat = flat
+        super().__init__(flat)
         self._lengths: list[npt.NDArray[np.int32]] = []
-
-    @property
-    def tokens(self) -> int:
-        """Tokens written so far."""
-        return self._flat.tokens
-
-    @property
-    def documents(self) -> int:
-        """Documents written so far."""
-        return self._flat.documents
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
         """Append documents, see `TokenWriter.add`. A document has less than 2^31 tokens."""
