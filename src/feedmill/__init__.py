@@ -59,6 +59,7 @@ _HOME = {
     "VidQASample": "samples.types",
     "WindowDataset": "formats.tokens.windows",
     "Workers": "loading.workers",
+    "Writer": "writing.writer",
     "check": "indexing.check",
     "open": "samples.open",
     "open_store": "storage",
@@ -66,6 +67,8 @@ _HOME = {
     "repair": "indexing.repair",
     "stateless": "loading.encoder",
     "with_targets": "samples.targets",
+    "write": "writing.write",
+    "writer": "writing.writer",
 }
 
 if TYPE_CHECKING:
@@ -102,6 +105,8 @@ if TYPE_CHECKING:
     )
     from feedmill.storage import open_store
     from feedmill.storage.base import Store
+    from feedmill.writing.write import write
+    from feedmill.writing.writer import Writer, writer
 
 __all__ = [
     "CaptioningSample",
@@ -144,6 +149,7 @@ __all__ = [
     "VidQASample",
     "WindowDataset",
     "Workers",
+    "Writer",
     "check",
     "open",
     "open_store",
@@ -151,6 +157,8 @@ __all__ = [
     "repair",
     "stateless",
     "with_targets",
+    "write",
+    "writer",
 ]
 
 

@@ -143,6 +143,37 @@ def write_index(path: Path, rows: IndexRows, *, compiled: bool | None = None) ->
         raise
 
 
+def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s) -> ShardScan | None:
+    """The samples of one shard as the index has them; None where it does not fit the shard's offset file.
+
+    Args:
+        connection: to the index, whose tables are those of 7.0 or later.
+        number: of the shard.
+        starts: int64[n + 1], the content of the offset file.
+    """
+    from feedmill.kernels.tar import ShardScan
+
+    keys = connection.execute(
+        "SELECT sample_key FROM samples WHERE tar_file_id = ? ORDER BY sample_index", (number,)
+    ).fetchall()
+    rows = connection.execute(
+        "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts"
+        " WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
+        (number,),
+    ).fetchall()
+    if len(starts) != len(keys) + 1 or not rows:
+        return None
+    sample, parts, data, sizes = zip(*rows, strict=True)
+    return ShardScan(
+        [key for (key,) in keys],
+        starts,
+        np.asarray(sample, np.int32),
+        list(parts),
+        np.asarray(data, np.int64),
+        np.asarray(sizes, np.int64),
+    )
+
+
 def duplicate_keys(rows: IndexRows, limit: int = 100) -> list[tuple[str, list[int]]]:
     """Keys that occur more than once, each with its row numbers, in the order of their first rows."""
     if len(set(rows.keys)) == len(rows.keys):

@@ -16,8 +16,8 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon, energon_index, energon_members, energon_write, jsonl, sidecar
+from feedmill.formats.shard_journal import Journal
 from feedmill.indexing import splitting
-from feedmill.indexing.journal import Journal
 from feedmill.indexing.media import Gathered, add_tables, gather
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.progress import Progress

@@ -14,10 +14,11 @@ import numpy as np
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats import sidecar
 from feedmill.formats.energon import INDEX, idx_name, open_index, read_info
+from feedmill.formats.energon_index import read_scan
 from feedmill.formats.offsets import load_offsets
+from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.webdataset import in_file, scan_shard
-from feedmill.indexing.journal import Journal
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.tar import ShardScan
@@ -158,24 +159,7 @@ class _Known:
         except FeedmillError:
             return None
         try:
-            keys = connection.execute(
-                "SELECT sample_key FROM samples WHERE tar_file_id = ? ORDER BY sample_index", (number,)
-            ).fetchall()
-            rows = connection.execute(
-                "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts"
-                " WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
-                (number,),
-            ).fetchall()
+            scan = read_scan(connection, number, starts)
         finally:
             connection.close()
-        if len(keys) != self.records[shard].samples or len(starts) != len(keys) + 1 or not rows:
-            return None
-        sample, parts, data, sizes = zip(*rows, strict=True)
-        return ShardScan(
-            [key for (key,) in keys],
-            starts,
-            np.asarray(sample, np.int32),
-            list(parts),
-            np.asarray(data, np.int64),
-            np.asarray(sizes, np.int64),
-        )
+        return scan if scan is not None and len(scan.keys) == self.records[shard].samples else None

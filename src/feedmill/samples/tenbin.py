@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,3 +57,17 @@ def _array(header: memoryview, body: memoryview) -> npt.NDArray[Any]:
     if math.prod(shape) * little.itemsize != len(body):
         raise ValueError(f"an array {dtype}{shape} with {len(body)} bytes of data")
     return np.frombuffer(body, dtype=little).reshape(shape).copy()
+
+
+def encode(arrays: Sequence[npt.NDArray[Any]]) -> bytes:
+    """Arrays as a ``.ten`` file, their names empty. Raises `ValueError` for types that the layout does not have."""
+    out: list[bytes] = []
+    for array in arrays:
+        array = np.asarray(array)
+        kind = f"{array.dtype.kind}{array.dtype.itemsize}"
+        if kind not in _DTYPES:
+            raise ValueError(f"an array of type {array.dtype}")
+        header = struct.pack(f"<8s8sq{array.ndim}q", kind.encode(), b"", array.ndim, *array.shape)
+        for body in (header, np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()):
+            out += (_MAGIC, struct.pack("<q", len(body)), body, bytes(-len(body) % 64))
+    return b"".join(out)

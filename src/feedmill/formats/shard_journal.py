@@ -1,7 +1,8 @@
-"""Finished scans of an unfinished `prepare`, so that a killed run is continued and not begun anew.
+"""Finished shards of unfinished work, so that a killed run is continued and not begun anew.
 
-An append-only file of frames ``length, xxh3, msgpack``; a torn or foreign tail is ignored. It is kept beside the index
-of a local data set, or in the cache folder for a remote one, and removed when the index is complete.
+What `prepare` has scanned and what writers have written is kept in an append-only file of frames ``length, xxh3,
+msgpack``; a torn or foreign tail is ignored. It lies beside the index of a local data set, or in the cache folder for a
+remote one, and is removed when the index is complete.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ class Journal:
         self._whole = 0
 
     @classmethod
-    def of(cls, store: Store) -> Journal:
-        """The journal of a data set."""
+    def of(cls, store: Store, name: str = NAME) -> Journal:
+        """The journal of a data set: the file `name` of a local one."""
         if store.is_local:
-            return cls(Path(store.locate(NAME)))
+            return cls(Path(store.locate(name)))
         from feedmill.storage.cache import cache_folder
 
-        return cls(cache_folder() / f"prepare-{xxhash.xxh3_64_hexdigest(store.url.encode())}.journal")
+        work = name.rpartition("feedmill.")[2].removesuffix(".journal").replace("/", "-")
+        return cls(cache_folder() / f"{work}-{xxhash.xxh3_64_hexdigest(store.url.encode())}.journal")
 
     def read(self) -> dict[str, tuple[ShardRecord, ShardScan]]:
         """Whole frames by shard path."""

@@ -1,0 +1,1 @@
+"""Writing data sets: samples to shards with their index, and changing shards that are there."""

@@ -1,0 +1,90 @@
+"""Making written shards a data set: the whole of ``.nv-meta``, in an order that every reader survives.
+
+A new data set appears with its last file, ``.info.json``. A data set that grows has the new shards in the database
+first, then in ``.info.json``, then in its splits. One that loses shards loses them from its splits first.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+from feedmill.writing.shard import Shard
+
+_MEDIA = "SELECT name, sql FROM sqlite_master WHERE name IN ('media_metadata', 'media_filters') AND type = 'table'"
+
+
+def commit(
+    store: Store,
+    shards: Sequence[Shard],
+    splits: Mapping[str, Sequence[str]] | None,
+    *,
+    exclude: Sequence[str] = (),
+    description: Mapping[str, Any] | None = None,
+    removed: Collection[str] = (),
+) -> None:
+    """Write the index of all shards, in this order.
+
+    Args:
+        shards: whole shards with their offset files beside them.
+        splits: split -> shards; None leaves the split file as it is.
+        exclude: what the split file excludes.
+        description: content of ``dataset.yaml``; None leaves it as it is.
+        removed: member names that are gone, whose media metadata goes too.
+
+    Raises:
+        DataError: a key occurs twice.
+        StorageError: the disk is full, and similar.
+    """
+    rows = energon_index.IndexRows.of((number, shard.scan) for number, shard in enumerate(shards))
+    exists = store.exists(energon.INFO) or store.exists(energon.INFO_YAML)
+    shrinks = exists and not set(energon.read_info(store)) <= {shard.path for shard in shards}
+    if description is not None:
+        energon_write.write_yaml(store, "dataset.yaml", description)
+    if splits is not None and (shrinks or not exists):
+        energon_write.write_splits(store, splits, exclude)
+    with store.build(energon.INDEX) as path:
+        energon_index.write_index(path, rows)
+        if exists and store.exists(energon.INDEX):
+            copy_media(cached_copy(store, energon.INDEX), path, removed)
+    word = state_uuid(shards)
+    store.write_bytes(energon.UUID, word.encode())
+    with store.build(energon_members.PATH) as path:
+        energon_members.write_members(path, rows, word)
+    sidecar.write(store, {shard.path: shard.record for shard in shards if shard.record.digest is not None})
+    energon_write.write_info(store, {shard.path: len(shard.scan.keys) for shard in shards})
+    if splits is not None and exists and not shrinks:
+        energon_write.write_splits(store, splits, exclude)
+    energon_write.match_modes(store, [shard.path for shard in shards])
+
+
+def state_uuid(shards: Sequence[Shard]) -> str:
+    """A uuid that names this content: the same samples in the same shards have the same one."""
+    words = [f"{s.path}\0{s.record.samples}\0{s.record.digest or s.record.version}" for s in shards]
+    return str(uuid.UUID(bytes=xxhash.xxh3_128_digest("\n".join(words).encode()), version=4))
+
+
+def copy_media(old: Path, new: Path, removed: Collection[str]) -> None:
+    """Take over the media tables of the old index, without the members that are gone."""
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("ATTACH ? AS old", (str(old),))
+        tables = connection.execute(_MEDIA.replace("sqlite_master", "old.sqlite_master")).fetchall()
+        connection.execute("BEGIN")
+        for name, statement in tables:
+            connection.execute(statement)
+            connection.execute(f"INSERT INTO main.{name} SELECT * FROM old.{name}")
+        if any(name == "media_metadata" for name, _ in tables):
+            connection.executemany("DELETE FROM main.media_metadata WHERE entry_key = ?", ((n,) for n in removed))
+        connection.execute("COMMIT")
+        connection.execute("DETACH old")

@@ -1,0 +1,100 @@
+"""Any kind of sample as a key and named parts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.base import Sample
+from feedmill.samples.fieldmap import Option, parse_expression
+
+Parts = Iterable[tuple[str, Any]]
+
+
+class Taker:
+    """Takes a sample apart: a mapping with ``__key__``, a `Sample`, or a dataclass with ``__key__``.
+
+    Args:
+        field_map: field of a dataclass -> where its value goes: a part (``"jpg"``), or an entry in one
+            (``"json[caption]"``; all entries of a part are written together). Fields without one are left out only
+            where they are None.
+
+    Raises (when called):
+        DataError: ``no-key``, ``no-parts``, or something that is no sample.
+        ConfigError: a dataclass, and no field map or one that lacks a field.
+    """
+
+    def __init__(self, field_map: Mapping[str, str] | None = None) -> None:
+        self._targets = {field: _target(field, text) for field, text in (field_map or {}).items()}
+        self._fields: dict[type, tuple[str, ...]] = {}
+
+    def key(self, sample: Any) -> str:
+        """The sample's key, as it is."""
+        if isinstance(sample, Sample):
+            return sample.key
+        found = sample.get("__key__") if isinstance(sample, Mapping) else getattr(sample, "__key__", None)
+        if type(found) is not str:
+            raise _no_key(sample, found)
+        return found
+
+    def parts(self, sample: Any) -> Parts:
+        """Names and values of its parts; entries that begin with ``__`` say something about the sample and are none."""
+        if isinstance(sample, Sample):
+            return [(name, sample.raw(name)) for name in sample]
+        if isinstance(sample, Mapping):
+            return [item for item in sample.items() if item[0][:2] != "__"]
+        if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
+            return self._of_dataclass(sample)
+        raise DataError(
+            f"a sample is a mapping or a dataclass, not a {type(sample).__name__}",
+            kind="no-sample",
+            fix='Give for example {"__key__": "000001", "jpg": data, "json": {"caption": "a cat"}}.',
+        )
+
+    def _of_dataclass(self, sample: Any) -> Parts:
+        kind = type(sample)
+        names = self._fields.get(kind)
+        if names is None:
+            names = tuple(f.name for f in dataclasses.fields(sample) if not f.name.startswith("__"))
+            self._fields[kind] = names
+        out: dict[str, Any] = {}
+        for name in names:
+            value = getattr(sample, name)
+            if value is None:
+                continue
+            target = self._targets.get(name)
+            if target is None:
+                raise ConfigError(
+                    f"nothing says which part the field {name!r} of {kind.__name__} goes to",
+                    kind="bad-field-map",
+                    fix='Give a field map, for example {"image": "jpg", "caption": "json[caption]"}.',
+                )
+            if target.keys:
+                out.setdefault(target.part, {})[target.keys[0]] = value
+            else:
+                out[target.part] = value
+        return out.items()
+
+
+def _target(field: str, text: str) -> Option:
+    """Where a field goes: the first of the places that it would be read from."""
+    option = parse_expression(text)[0]
+    if len(option.keys) > 1:
+        raise ConfigError(
+            f"the field {field!r} cannot be written to {text!r}: only one level inside a part is possible",
+            kind="bad-field-map",
+            fix=f"Write for example {option.part}[{option.keys[0]}].",
+        )
+    return option
+
+
+def _no_key(sample: Any, found: Any) -> DataError:
+    what = "the sample has no '__key__'" if found is None else f"the sample's key is {found!r}, not text"
+    names = list(sample)[:8] if isinstance(sample, Mapping) else []
+    return DataError(
+        what + (f" (it has {', '.join(map(repr, names))})" if names else f" (it is a {type(sample).__name__})"),
+        kind="no-key",
+        fix="Give each sample a key: text that no other sample of the data set has.",
+    )

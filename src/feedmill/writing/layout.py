@@ -1,0 +1,87 @@
+"""How samples are laid out in shards: names, limits, and what a limit is written as."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from feedmill.errors import ConfigError
+
+_NUMBER = re.compile(r"%(0\d+)?d")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
+PATTERN = "shards/%06d.tar"
+SAMPLES = 10_000
+SIZE = 3 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Names and limits of shards.
+
+    Attributes:
+        pattern: path of a shard in the data set, with one ``%06d`` (or ``%d``) for its number.
+        samples: most samples of a shard; None for no limit.
+        size: most bytes of a shard, its headers included; None for no limit. A sample that is larger has a shard of
+            its own.
+        first: number of the first shard.
+
+    Raises:
+        ConfigError: the pattern or a limit makes no sense.
+    """
+
+    pattern: str = PATTERN
+    samples: int | None = SAMPLES
+    size: int | None = SIZE
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        parts = self.pattern.split("/")
+        hidden = any(part in ("", "..", ".") or part.startswith(".") for part in parts)
+        if len(_NUMBER.findall(self.pattern)) != 1 or self.pattern.count("%") != 1 or "\0" in self.pattern:
+            raise _bad_pattern(self.pattern, "it needs one place for the shard's number")
+        if hidden or not self.pattern.endswith(".tar"):
+            raise _bad_pattern(self.pattern, "shards lie in the data set, in folders that are not hidden, as .tar")
+        for name, limit in (("samples", self.samples), ("bytes", self.size)):
+            if limit is not None and limit < 1:
+                raise ConfigError(f"a shard cannot hold at most {limit} {name}", kind="bad-limit", fix="Use 1 or more.")
+
+    def shard(self, number: int) -> str:
+        """The path of the shard with this number, counted from 0."""
+        return self.pattern % (self.first + number)
+
+    def number(self, path: str) -> int | None:
+        """The number in a path that this pattern makes, counted as in the path; None for other paths."""
+        before, after = re.split(r"%(?:0\d+)?d", self.pattern)
+        digits = path[len(before) : len(path) - len(after)]
+        if not digits.isdecimal() or not digits.isascii() or self.pattern % int(digits) != path:
+            return None
+        return int(digits)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data that tells one layout from another."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def _bad_pattern(pattern: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"shards cannot be named {pattern!r}: {why}", kind="bad-pattern", fix=f"Use for example {PATTERN!r}."
+    )
+
+
+def parse_size(text: str | int | None) -> int | None:
+    """Bytes: a number, or text such as ``"500MB"``, ``"1G"`` (decimal units) or ``"1GiB"`` (binary ones).
+
+    >>> parse_size("1.5GB"), parse_size("64 MiB")
+    (1500000000, 67108864)
+
+    Raises:
+        ConfigError: it is no size.
+    """
+    if text is None or isinstance(text, int):
+        return text
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{text!r} is not a size", kind="bad-limit", fix="Write for example 500MB, 1G or 1GiB.")
+    number, unit, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " "))

@@ -1,0 +1,77 @@
+"""What a prepared data set holds now, as the shards that work on it begins with."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, nullcontext
+
+import numpy as np
+
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats import energon, sidecar
+from feedmill.formats.energon_index import read_scan
+from feedmill.formats.offsets import load_offsets
+from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.webdataset import in_file, scan_shard
+from feedmill.kernels.tar import ShardScan
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+from feedmill.writing.shard import Shard
+
+
+def present_shards(store: Store) -> list[Shard]:
+    """The shards of a prepared folder with their samples, from the index; where it does not say, from the tars.
+
+    Raises:
+        NotFound: the folder is not prepared, or a shard is gone.
+        DataError: a shard cannot be read.
+    """
+    info = energon.read_info(store)
+    records = sidecar.read(store)
+    index = energon.open_index(cached_copy(store, energon.INDEX)) if store.exists(energon.INDEX) else None
+    out = []
+    with closing(index) if index is not None else nullcontext():
+        for number, shard in enumerate(info):
+            entry = store.stat(shard)
+            old = records.get(shard)
+            unchanged = old is not None and (old.size, old.version) == (entry.size, entry.version)
+            scan = _from_index(store, index, number, shard) if unchanged or not records else None
+            if scan is None:
+                scan = scan_shard(store, shard)
+                if scan.problem is not None:
+                    raise in_file(scan.problem, store.locate(shard))
+            digest = old.digest if old is not None and unchanged else None
+            out.append(Shard(shard, ShardRecord(entry.size, entry.version, len(scan.keys), digest), scan))
+    return out
+
+
+def _from_index(store: Store, index: sqlite3.Connection | None, number: int, shard: str) -> ShardScan | None:
+    if index is None:
+        return None
+    try:
+        return read_scan(index, number, np.asarray(load_offsets(store, energon.idx_name(shard), fix="")))
+    except (FeedmillError, sqlite3.DatabaseError):
+        return None
+
+
+def need_prepared(store: Store, url: str) -> None:
+    """Refuse what is no prepared folder."""
+    if not store.exists(energon.INFO) and not store.exists(energon.INFO_YAML):
+        raise NotFound(
+            "there is no prepared data set here",
+            file=url,
+            kind="not-prepared",
+            fix="Run 'feedmill prepare' on the folder first, or write a new data set.",
+        )
+
+
+def need_local(store: Store, url: str, verb: str) -> None:
+    """Refuse to change shards of an object store in their place."""
+    if not store.is_local:
+        raise ConfigError(
+            f"{verb} changes shards in their place, which an object store cannot do without a moment of half-changed"
+            " data",
+            file=url,
+            kind="not-local",
+            fix="Write a new data set with 'feedmill reshard', or work on a local copy.",
+        )

@@ -1,0 +1,100 @@
+"""One shard being written: members in bulk, hashed on the way, with its index known when the last byte is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import xxhash
+
+from feedmill.errors import FeedmillError
+from feedmill.formats.energon_write import write_idx
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.tar_write import END, Members
+from feedmill.kernels.tar import ShardScan
+from feedmill.storage import Store
+from feedmill.storage.local import is_disk_trouble, storage_error
+from feedmill.writing.encoding import Encoded
+
+_JOINED = 1 << 20
+"""Contents from here on are written as they are; smaller ones are put together first."""
+
+
+class Shard(NamedTuple):
+    """A finished shard: path, what the sidecar says about it, its samples."""
+
+    path: str
+    record: ShardRecord
+    scan: ShardScan
+
+
+class ShardFile:
+    """A shard that appears, with its ``.tar.idx``, when it is closed; not at all if it is not."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self.store, self.path = store, path
+        self.size = 0
+        self._stack = ExitStack()
+        self._file: BinaryIO = self._stack.enter_context(store.write(path))
+        self._hash: Any = xxhash.xxh3_128()
+        self._keys: list[str] = []
+        self._parts: list[str] = []
+        self._columns: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
+
+    def add(self, samples: Sequence[Encoded]) -> None:
+        """Append samples. Raises `StorageError`."""
+        names = [name for sample in samples for name in sample.names]
+        contents = [content for sample in samples for content in sample.contents]
+        members = Members(names, [len(content) for content in contents])
+        counts = np.fromiter((len(sample.parts) for sample in samples), np.int64, len(samples))
+        first = np.cumsum(counts) - counts
+        owner = np.repeat(np.arange(len(samples)) + len(self._keys), counts)
+        self._columns.append((members.starts[:-1][first] + self.size, owner, members.data + self.size, members.sizes))
+        self._keys += [sample.key for sample in samples]
+        for sample in samples:
+            self._parts += sample.parts
+        self._write(members.pieces(contents))
+        self.size += int(members.starts[-1])
+
+    def _write(self, pieces: list[bytes]) -> None:
+        small: list[bytes] = []
+        for piece in pieces:
+            if len(piece) < _JOINED:
+                small.append(piece)
+                continue
+            self._put(b"".join(small))
+            small.clear()
+            self._put(piece)
+        self._put(b"".join(small))
+
+    def _put(self, data: bytes) -> None:
+        self._hash.update(data)
+        try:
+            self._file.write(data)
+        except OSError as error:
+            if is_disk_trouble(error):
+                raise storage_error(error, self.store.locate(self.path)) from None
+            raise
+
+    def close(self) -> Shard:
+        """Publish it. Raises `StorageError`."""
+        self._put(END)
+        self._stack.close()
+        starts, owner, data, sizes = (np.concatenate(column) for column in zip(*self._columns, strict=True))
+        starts = np.append(starts, self.size)
+        scan = ShardScan(self._keys, starts, owner.astype(np.int32), self._parts, data, sizes)
+        entry = self.store.stat(self.path)
+        record = ShardRecord(entry.size, entry.version, len(self._keys), self._hash.hexdigest())
+        write_idx(self.store, self.path, starts)
+        return Shard(self.path, record, scan)
+
+    def abort(self) -> None:
+        """Give it up; nothing is left of it."""
+        self._stack.__exit__(_Aborted, _Aborted("given up"), None)
+
+
+class _Aborted(FeedmillError):
+    """Makes the store drop a file."""

@@ -1,0 +1,163 @@
+"""Unfinished work on a data set: who is at it, what it is, and which shards are done.
+
+A folder ``.nv-meta/feedmill.work/`` (in the cache folder for a remote data set): ``lock``, held while a process works;
+``job.json``, what is being done; ``feedmill.shards.journal``, finished shards with their samples. It goes when the work
+is done. The same work begun again finds its finished shards here; other work begins anew and clears up first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from feedmill.errors import ConfigError, NotFound, StorageError
+from feedmill.formats.shard_journal import Journal
+from feedmill.storage import Store
+from feedmill.storage.local import publish, storage_error, sweep
+from feedmill.writing.shard import Shard
+
+FOLDER = ".nv-meta/feedmill.work"
+
+
+class Work:
+    """One piece of work; a context manager that keeps its notes unless `finish` was called.
+
+    Args:
+        store: the data set.
+        job: plain data that tells this work from other work.
+
+    Attributes:
+        job: as given, with what was noted since.
+        resumed: whether this work was begun before.
+        left: the job of other work that was not finished, if there is any; to be cleared up after, then `note`.
+
+    Raises:
+        StorageError: another process is at work on the data set, or the folder cannot be written.
+        ConfigError: other work was interrupted at a point where it has to be finished first.
+    """
+
+    def __init__(self, store: Store, job: Mapping[str, Any]) -> None:
+        self.store = store
+        self.folder = _folder(store)
+        self.left: dict[str, Any] | None = None
+        self._lock = self._take()
+        try:
+            self._begin(dict(job))
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self) -> int:
+        import fcntl
+
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise storage_error(error, str(self.folder)) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise StorageError(
+                "another process is writing this data set", file=self.store.url, kind="busy", fix="Wait, or stop it."
+            ) from None
+        return lock
+
+    def _begin(self, job: dict[str, Any]) -> None:
+        self.journal = Journal(self.folder / "feedmill.shards.journal")
+        plain = orjson.loads(orjson.dumps(job, option=orjson.OPT_NON_STR_KEYS))
+        before = unfinished(self.store)
+        self.resumed = before is not None and {key: before.get(key) for key in plain} == plain
+        if self.resumed and before is not None:
+            self.job = before
+            return
+        if before is not None and before.get("swapping"):
+            raise ConfigError(
+                f"a '{before.get('verb')}' was interrupted while it put changed shards in place",
+                file=self.store.url,
+                kind="unfinished-change",
+                fix="Run that command again, as it was: it finishes in a moment.",
+            )
+        self.left = before
+        with contextlib.suppress(FileNotFoundError):
+            self.journal.path.unlink()
+        self.journal = Journal(self.journal.path)
+        self.job = plain
+        if before is None:
+            self.note()
+        # else the caller clears up first, and notes its own job then
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to the job, durably."""
+        self.job |= facts
+        path = str(self.folder / "job.json")
+        sweep(path)
+        temporary = f"{path}.new"
+        try:
+            with open(temporary, "wb") as f:
+                f.write(orjson.dumps(self.job, option=orjson.OPT_NON_STR_KEYS))
+            publish(temporary, path)
+        except OSError as error:
+            raise storage_error(error, path) from None
+
+    def finished(self) -> dict[str, Shard]:
+        """The shards that are done, and unchanged since."""
+        out = {}
+        for path, (record, scan) in self.journal.read().items():
+            with contextlib.suppress(NotFound):
+                entry = self.store.stat(path)
+                if (entry.size, entry.version) == (record.size, record.version):
+                    out[path] = Shard(path, record, scan)
+        return out
+
+    def add(self, shard: Shard) -> None:
+        """Note a finished shard."""
+        self.journal.add(*shard)
+
+    def finish(self) -> None:
+        """The work is done: its notes go."""
+        self.journal.close(remove=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if hasattr(self, "journal"):
+            self.journal.close(remove=False)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def unfinished(store: Store) -> dict[str, Any] | None:
+    """The job that was begun on a data set and not finished; None where there is none."""
+    try:
+        content = orjson.loads((_folder(store) / "job.json").read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _folder(store: Store) -> Path:
+    if store.is_local:
+        return Path(store.locate(FOLDER))
+    import xxhash
+
+    from feedmill.storage.cache import cache_folder
+
+    return cache_folder() / f"work-{xxhash.xxh3_64_hexdigest(store.url.encode())}"

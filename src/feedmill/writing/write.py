@@ -1,0 +1,206 @@
+"""`feedmill.write`: samples, or work that gives the samples of each shard, as a prepared data set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import Policy, run
+from feedmill.jobs.threads import ordered_map
+from feedmill.samples.description import describe_type
+from feedmill.samples.encode import Encode, Encoder
+from feedmill.storage import open_store
+from feedmill.writing.encoding import Encoded, Encoding
+from feedmill.writing.fields import Taker
+from feedmill.writing.layout import PATTERN, Layout
+from feedmill.writing.shard import Shard, ShardFile
+from feedmill.writing.target import Target
+from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys, Writer, WriteReport
+
+_ENCODED_AT_ONCE = 32
+
+Produce = Callable[[Any], Iterable[Any]]
+"""item -> the samples of one shard."""
+
+
+def write(
+    url: str,
+    samples: Iterable[Any],
+    *,
+    produce: Produce | None = None,
+    pattern: str | None = None,
+    samples_per_shard: int | None = 10_000,
+    shard_size: int | str | None = "3GB",
+    split: str | None = None,
+    sample_type: str | None = None,
+    field_map: Mapping[str, str] | None = None,
+    encode: Mapping[str, Encode] | None = None,
+    append: bool = False,
+    overwrite: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> WriteReport:
+    """Write a data set: shards with their index, ready to be opened.
+
+    The bytes do not depend on `workers`. Killed at any moment, the same call finishes the job: finished shards stay.
+
+    Args:
+        url: a folder: path or URL.
+        samples: mappings with ``__key__``, `Sample`, or dataclasses; with `produce`, items that it makes samples of.
+        produce: a function of an item at the top level of a module; each item becomes one shard (or none, where there
+            are no samples), and items are worked on by several processes. The limits do not count then.
+        pattern: path of a shard, with ``%06d`` for its number; ``shards/%06d.tar`` by default.
+        samples_per_shard, shard_size: a shard ends before it would have more; bytes, or text such as ``"1G"``.
+        split: what split the samples are in; ``train`` in a new data set, the first one where it grows.
+        sample_type, field_map: what ``dataset.yaml`` says; the field map also says where fields of dataclasses go.
+        encode: suffix or part name -> function that makes bytes.
+        append: add to the prepared data set that is there, behind its last shard.
+        overwrite: replace the data set that is there.
+        workers: without `produce`, threads that encode (none by default: worth it for images); with it, processes
+            (by default one per core).
+        progress: show a bar on a terminal.
+
+    Raises:
+        DataError: a sample cannot be stored, or a key occurs twice.
+        ConfigError: there is a data set already, or options make no sense.
+        StorageError: it cannot be written.
+    """
+    began = time.perf_counter()
+    if produce is not None:
+        target = Target(
+            url,
+            Layout(pattern or PATTERN, None, None),
+            job={"verb": "write", "produce": f"{produce.__module__}.{getattr(produce, '__qualname__', '')}"},
+            split=split,
+            description=describe_type(sample_type, field_map) if sample_type is not None else None,
+            append=append,
+            overwrite=overwrite,
+        )
+        encoding = Encoding(Encoder(encode), Taker(field_map))
+        with closing(target):
+            report = write_shards(target, samples, produce, encoding, workers=workers, progress=progress)
+    else:
+        writer = Writer(
+            url,
+            pattern=pattern,
+            samples_per_shard=samples_per_shard,
+            shard_size=shard_size,
+            split=split,
+            sample_type=sample_type,
+            field_map=field_map,
+            encode=encode,
+            append=append,
+            overwrite=overwrite,
+        )
+        report = write_samples(writer, samples, workers=workers or 0, progress=progress)
+    report.seconds = round(time.perf_counter() - began, 3)
+    return report
+
+
+def write_samples(writer: Writer, samples: Iterable[Any], *, workers: int, progress: bool) -> WriteReport:
+    """Write all samples and finish the data set; on an error finished shards are kept."""
+    total = len(samples) if isinstance(samples, Sequence) else None
+    try:
+        with Progress("writing", total, "samples", enabled=progress) as bar:
+            source = iter(samples)
+            while writer.skipping and (batch := list(islice(source, BATCH_SAMPLES))):
+                writer.write_samples(batch)
+                bar.advance(len(batch))
+            batches = iter(lambda: list(islice(source, _ENCODED_AT_ONCE)), [])
+            encoded = ordered_map(writer.encoding.batch, batches, workers=workers, in_flight=2 * workers)
+            with closing(encoded):
+                for done in encoded:
+                    for sample in done:
+                        writer.add(sample)
+                    bar.advance(len(done))
+        return writer.close()
+    finally:
+        writer.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What every process needs to write shards."""
+
+    url: str
+    produce: Produce
+    encoding: Encoding
+
+
+def write_shards(
+    target: Target,
+    items: Iterable[Any],
+    produce: Produce,
+    encoding: Encoding | None = None,
+    *,
+    splits: Callable[[Sequence[Shard]], Mapping[str, Sequence[str]]] | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+) -> WriteReport:
+    """Write one shard per item, on several processes, and finish the data set.
+
+    Args:
+        produce: item -> samples; ones that are `Encoded` are written as they are.
+        splits: the written shards -> split -> shard paths; by default all are in the target's split.
+    """
+    encoding = encoding or Encoding(Encoder(), Taker())
+    keys = Keys(target.url, target.base)
+    shared = _Shared(target.url, produce, encoding)
+    listed = list(enumerate(items))
+    names = [target.layout.shard(number) for number, _ in listed]
+    todo = [(name, item) for name, (_, item) in zip(names, listed, strict=True) if name not in target.done]
+    shards: list[Shard] = []
+    with Progress("writing", len(listed), "shards", enabled=progress) as bar:
+        policy = Policy(shared=shared)
+        results = run(_write_shard, todo, workers=workers, preload=(__name__,), policy=policy)
+        with closing(results):
+            for name in names:
+                shard = target.done.get(name) or _noted(target, next(results))
+                bar.advance()
+                if shard is not None:
+                    keys.add_shard(shard)
+                    shards.append(shard)
+    target.finish(shards, None if splits is None else splits(shards))
+    return WriteReport.of(target.url, shards, len(target.done), 0.0)
+
+
+def _noted(target: Target, shard: Shard | None) -> Shard | None:
+    if shard is not None:
+        target.work.add(shard)
+    return shard
+
+
+def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
+    """Write one shard. None, and no shard, where there are no samples."""
+    name, item = work
+    store = open_store(shared.url)
+    file: ShardFile | None = None
+    try:
+        for batch in _batches(s if isinstance(s, Encoded) else shared.encoding(s) for s in shared.produce(item)):
+            if file is None:
+                file = ShardFile(store, name)
+            file.add(batch)
+        return None if file is None else file.close()
+    except BaseException:
+        if file is not None:
+            file.abort()
+        raise
+
+
+def _batches(samples: Iterable[Encoded]) -> Iterator[list[Encoded]]:
+    """Samples in lists of a size that is worth writing at once."""
+    batch: list[Encoded] = []
+    size = 0
+    for sample in samples:
+        batch.append(sample)
+        size += sample.size
+        if size >= BATCH_BYTES or len(batch) >= BATCH_SAMPLES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,337 @@
+"""`Writer`: samples in, a prepared data set out.
+
+The caller's thread encodes and cuts; one thread behind it makes headers, hashes and writes; another puts finished
+shards in place. What a shard holds depends on the samples and the limits alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.samples.description import describe_type
+from feedmill.samples.encode import Encode, Encoder
+from feedmill.writing.encoding import Encoded, Encoding
+from feedmill.writing.fields import Taker
+from feedmill.writing.layout import PATTERN, Layout, parse_size
+from feedmill.writing.shard import Shard, ShardFile
+from feedmill.writing.target import Target
+
+BATCH_SAMPLES, BATCH_BYTES = 512, 4 << 20
+_QUEUED = 6
+
+
+@dataclass(slots=True)
+class WriteReport:
+    """What was written.
+
+    Attributes:
+        path: the data set.
+        samples, shards, bytes: what was written, in this run and in an interrupted one before.
+        reused: shards that an interrupted run had finished.
+        seconds: wall time.
+    """
+
+    path: str
+    samples: int = 0
+    shards: int = 0
+    bytes: int = 0
+    reused: int = 0
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, path: str, shards: Sequence[Shard], reused: int, seconds: float) -> WriteReport:
+        samples = sum(len(shard.scan.keys) for shard in shards)
+        return cls(path, samples, len(shards), sum(s.record.size for s in shards), reused, round(seconds, 3))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Keys:
+    """Keys of a data set being written. Raises `DataError` for one that comes again."""
+
+    def __init__(self, url: str, shards: Iterable[Shard] = ()) -> None:
+        self.url = url
+        self._seen: set[str] = set()
+        for shard in shards:
+            self.add_shard(shard)
+
+    def add(self, key: str) -> None:
+        """One more key."""
+        if key in self._seen:
+            raise DataError(
+                "the key occurs twice; keys must be unique in a data set",
+                file=self.url,
+                record=key,
+                kind="duplicate-key",
+                fix="Rename the sample, for example by putting its source's name before the key.",
+            )
+        self._seen.add(key)
+
+    def add_shard(self, shard: Shard) -> None:
+        """The keys of a whole shard."""
+        before = len(self._seen)
+        self._seen.update(shard.scan.keys)
+        if len(self._seen) != before + len(shard.scan.keys):
+            fresh = Keys(self.url)
+            fresh._seen = self._seen.difference(shard.scan.keys)
+            for key in shard.scan.keys:
+                fresh.add(key)
+            raise DataError(
+                "a key of this shard occurs in an earlier one too; keys must be unique in a data set",
+                file=f"{self.url}/{shard.path}",
+                kind="duplicate-key",
+                fix="Rename the samples, for example by putting their source's name before the key.",
+            )
+
+
+class Writer:
+    """Writes samples into shards of a data set: a context manager that makes it whole at its end.
+
+    Where the block ends with an error, or the process is killed, finished shards are kept; writing the same samples
+    again goes on behind them.
+
+    Args:
+        url: the data set, a folder: path or URL.
+        pattern: path of a shard in it, with ``%06d`` for its number.
+        samples_per_shard, shard_size: a shard ends before it would have more; bytes, or text such as ``"1G"``.
+        split: what split the samples are in.
+        sample_type, field_map: what ``dataset.yaml`` says; the field map also says where fields of dataclasses go.
+        encode: suffix or part name -> function that makes bytes.
+        append: add to the prepared data set that is there, behind its last shard.
+        overwrite: replace the data set that is there.
+
+    Raises:
+        ConfigError: there is a data set already, or options make no sense.
+        StorageError: it cannot be written.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pattern: str | None = None,
+        samples_per_shard: int | None = 10_000,
+        shard_size: int | str | None = "3GB",
+        split: str | None = None,
+        sample_type: str | None = None,
+        field_map: Mapping[str, str] | None = None,
+        encode: Mapping[str, Encode] | None = None,
+        append: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        if append and overwrite:
+            raise ConfigError("a data set can be replaced or appended to, not both", fix="Leave out one of them.")
+        layout = Layout(pattern or PATTERN, samples_per_shard, parse_size(shard_size))
+        description = describe_type(sample_type, field_map) if sample_type is not None else None
+        self.url = url
+        self.encoding = Encoding(Encoder(encode), Taker(field_map))
+        self.target = Target(
+            url,
+            layout,
+            job={"verb": "write", "field_map": dict(field_map or {}), "encode": sorted(encode or {})},
+            split=split,
+            description=description,
+            append=append,
+            overwrite=overwrite,
+        )
+        self._open()
+
+    def _open(self) -> None:
+        self.layout = self.target.layout
+        self.shards: list[Shard] = []
+        self.reused = 0
+        self.samples = 0
+        self._keys = Keys(self.url, self.target.base)
+        self._skip: deque[str] = deque()
+        self._take_done()
+        self._pending: list[Encoded] = []
+        self._pending_bytes = 0
+        self._in_shard = 0
+        self._size = 0
+        self._file: ShardFile | None = None
+        self._writing = ThreadPoolExecutor(1, "feedmill-write")
+        self._placing = ThreadPoolExecutor(1, "feedmill-place")
+        self._queue: deque[Future[Any]] = deque()
+        self._placed: deque[Future[Shard]] = deque()
+        self._closed = self._failed = False
+
+    def _take_done(self) -> None:
+        """Shards from the beginning that an interrupted run has finished: their samples are not written again."""
+        while (shard := self.target.done.get(self.layout.shard(len(self.shards)))) is not None:
+            self.shards.append(shard)
+            self._keys.add_shard(shard)
+            self._skip.extend(shard.scan.keys)
+        self.reused = len(self.shards)
+
+    @property
+    def skipping(self) -> bool:
+        """Whether the next sample is one that an interrupted run has written."""
+        return bool(self._skip)
+
+    def skip(self, sample: Any) -> None:
+        """Pass over a sample that is written. Raises `DataError` where it is not the one that was."""
+        key = self.encoding.taker.key(sample)
+        wanted = self._skip.popleft()
+        if key != wanted:
+            raise DataError(
+                f"an interrupted run wrote the sample {wanted!r} at this place: the samples are not the same",
+                file=self.url,
+                record=key,
+                kind="changed",
+                fix="Give the same samples in the same order, or begin anew with overwrite=True.",
+            )
+        self.samples += 1
+
+    def write(self, sample: Any) -> None:
+        """Write one sample: a mapping with ``__key__`` and parts, a `Sample`, or a dataclass.
+
+        Raises:
+            DataError: its key or a part cannot be stored; the sample is not written, others are.
+            StorageError: the disk is full, and similar.
+        """
+        if self._skip:
+            self.skip(sample)
+        else:
+            self.add(self.encoding(sample))
+
+    def write_samples(self, samples: Iterable[Any]) -> None:
+        """Write many samples."""
+        for sample in samples:
+            self.write(sample)
+
+    def add(self, encoded: Encoded) -> None:
+        """Write one sample that is encoded already."""
+        self._keys.add(encoded.key)
+        layout = self.layout
+        if self._in_shard and (
+            (layout.samples is not None and self._in_shard >= layout.samples)
+            or (layout.size is not None and self._size + encoded.size + 1024 > layout.size)
+        ):
+            self._end_shard()
+        self._pending.append(encoded)
+        self._in_shard += 1
+        self._size += encoded.size
+        self._pending_bytes += encoded.size
+        self.samples += 1
+        if self._pending_bytes >= BATCH_BYTES or len(self._pending) >= BATCH_SAMPLES:
+            self._flush()
+
+    def _flush(self) -> None:
+        batch, self._pending, self._pending_bytes = self._pending, [], 0
+        if batch:
+            self._submit(self._append, batch)
+
+    def _end_shard(self) -> None:
+        self._flush()
+        self._submit(self._finish_shard)
+        self._in_shard = self._size = 0
+
+    def _submit(self, function: Any, *arguments: Any) -> None:
+        while len(self._queue) >= _QUEUED:
+            self._queue.popleft().result()
+        self._queue.append(self._writing.submit(self._run, function, *arguments))
+
+    def _run(self, function: Any, *arguments: Any) -> None:
+        """What the writing thread does; after an error nothing more, or a shard with a hole might be finished."""
+        if not self._failed:
+            self._failed = True
+            function(*arguments)
+            self._failed = False
+
+    def _append(self, batch: list[Encoded]) -> None:
+        if self._file is None:
+            number = len(self.shards) + len(self._placed)
+            self._file = ShardFile(self.target.store, self.layout.shard(number))
+        self._file.add(batch)
+
+    def _finish_shard(self) -> None:
+        """Have the shard put in place while the next one begins; not more than two are on their way."""
+        file, self._file = self._file, None
+        assert file is not None
+        self._placed.append(self._placing.submit(file.close))
+        while len(self._placed) > 2 or (self._placed and self._placed[0].done()):
+            self._note()
+
+    def _note(self) -> None:
+        shard = self._placed[0].result()
+        self.target.work.add(shard)
+        self.shards.append(shard)
+        self._placed.popleft()
+
+    def close(self) -> WriteReport:
+        """Finish the data set. Raises as `write` does, and `DataError` where there was no sample, or fewer samples
+        than an interrupted run has written."""
+        import time
+
+        began = time.perf_counter()
+        if self._skip:
+            raise DataError(
+                f"the samples end before those that an interrupted run has written (next: {self._skip[0]!r})",
+                file=self.url,
+                kind="changed",
+                fix="Give the same samples in the same order, or begin anew with overwrite=True.",
+            )
+        if self._in_shard:
+            self._end_shard()
+        while self._queue:
+            self._queue.popleft().result()
+        while self._placed:
+            self._note()
+        self.target.finish(self.shards)
+        return WriteReport.of(self.url, self.shards, self.reused, time.perf_counter() - began)
+
+    def abort(self) -> None:
+        """Give up; finished shards are kept for the next time."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._writing.shutdown()  # what is queued is written: it may complete a shard
+        self._placing.shutdown()
+        if self._file is not None:
+            self._file.abort()
+            self._file = None
+        for future in self._placed:
+            if future.exception() is None:
+                self.target.work.add(future.result())
+        self._placed.clear()
+        self.target.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+            return
+        try:
+            self.close()
+        finally:
+            self.abort()
+
+
+def writer(url: str, **options: Any) -> Writer:
+    """A `Writer`; takes its options.
+
+    >>> import feedmill, tempfile
+    >>> folder = tempfile.mkdtemp() + "/cats"
+    >>> with feedmill.writer(folder, samples_per_shard=1000) as w:
+    ...     for i in range(3):
+    ...         w.write({"__key__": f"{i:06d}", "txt": "a cat", "json": {"number": i}})
+    >>> feedmill.open(folder)["000002"]["json"]
+    {'number': 2}
+    """
+    return Writer(url, **options)

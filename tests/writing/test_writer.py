@@ -1,0 +1,316 @@
+"""Writing data sets: what is read back, where shards end, what is refused, what a broken run leaves."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feedmill as fm
+from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
+from feedmill.indexing.check import check
+from feedmill.indexing.prepare import prepare
+from feedmill.writing.layout import Layout, parse_size
+from feedmill.writing.work import FOLDER
+
+
+def samples(count: int, first: int = 0) -> Iterator[dict[str, Any]]:
+    for i in range(first, first + count):
+        yield {"__key__": f"s{i:05d}", "json": {"n": i}, "bin": bytes([i % 251]) * (i * 37 % 900)}
+
+
+def files(root: Path) -> dict[str, str]:
+    """Hash of every file but the sidecar, which holds times."""
+    return {
+        str(path.relative_to(root)): hashlib.md5(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != "feedmill.shards.json"
+    }
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    with fm.writer(str(tmp_path / "d"), samples_per_shard=40, sample_type="CrudeWebdataset") as w:
+        w.write_samples(samples(100))
+    ds = fm.open(tmp_path / "d")
+    assert len(ds) == 100 and ds.splits == {"train": 100} and ds.describe()["shards"] == 3
+    raw = fm.open(tmp_path / "d", raw=True)
+    for want, got in zip(samples(100), raw, strict=True):
+        assert got.key == want["__key__"] and got["json"] == want["json"] and got.raw("bin") == want["bin"]
+    assert raw.get("s00077.json") == b'{"n":77}'
+    assert check(str(tmp_path / "d")).findings == []
+    assert not (tmp_path / "d" / FOLDER).exists()
+
+
+def test_the_index_is_the_one_that_prepare_makes(tmp_path: Path) -> None:
+    root = tmp_path / "d"
+    fm.write(str(root), samples(90), samples_per_shard=25)
+    ours = {p.name: p.read_bytes() for p in root.rglob("*") if p.is_file()}
+    prepare(str(root), rescan=True, progress=False)
+    theirs = {p.name: p.read_bytes() for p in root.rglob("*") if p.is_file()}
+    for name in ours.keys() - {"index.uuid", "feedmill.members"}:
+        assert ours[name] == theirs[name], name
+
+
+def test_the_bytes_do_not_depend_on_how_it_was_written(tmp_path: Path) -> None:
+    fm.write(str(tmp_path / "a"), samples(300), samples_per_shard=70)
+    fm.write(str(tmp_path / "b"), list(samples(300)), samples_per_shard=70, workers=3)
+    with fm.writer(str(tmp_path / "c"), samples_per_shard=70) as w:
+        for sample in samples(300):
+            w.write(sample)
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
+
+
+def produced(bounds: tuple[int, int]) -> Iterator[dict[str, Any]]:
+    return samples(bounds[1] - bounds[0], bounds[0])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_shard_for_each_item(tmp_path: Path, workers: int) -> None:
+    fm.write(str(tmp_path / "a"), samples(90), samples_per_shard=30)
+    items = [(0, 30), (30, 60), (60, 90)]
+    report = fm.write(str(tmp_path / "b"), items, produce=produced, workers=workers)
+    assert (report.samples, report.shards) == (90, 3)
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_an_item_without_samples_has_no_shard(tmp_path: Path) -> None:
+    report = fm.write(str(tmp_path / "d"), [(0, 5), (5, 5), (5, 9)], produce=produced, workers=1)
+    assert (report.samples, report.shards) == (9, 2)
+    assert sorted(p.name for p in (tmp_path / "d/shards").glob("*.tar")) == ["000000.tar", "000002.tar"]
+
+
+def test_shards_end_before_a_limit(tmp_path: Path) -> None:
+    fm.write(str(tmp_path / "d"), samples(200), samples_per_shard=None, shard_size="40kB")
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "d").rglob("*.tar"))]
+    assert max(sizes) <= 40_000 and min(sizes[:-1]) > 40_000 - 3 * 1536
+    big = [{"__key__": str(i), "bin": bytes(50_000 if i == 1 else 10)} for i in range(3)]
+    report = fm.write(str(tmp_path / "e"), big, shard_size=40_000)
+    assert report.shards == 3  # the one that fits no shard has its own
+
+
+@dataclass
+class Pair:
+    __key__: str
+    image: Any
+    caption: str
+    label: int | None = None
+
+
+def test_dataclasses_are_written_by_a_field_map(tmp_path: Path) -> None:
+    picture = np.full((4, 5, 3), 9, np.uint8)
+    made = [Pair("a", picture, "a cat", 3), Pair("b", picture, "a dog")]
+    where = {"image": "png", "caption": "json[text]", "label": "json[label]"}
+    fm.write(str(tmp_path / "d"), made, field_map=where)
+    ds = fm.open(tmp_path / "d")
+    assert ds[0]["json"] == {"text": "a cat", "label": 3} and ds[1]["json"] == {"text": "a dog"}
+    with pytest.raises(ConfigError, match="label"):
+        fm.write(str(tmp_path / "e"), made, field_map={"image": "png", "caption": "txt"})
+    with pytest.raises(ConfigError, match="one level"):
+        fm.write(str(tmp_path / "f"), made, field_map={"caption": "json[a][b]"})
+
+
+def test_typed_samples_come_back_as_they_were(tmp_path: Path) -> None:
+    typed = {"sample_type": "CaptioningSample", "field_map": {"image": "png", "caption": "txt"}}
+    picture = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+    first = [fm.CaptioningSample(__key__=f"{i}", __restore_key__=(), image=picture, caption=f"n {i}") for i in range(4)]
+    fm.write(str(tmp_path / "a"), first, **typed)
+    ds = fm.open(tmp_path / "a")
+    assert isinstance(ds[2], fm.CaptioningSample) and ds[2].caption == "n 2"
+    assert np.array_equal(ds[2].image, picture)
+    fm.write(str(tmp_path / "b"), ds, **typed)  # a data set is an iterable of samples
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+BAD = [
+    ({"txt": "x"}, "no-key"),
+    ({"__key__": 3, "txt": "x"}, "no-key"),
+    ({"__key__": "a.b", "txt": "x"}, "bad-key"),
+    ({"__key__": "", "txt": "x"}, "bad-key"),
+    ({"__key__": "/a", "txt": "x"}, "bad-key"),
+    ({"__key__": "a/", "txt": "x"}, "bad-key"),
+    ({"__key__": "a//b", "txt": "x"}, "bad-key"),
+    ({"__key__": "../a", "txt": "x"}, "bad-key"),
+    ({"__key__": "a/../b", "txt": "x"}, "bad-key"),
+    ({"__key__": "./a", "txt": "x"}, "bad-key"),
+    ({"__key__": "__meta__", "txt": "x"}, "bad-key"),
+    ({"__key__": "__meta__/a", "txt": "x"}, "bad-key"),
+    ({"__key__": "a\0b", "txt": "x"}, "bad-key"),
+    ({"__key__": "x" * 5000, "txt": "x"}, "bad-name"),
+    ({"__key__": "\ud800", "txt": "x"}, "bad-name"),
+    ({"__key__": "a"}, "no-parts"),
+    ({"__key__": "a", "": b"x"}, "bad-part-name"),
+    ({"__key__": "a", "a/b": b"x"}, "bad-part-name"),
+    ({"__key__": "a", "txt": 3}, "not-encodable"),
+    ({"__key__": "a", "xyz": object()}, "not-encodable"),
+    ({"__key__": "s00000", "txt": "again"}, "duplicate-key"),
+    (17, "no-key"),
+    ("a", "no-key"),
+]
+
+
+@pytest.mark.parametrize(("bad", "kind"), BAD)
+def test_a_bad_sample_is_refused_and_the_others_are_written(tmp_path: Path, bad: Any, kind: str) -> None:
+    with fm.writer(str(tmp_path / "d")) as w:
+        w.write_samples(samples(3))
+        with pytest.raises(DataError) as error:
+            w.write(bad)
+        assert error.value.kind == kind
+        str(error.value).encode()
+        w.write_samples(samples(2, 3))
+    assert len(fm.open(tmp_path / "d")) == 5
+
+
+@pytest.mark.parametrize("key", ["a/b.c/d", "1", "ü", "a b", "x" * 150, "d/" * 90 + "k", "__a", "a__b__/c", "a\n"])
+def test_odd_keys_come_back(tmp_path: Path, key: str) -> None:
+    fm.write(str(tmp_path / "d"), [{"__key__": key, "a.txt": "x", "json": [1]}, {"__key__": "last", "txt": "y"}])
+    ds = fm.open(tmp_path / "d")
+    assert ds[0].key == key and ds[key]["a.txt"] == "x" and ds.get(f"{key}.json") == b"[1]" and len(ds) == 2
+    assert check(str(tmp_path / "d")).findings == []
+
+
+def test_a_key_of_an_earlier_shard_is_refused_in_parallel_too(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        fm.write(str(tmp_path / "d"), [(0, 5), (3, 8)], produce=produced, workers=1)
+    assert error.value.kind == "duplicate-key"
+    assert not (tmp_path / "d/.nv-meta/.info.json").exists()
+
+
+def test_nothing_to_write(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        fm.write(str(tmp_path / "d"), [])
+    assert error.value.kind == "no-samples"
+
+
+def test_a_data_set_is_not_replaced_unasked(tmp_path: Path) -> None:
+    root = str(tmp_path / "d")
+    fm.write(root, samples(50), samples_per_shard=10)
+    with pytest.raises(ConfigError) as error:
+        fm.write(root, samples(5))
+    assert error.value.kind == "exists" and len(fm.open(root)) == 50
+    fm.write(root, samples(5), overwrite=True)
+    assert len(fm.open(root)) == 5 and len(list((tmp_path / "d").rglob("*.tar"))) == 1
+    fm.write(str(tmp_path / "e"), samples(5))
+    assert files(tmp_path / "d") == files(tmp_path / "e")
+
+
+def test_tars_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/precious.tar").write_bytes(b"x")
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(ConfigError) as error:
+            fm.write(str(tmp_path / "d"), samples(5), **options)
+        assert error.value.kind == "exists"
+    assert (tmp_path / "d/precious.tar").read_bytes() == b"x"
+
+
+def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
+    with fm.writer(str(tmp_path / "d")) as w:
+        w.write_samples(samples(3))
+        with pytest.raises(StorageError) as error:
+            fm.writer(str(tmp_path / "d"))
+        assert error.value.kind == "busy"
+    assert len(fm.open(tmp_path / "d")) == 3
+
+
+class Broken(RuntimeError):
+    pass
+
+
+def breaking(count: int) -> Iterator[dict[str, Any]]:
+    yield from samples(count)
+    raise Broken
+
+
+def test_an_interrupted_run_is_continued(tmp_path: Path) -> None:
+    fm.write(str(tmp_path / "a"), samples(100), samples_per_shard=20)
+    root = str(tmp_path / "b")
+    with pytest.raises(Broken):
+        fm.write(root, breaking(64), samples_per_shard=20)
+    with pytest.raises(FeedmillError):
+        fm.open(root).describe()["indexed"] or fm.open(root, split="train")
+    assert not (tmp_path / "b/.nv-meta/.info.json").exists()
+    report = fm.write(root, samples(100), samples_per_shard=20)
+    assert (report.reused, report.shards) == (3, 5)
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_other_samples_after_an_interruption_are_noticed(tmp_path: Path) -> None:
+    root = str(tmp_path / "d")
+    with pytest.raises(Broken):
+        fm.write(root, breaking(55), samples_per_shard=20)
+    for other in (samples(100, 1), samples(10)):
+        with pytest.raises(DataError) as error:
+            fm.write(root, other, samples_per_shard=20)
+        assert error.value.kind == "changed"
+    fm.write(root, samples(100, 1), samples_per_shard=20, overwrite=True)
+    assert fm.open(root)[0].key == "s00001"
+
+
+def test_other_limits_after_an_interruption_begin_anew(tmp_path: Path) -> None:
+    root = str(tmp_path / "d")
+    with pytest.raises(Broken):
+        fm.write(root, breaking(99), samples_per_shard=20)
+    assert fm.write(root, samples(99), samples_per_shard=50).reused == 0
+    assert sorted(p.name for p in (tmp_path / "d").rglob("*.tar")) == ["000000.tar", "000001.tar"]
+    fm.write(str(tmp_path / "e"), samples(99), samples_per_shard=50)
+    assert files(tmp_path / "d") == files(tmp_path / "e")
+
+
+def test_a_damaged_shard_of_an_interrupted_run_is_written_again(tmp_path: Path) -> None:
+    root = tmp_path / "d"
+    with pytest.raises(Broken):
+        fm.write(str(root), breaking(75), samples_per_shard=20)
+    (root / "shards/000001.tar").write_bytes(b"torn")
+    assert fm.write(str(root), samples(100), samples_per_shard=20).reused == 1
+    fm.write(str(tmp_path / "e"), samples(100), samples_per_shard=20)
+    assert files(root) == files(tmp_path / "e")
+
+
+def test_a_full_disk_stops_it_and_leaves_no_shard_with_a_hole(tmp_path: Path, monkeypatch: Any) -> None:
+    from feedmill.writing.shard import ShardFile
+
+    put = ShardFile._put
+    left = [6]
+
+    def full(self: ShardFile, data: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            self._file = Full()  # type: ignore[assignment]
+        put(self, data)
+
+    class Full:
+        def write(self, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ShardFile, "_put", full)
+    root = tmp_path / "d"
+    with pytest.raises(StorageError) as error:
+        fm.write(str(root), samples(3000), samples_per_shard=700)
+    assert error.value.kind == "enospc" and "full" in str(error.value)
+    assert not [p for p in root.rglob("*") if p.name.endswith(".feedmill-tmp")]
+    monkeypatch.undo()
+    fm.write(str(root), samples(3000), samples_per_shard=700)
+    fm.write(str(tmp_path / "e"), samples(3000), samples_per_shard=700)
+    assert files(root) == files(tmp_path / "e")
+
+
+def test_layouts_and_sizes() -> None:
+    layout = Layout("a/x%04d-b.tar")
+    assert layout.shard(12) == "a/x0012-b.tar" and layout.number("a/x0012-b.tar") == 12
+    assert layout.number("a/x12-b.tar") is None and layout.number("a/xabcd-b.tar") is None
+    assert layout.number("a/x12345-b.tar") == 12345
+    assert (parse_size("1GiB"), parse_size("2.5k"), parse_size(7), parse_size(None)) == (1 << 30, 2500, 7, None)
+    for pattern in ("a.tar", "%06d.zip", "/abs/%d.tar", "../%d.tar", ".x/%d.tar", "%d-%d.tar", "%s.tar"):
+        with pytest.raises(ConfigError):
+            Layout(pattern)
+    for bad in ("many", "-3", "1.5.2G", ""):
+        with pytest.raises(ConfigError):
+            parse_size(bad)
+    with pytest.raises(ConfigError):
+        Layout(samples=0)
