@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +17,7 @@ from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.writing.layout import Layout, parse_size
 from feedmill.writing.work import FOLDER
-
-
-def samples(count: int, first: int = 0) -> Iterator[dict[str, Any]]:
-    for i in range(first, first + count):
-        yield {"__key__": f"s{i:05d}", "json": {"n": i}, "bin": bytes([i % 251]) * (i * 37 % 900)}
-
-
-def files(root: Path) -> dict[str, str]:
-    """Hash of every file but the sidecar, which holds times."""
-    return {
-        str(path.relative_to(root)): hashlib.md5(path.read_bytes()).hexdigest()
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.name != "feedmill.shards.json"
-    }
+from written import files, samples
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

@@ -159,6 +159,21 @@ class TarDataset(Dataset):
             out = self._excluded[np.minimum(rank, len(self._excluded) - 1)] == stored
         return np.where(out | (shards < 0), -1, stored - rank)
 
+    @property
+    def shard_bounds(self) -> Int64s:
+        """int64[shards + 1]: the number of each shard's first sample, then how many samples there are."""
+        return np.concatenate(([0], self._ends - np.searchsorted(self._excluded, self._ends)))
+
+    def stored_sizes(self, first: int, last: int) -> Int64s:
+        """int64[last - first], the bytes that each of these samples takes in its tar."""
+        stored = self._stored_numbers(np.arange(first, last))
+        shards = np.searchsorted(self._ends, stored, side="right")
+        out = np.empty(len(stored), np.int64)
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            out[here] = np.diff(self.table.offsets(shard))[stored[here] - self._starts[shard]]
+        return out
+
     def read_raw(self, indices: Indices) -> list[Sample]:
         stored = self._stored_numbers(indices)
         shard = np.searchsorted(self._ends, stored, side="right")

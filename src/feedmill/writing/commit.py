@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -20,7 +20,17 @@ from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 from feedmill.writing.shard import Shard
 
-_MEDIA = "SELECT name, sql FROM sqlite_master WHERE name IN ('media_metadata', 'media_filters') AND type = 'table'"
+_TABLES = (
+    "SELECT name, sql FROM old.sqlite_master WHERE name IN ('media_metadata', 'media_filters') AND type = 'table'"
+    " ORDER BY name"
+)
+
+
+class Media(NamedTuple):
+    """An index with media metadata, and what is to stand before its member names."""
+
+    database: Path
+    prefix: str = ""
 
 
 def commit(
@@ -31,6 +41,7 @@ def commit(
     exclude: Sequence[str] = (),
     description: Mapping[str, Any] | None = None,
     removed: Collection[str] = (),
+    media: Media | None = None,
 ) -> None:
     """Write the index of all shards, in this order.
 
@@ -40,6 +51,7 @@ def commit(
         exclude: what the split file excludes.
         description: content of ``dataset.yaml``; None leaves it as it is.
         removed: member names that are gone, whose media metadata goes too.
+        media: another data set's index, whose media metadata is taken over.
 
     Raises:
         DataError: a key occurs twice.
@@ -55,7 +67,9 @@ def commit(
     with store.build(energon.INDEX) as path:
         energon_index.write_index(path, rows)
         if exists and store.exists(energon.INDEX):
-            copy_media(cached_copy(store, energon.INDEX), path, removed)
+            copy_media(path, Media(cached_copy(store, energon.INDEX)), removed)
+        elif media is not None:
+            copy_media(path, media, removed)
     word = state_uuid(shards)
     store.write_bytes(energon.UUID, word.encode())
     with store.build(energon_members.PATH) as path:
@@ -73,18 +87,20 @@ def state_uuid(shards: Sequence[Shard]) -> str:
     return str(uuid.UUID(bytes=xxhash.xxh3_128_digest("\n".join(words).encode()), version=4))
 
 
-def copy_media(old: Path, new: Path, removed: Collection[str]) -> None:
-    """Take over the media tables of the old index, without the members that are gone."""
+def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:
+    """Take over the media tables of another index, without the members that are gone."""
     with closing(sqlite3.connect(new, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = OFF")
-        connection.execute("ATTACH ? AS old", (str(old),))
-        tables = connection.execute(_MEDIA.replace("sqlite_master", "old.sqlite_master")).fetchall()
+        connection.execute("ATTACH ? AS old", (str(media.database),))
+        tables = connection.execute(_TABLES).fetchall()
         connection.execute("BEGIN")
         for name, statement in tables:
             connection.execute(statement)
             connection.execute(f"INSERT INTO main.{name} SELECT * FROM old.{name}")
         if any(name == "media_metadata" for name, _ in tables):
+            if media.prefix:
+                connection.execute("UPDATE main.media_metadata SET entry_key = ? || entry_key", (media.prefix,))
             connection.executemany("DELETE FROM main.media_metadata WHERE entry_key = ?", ((n,) for n in removed))
         connection.execute("COMMIT")
         connection.execute("DETACH old")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from contextlib import closing, nullcontext
 
 import numpy as np
@@ -19,8 +20,12 @@ from feedmill.storage.cache import cached_copy
 from feedmill.writing.shard import Shard
 
 
-def present_shards(store: Store) -> list[Shard]:
+def present_shards(store: Store, *, trust: bool = True, leave_out: Collection[str] = ()) -> list[Shard]:
     """The shards of a prepared folder with their samples, from the index; where it does not say, from the tars.
+
+    Args:
+        trust: take what the index says; False where a change was interrupted, and it may be of another state.
+        leave_out: shards that are not asked for.
 
     Raises:
         NotFound: the folder is not prepared, or a shard is gone.
@@ -32,10 +37,12 @@ def present_shards(store: Store) -> list[Shard]:
     out = []
     with closing(index) if index is not None else nullcontext():
         for number, shard in enumerate(info):
+            if shard in leave_out:
+                continue
             entry = store.stat(shard)
             old = records.get(shard)
             unchanged = old is not None and (old.size, old.version) == (entry.size, entry.version)
-            scan = _from_index(store, index, number, shard) if unchanged or not records else None
+            scan = _from_index(store, index, number, shard) if trust and (unchanged or not records) else None
             if scan is None:
                 scan = scan_shard(store, shard)
                 if scan.problem is not None:

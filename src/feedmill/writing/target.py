@@ -11,7 +11,7 @@ from feedmill.formats import energon, energon_members, sidecar
 from feedmill.formats.energon import idx_name
 from feedmill.storage import Store, open_store
 from feedmill.storage.local import sweep_all
-from feedmill.writing.commit import commit
+from feedmill.writing.commit import Media, commit
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_prepared, present_shards
 from feedmill.writing.shard import Shard
@@ -29,6 +29,7 @@ class Target:
         description: content of ``dataset.yaml``.
         append: add to the prepared data set that is there.
         overwrite: replace the data set that is there.
+        media: an index whose media metadata a new data set takes over.
 
     Attributes:
         done: shards that an interrupted run of the same work has finished, by path.
@@ -48,9 +49,10 @@ class Target:
         description: Mapping[str, Any] | None = None,
         append: bool = False,
         overwrite: bool = False,
+        media: Media | None = None,
     ) -> None:
         self.url, self.layout, self.split, self.append = url, layout, split, append
-        self.description = description
+        self.description, self.media = description, media
         self.store: Store = open_store(url)
         self.base: list[Shard] = []
         if append:
@@ -68,7 +70,10 @@ class Target:
             if self.store.is_local:
                 sweep_all(self.store.locate(self.layout.pattern.partition("%")[0]))
         except BaseException:
-            self.work.close()
+            if self.work.resumed or self.work.left is not None or self.work.job.get("replaced"):
+                self.work.close()
+            else:  # nothing was begun
+                self.work.finish()
             raise
 
     def _refuse_present(self, job: Mapping[str, Any]) -> None:
@@ -138,7 +143,7 @@ class Target:
         self.layout = replace(self.layout, first=self.work.job["first"])
 
     def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Make the new shards part of the data set.
+        """Make the new shards part of the data set; of a new one, with the media metadata of `self.media`.
 
         Args:
             splits: split -> new shards; by default all are in the target's split.
@@ -159,7 +164,8 @@ class Target:
             splits = {self.split or next(iter(parts), "train"): paths}
         for name, names in splits.items():
             parts.setdefault(name, []).extend(names)
-        commit(self.store, [*self.base, *shards], parts, exclude=exclude, description=self.description)
+        whole = [*self.base, *shards]
+        commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
         self.work.finish()
 
     def close(self) -> None:

@@ -126,6 +126,9 @@ class Work:
         """The work is done: its notes go."""
         self.journal.close(remove=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.folder.parent.rmdir()  # where it holds nothing else
+        self.close()
 
     def close(self) -> None:
         """Let go of it."""

@@ -1,0 +1,66 @@
+"""``feedmill add-parts``: more parts for the samples of a data set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import emit, facts, human_size
+from feedmill.cli.reshard import Processes, Progress
+
+if TYPE_CHECKING:
+    from feedmill.writing.rewrite import RewriteReport
+
+
+def add_parts(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared data set.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data set with the same keys.")],
+    part: Annotated[
+        list[str] | None, typer.Option("--part", metavar="NAME", help="Only this part; may be repeated.")
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option("--into", metavar="FOLDER", help="Write a new data set with only the new parts, beside this one."),
+    ] = None,
+    missing: Annotated[
+        str, typer.Option("--missing", metavar="error|skip", help="What to do about keys that SOURCE lacks.")
+    ] = "error",
+    replace: Annotated[bool, typer.Option("--replace", help="Take the place of parts with the same name.")] = False,
+    workers: Processes = None,
+    progress: Progress = True,
+    json: Json = False,
+) -> None:
+    """Give samples the parts that another data set has under the same keys.
+
+    All shards are written anew and put in place at once; killed, the same command goes on where it was.
+    """
+    from feedmill.writing.add_parts import add_parts as add_parts_to
+
+    report = add_parts_to(
+        dataset,
+        source,
+        parts=part,
+        into=into,
+        missing=missing,
+        replace=replace,
+        workers=workers,
+        progress=progress and not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def show(report: RewriteReport) -> None:
+    """Print what was done, and what it cost."""
+    facts(
+        [
+            ("wrote", report.path),
+            ("samples", report.samples),
+            ("shards", report.shards),
+            ("written", human_size(report.bytes)),
+            ("time", f"{report.seconds:.2f} s"),
+        ]
+    )
+    for warning in report.warnings:
+        typer.echo(f"note: {warning}", err=True)

@@ -1,0 +1,45 @@
+"""``feedmill append``: more samples for a data set that is there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import emit
+from feedmill.cli.reshard import Pattern, PerShard, Prefix, Processes, Progress, Size, show
+
+
+def append(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The prepared data set that grows.")],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Data sets whose samples have parts.")],
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="NAME", help="The split for them; default: the first one.")
+    ] = None,
+    samples: PerShard = 10_000,
+    size: Size = None,
+    pattern: Pattern = None,
+    prefix: Prefix = "",
+    workers: Processes = None,
+    progress: Progress = True,
+    json: Json = False,
+) -> None:
+    """Add the samples of other data sets as new shards; shards that are there stay as they are.
+
+    Killed, the same command goes on where it was.
+    """
+    from feedmill.writing.append import append as append_samples
+
+    report = append_samples(
+        dataset,
+        sources,
+        split=split,
+        samples=samples,
+        size=size,
+        pattern=pattern,
+        prefix=prefix,
+        workers=workers,
+        progress=progress and not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))

@@ -1,0 +1,76 @@
+"""``feedmill delete``: samples taken out of a data set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import counted, emit, facts, human_size
+from feedmill.cli.reshard import Processes, Progress
+
+if TYPE_CHECKING:
+    from feedmill.writing.rewrite import RewriteReport
+
+
+def delete(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared data set on a local disk.")],
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys of samples.")] = None,
+    list_file: Annotated[
+        str | None, typer.Option("--list", metavar="FILE", help="A file with one key on each line.")
+    ] = None,
+    ignore_missing: Annotated[
+        bool, typer.Option("--ignore-missing", help="Keys that are not there are no error.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would cost.")] = False,
+    workers: Processes = None,
+    progress: Progress = True,
+    json: Json = False,
+) -> None:
+    """Delete samples by key; the shards that hold them are written anew, all others stay.
+
+    Killed, the same command finishes it.
+    """
+    from feedmill.writing.delete import delete as delete_samples
+
+    wanted = [*(keys or ()), *(_listed(list_file) if list_file is not None else ())]
+    report = delete_samples(
+        dataset,
+        wanted,
+        ignore_missing=ignore_missing,
+        dry_run=dry_run,
+        workers=workers,
+        progress=progress and not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report, "would delete" if dry_run else "deleted"))
+
+
+def _listed(path: str) -> list[str]:
+    from feedmill.errors import DataError
+    from feedmill.storage import open_store, split_url
+
+    folder, name = split_url(path)
+    store = open_store(folder)
+    try:
+        return [line for line in store.read(name).decode().split("\n") if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "the list of keys is not UTF-8 text", file=path, offset=error.start, fix="Save it as UTF-8."
+        ) from None
+
+
+def show(report: RewriteReport, done: str) -> None:
+    """Print what was done, and what it cost."""
+    facts(
+        [
+            (done, counted(report.samples, "sample")),
+            ("shards rewritten", f"{report.rewritten:,} of {report.shards + report.removed:,}"),
+            ("shards removed", report.removed or None),
+            ("written", human_size(report.bytes)),
+            ("not there", ", ".join(report.missing[:8]) + (" ..." if len(report.missing) > 8 else "") or None),
+            ("time", f"{report.seconds:.2f} s"),
+        ]
+    )
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)

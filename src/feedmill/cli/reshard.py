@@ -1,0 +1,77 @@
+"""``feedmill reshard``: the same samples in other shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json
+from feedmill.cli.output import emit, facts, human_size
+
+if TYPE_CHECKING:
+    from feedmill.writing.writer import WriteReport
+
+Processes = Annotated[
+    int | None,
+    typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Processes; default: one for each core."),
+]
+PerShard = Annotated[int | None, typer.Option("--samples", metavar="N", min=1, help="Samples per shard.")]
+Size = Annotated[str | None, typer.Option("--size", metavar="SIZE", help="Most bytes per shard, e.g. 500MB or 1G.")]
+Pattern = Annotated[
+    str | None, typer.Option("--pattern", metavar="PATH", help="Path of a shard, e.g. 'shards/%06d.tar'.")
+]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Put this before every key.")]
+Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
+
+
+def reshard(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data set whose samples have parts.")],
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="The new data set, a folder.")],
+    samples: PerShard = None,
+    size: Size = None,
+    shuffle: Annotated[
+        int | None, typer.Option("--shuffle", metavar="SEED", help="Shuffle the samples of each split.")
+    ] = None,
+    pattern: Pattern = None,
+    prefix: Prefix = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the data set that is there.")] = False,
+    workers: Processes = None,
+    progress: Progress = True,
+    json: Json = False,
+) -> None:
+    """Write the samples of a data set into shards of another size or order; splits stay apart.
+
+    What a split file excludes is left out. Killed, the same command goes on where it was.
+    """
+    from feedmill.writing.reshard import reshard as reshard_dataset
+
+    report = reshard_dataset(
+        source,
+        destination,
+        samples=samples,
+        size=size,
+        shuffle=shuffle,
+        pattern=pattern,
+        prefix=prefix,
+        overwrite=overwrite,
+        workers=workers,
+        progress=progress and not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def show(report: WriteReport) -> None:
+    """Print what was written."""
+    reused = f" ({report.reused} of an interrupted run)" if report.reused else ""
+    facts(
+        [
+            ("wrote", report.path),
+            ("samples", report.samples),
+            ("shards", f"{report.shards:,}{reused}"),
+            ("size", human_size(report.bytes)),
+            ("time", f"{report.seconds:.2f} s, {report.samples / max(report.seconds, 1e-9):,.0f} samples/s"),
+        ]
+    )
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)

@@ -1,0 +1,240 @@
+"""More parts for samples that are there: from another data set with the same keys, or from a function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats import energon
+from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.offsets import hash_words
+from feedmill.formats.webdataset import TarDataset
+from feedmill.samples.encode import Encode, Encoder
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import open_store
+from feedmill.writing.copying import Piece, open_source
+from feedmill.writing.encoding import Encoded, Encoding
+from feedmill.writing.fields import Taker
+from feedmill.writing.layout import Layout
+from feedmill.writing.present import need_local, need_prepared
+from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
+from feedmill.writing.shard import Shard, ShardFile
+from feedmill.writing.target import Target
+from feedmill.writing.write import write_shards
+
+Make = Callable[[list[Sample]], Sequence[Mapping[str, Any]]]
+"""Samples -> for each of them, its new parts (name -> value)."""
+
+_AT_ONCE = 256
+_ON_MISSING = ("error", "skip")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Where new parts come from. Sent to other processes."""
+
+    source: Dataset | Make
+    parts: tuple[str, ...] | None
+    missing: str
+    replace: bool
+    encoder: Encoder
+
+    def of(self, samples: list[Sample]) -> list[dict[str, Any]]:
+        """The new parts of each sample."""
+        if not isinstance(self.source, Dataset):
+            made = list(self.source(samples))
+            if len(made) != len(samples):
+                raise DataError(
+                    f"the function gave parts for {len(made)} of {len(samples)} samples",
+                    kind="bad-parts",
+                    fix="Give one mapping for each sample, in their order.",
+                )
+            return [dict(parts) for parts in made]
+        return self._looked_up(self.source, [sample.key for sample in samples])
+
+    def _looked_up(self, source: Dataset, keys: list[str]) -> list[dict[str, Any]]:
+        out: list[dict[str, Any]] = [{} for _ in keys]
+        numbers: list[int] = []
+        places: list[int] = []
+        for place, key in enumerate(keys):
+            try:
+                numbers.append(source.find(key))
+                places.append(place)
+            except NotFound:
+                if self.missing == "error":
+                    raise NotFound(
+                        "the source has no sample with this key",
+                        file=source.url,
+                        record=key,
+                        kind="no-such-key",
+                        fix="Leave such samples as they are with missing='skip' (--missing skip).",
+                    ) from None
+        for place, sample in zip(places, source.read_raw(numbers), strict=True):
+            names = sample if self.parts is None else self.parts
+            out[place] = {name: sample.raw(name) for name in names}
+        return out
+
+
+def add_parts(
+    url: str,
+    source: str | Make,
+    *,
+    parts: Sequence[str] | None = None,
+    into: str | None = None,
+    missing: str = "error",
+    replace: bool = False,
+    encode: Mapping[str, Encode] | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+) -> RewriteReport:
+    """Give samples more parts.
+
+    Without `into` every shard is written anew with the parts in it, and all are put in place at once; that needs the
+    space of the data set once more, and joins have to be prepared again. With `into` the data set stays as it is, and
+    a new one is written that holds the new parts under the same keys, shard by shard, for use as auxiliary data.
+
+    Args:
+        url: a prepared data set.
+        source: a data set with the same keys, or a function at the top level of a module: a list of samples -> for each
+            a mapping of its new parts (values as for `write`).
+        parts: which parts of the source; all by default.
+        into: the new data set.
+        missing: what to do about keys that the source lacks: ``error``, or ``skip`` to leave those samples as they are.
+        replace: new parts take the place of old ones with their name, which is an error otherwise.
+        encode: suffix or part name -> function that makes bytes.
+        workers: processes; by default one per core.
+
+    Raises:
+        NotFound: the source lacks a key or part.
+        DataError: a sample has such a part already, or a value cannot be stored.
+        ConfigError: options make no sense, or shards in an object store would change.
+        StorageError: it cannot be written.
+    """
+    began = time.perf_counter()
+    if missing not in _ON_MISSING:
+        raise ConfigError(f"missing={missing!r} is not known", fix=f"Use {' or '.join(_ON_MISSING)}.")
+    store = open_store(url)
+    need_prepared(store, url)
+    dataset = open_source(source) if isinstance(source, str) else source
+    column = _Column(dataset, None if parts is None else tuple(parts), missing, replace, Encoder(encode))
+    if isinstance(dataset, Dataset):
+        named = dataset.url, dataset.fingerprint()
+    else:
+        named = dataset.__module__, getattr(dataset, "__qualname__", "")
+    job = {"from": hash_words([*named, *(parts or ()), missing, str(replace)])}
+    report = _into(url, into, column, job, workers, progress) if into is not None else None
+    if report is None:
+        need_local(store, url, "add-parts")
+        report = _in_place(url, column, job, workers, progress)
+    report.seconds = round(time.perf_counter() - began, 3)
+    return report
+
+
+def _in_place(url: str, column: _Column, job: Mapping[str, Any], workers: int | None, progress: bool) -> RewriteReport:
+    report = RewriteReport(url)
+    with Rewrite(url, "add-parts", job) as change:
+        if change.swapping:
+            for name, value in change.finish().items():
+                setattr(report, name, value)
+            return report
+        todo = {shard.path: None for shard in change.shards}
+        before = {shard.path: len(shard.scan.parts) for shard in change.shards}
+        make = _Adder(column)
+        made = change.make(todo, make, workers=workers, progress=progress, label="adding parts")
+        report.rewritten = report.shards = len(made)
+        report.bytes = sum(shard.record.size for shard in made)
+        report.samples = sum(len(shard.scan.keys) for shard in made)
+        added = sum(len(shard.scan.parts) - count for shard, count in zip(made, before.values(), strict=True))
+        report.warnings.append(f"{added} parts were added to {report.samples} samples")
+        changed = {old.path: new.path for old, new in zip(change.shards, made, strict=True)}
+        change.swap(changed, [], facts=report.as_dict())
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Adder:
+    """Writes a shard with the new parts in it."""
+
+    column: _Column
+
+    def __call__(self, change: Change) -> Shard:
+        store = open_store(change.url)
+        encoding = Encoding(self.column.encoder, Taker())
+        file = ShardFile(store, change.new)
+        try:
+            for samples in _samples_of(change):
+                added = self.column.of(samples)
+                whole = [self._with(sample, new) for sample, new in zip(samples, added, strict=True)]
+                file.add([encoding(sample) for sample in whole])
+            return file.close()
+        except BaseException:
+            file.abort()
+            raise
+
+    def _with(self, sample: Sample, added: Mapping[str, Any]) -> dict[str, Any]:
+        both = [name for name in added if name in sample]
+        if both and not self.column.replace:
+            raise DataError(
+                f"the sample has a part {both[0]!r} already",
+                file=sample.source.where,
+                record=sample.key,
+                kind="part-exists",
+                fix="Leave the part out, or replace it with replace=True (--replace).",
+            )
+        old = {name: sample.raw(name) for name in sample}
+        return {"__key__": sample.key, **old, **added}
+
+
+def _samples_of(change: Change) -> Iterator[list[Sample]]:
+    """All samples of one shard, those too that a split excludes."""
+    dataset = open_source(change.url)
+    assert isinstance(dataset, TarDataset)
+    whole = one_shard(dataset, change.shard.path)
+    for first in range(0, len(whole), _AT_ONCE):
+        yield whole.read_raw(range(first, min(first + _AT_ONCE, len(whole))))
+
+
+def one_shard(dataset: TarDataset, path: str) -> TarDataset:
+    """All samples of one shard of a prepared data set."""
+    info = energon.read_info(dataset.store)
+    table = energon.PreparedShards(dataset.store, info, [path], None, None)
+    return TarDataset(dataset.store, table, name=dataset.url)
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """Piece -> the new parts alone, under the old keys."""
+
+    dataset: Dataset
+    column: _Column
+
+    def __call__(self, piece: Piece) -> Iterator[Encoded]:
+        encoding = Encoding(self.column.encoder, Taker())
+        for first in range(piece.first, piece.last, _AT_ONCE):
+            samples = self.dataset.read_raw(range(first, min(first + _AT_ONCE, piece.last)))
+            for sample, added in zip(samples, self.column.of(samples), strict=True):
+                if added:
+                    yield encoding({"__key__": sample.key, **added})
+
+
+def _into(
+    url: str, into: str, column: _Column, job: Mapping[str, Any], workers: int | None, progress: bool
+) -> RewriteReport:
+    dataset = open_dataset(url, raw=True, decode=None)
+    assert isinstance(dataset, TarDataset)
+    bounds = dataset.shard_bounds.tolist()
+    pieces = [Piece(0, first, last) for first, last in pairwise(bounds)]
+    description = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
+    facts = {"verb": "add-parts", "of": dataset.fingerprint(), **job}
+    target = Target(into, Layout(samples=None, size=None), job=facts, description=description)
+    with closing(target):
+        written = write_shards(target, pieces, _New(dataset, column), workers=workers, progress=progress)
+    report = RewriteReport(into, written.samples, 0, 0, written.shards, written.bytes)
+    if written.samples < len(dataset):
+        report.warnings.append(f"{len(dataset) - written.samples} samples got no part")
+    return report

@@ -1,0 +1,90 @@
+"""More samples for a data set that is there, from other data sets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from feedmill.errors import ConfigError
+from feedmill.formats import energon
+from feedmill.storage import open_store
+from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
+from feedmill.writing.encoding import Encoded
+from feedmill.writing.layout import PATTERN, Layout, parse_size
+from feedmill.writing.present import need_prepared
+from feedmill.writing.target import Target
+from feedmill.writing.write import write_shards
+from feedmill.writing.writer import WriteReport
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """(source, piece) -> its samples."""
+
+    copies: list[Copy]
+
+    def __call__(self, work: tuple[int, Piece]) -> Iterator[Encoded]:
+        return self.copies[work[0]](work[1])
+
+
+def append(
+    url: str,
+    sources: Sequence[str],
+    *,
+    split: str | None = None,
+    samples: int | None = 10_000,
+    size: int | str | None = None,
+    pattern: str | None = None,
+    prefix: str = "",
+    workers: int | None = None,
+    progress: bool = True,
+) -> WriteReport:
+    """Add the samples of other data sets, as new shards behind the last one; shards that are there stay as they are.
+
+    Args:
+        url: the prepared data set that grows.
+        sources: data sets whose samples have parts. Their splits are not kept.
+        split: the split that the new shards join; the first one by default.
+        samples, size: limits of a shard.
+        pattern: path of a shard, with ``%06d`` for its number; by default as the last shard is named.
+        prefix: put before every new key.
+        workers: processes; by default one per core.
+
+    Raises:
+        DataError: a key is there already, or a source is damaged.
+        ConfigError: there is no prepared data set.
+        StorageError: it cannot be written.
+    """
+    began = time.perf_counter()
+    if not sources:
+        raise ConfigError("there is nothing to append", file=url, fix="Name at least one data set.")
+    store = open_store(url)
+    need_prepared(store, url)
+    layout = Layout(pattern or _pattern(list(energon.read_info(store))), samples, parse_size(size))
+    opened = [open_source(source) for source in sources]
+    groups = [[Group((), g.order) for g in groups_of(dataset)] for dataset in opened]
+    work = [
+        (number, piece)
+        for number, dataset in enumerate(opened)
+        for piece in pieces_of(dataset, groups[number], replace(layout, first=0))
+    ]
+    job = {"verb": "append", "split": split, "prefix": prefix, "sources": [facts(dataset) for dataset in opened]}
+    target = Target(url, layout, job=job, split=split, append=True)
+    copies = _Copies([Copy(dataset, groups[n], prefix) for n, dataset in enumerate(opened)])
+    with closing(target):
+        report = write_shards(target, work, copies, workers=workers, progress=progress)
+    report.seconds = round(time.perf_counter() - began, 3)
+    return report
+
+
+def _pattern(shards: Sequence[str]) -> str:
+    """How the last shard is named, as a pattern; the usual one where it has no number."""
+    import re
+
+    match = re.fullmatch(r"([^%]*?)(\d+)([^\d%/]*\.tar)", shards[-1]) if shards else None
+    if match is None:
+        return PATTERN
+    before, digits, after = match.groups()
+    return f"{before}%0{len(digits)}d{after}"

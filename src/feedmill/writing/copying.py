@@ -1,0 +1,166 @@
+"""Samples of data sets that are there, as the samples of new shards: which go where, and how they get there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.formats import energon
+from feedmill.formats.base import Dataset
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.sniff import ENERGON, sniff
+from feedmill.formats.webdataset import TarDataset
+from feedmill.planning.permutation import derive, permute
+from feedmill.samples.encode import Encoder
+from feedmill.samples.open import open as open_dataset
+from feedmill.writing.encoding import Encoded, Encoding
+from feedmill.writing.fields import Taker
+from feedmill.writing.layout import Layout
+
+_READ_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Samples of a data set in the order in which they are written.
+
+    Attributes:
+        begins, ends: int64[k], ranges of sample numbers, one after the other.
+        key: shuffles them; None for the order of the ranges.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    key: int | None = None
+
+    def __len__(self) -> int:
+        return int((self.ends - self.begins).sum())
+
+    def numbers(self, first: int, last: int) -> Int64s:
+        """int64[last - first], the samples at these places."""
+        places = np.arange(first, last, dtype=np.int64)
+        if self.key is not None:
+            places = permute(places, len(self), self.key)
+        after: Int64s = np.cumsum(self.ends - self.begins, dtype=np.int64)
+        which = np.searchsorted(after, places, side="right")
+        found: Int64s = self.ends[which] - (after[which] - places)
+        return found
+
+
+class Group(NamedTuple):
+    """Samples that must not be mixed with others: those of the same splits."""
+
+    splits: tuple[str, ...]
+    order: Order
+
+
+class Piece(NamedTuple):
+    """What becomes one shard: places in the order of a group."""
+
+    group: int
+    first: int
+    last: int
+
+
+def open_source(url: str) -> Dataset:
+    """A data set whose samples have parts, as bytes. Raises as `feedmill.open`, and `ConfigError` for tokens."""
+    dataset = open_dataset(url, raw=True, decode=None)
+    if not hasattr(dataset, "read_tokens"):
+        return dataset
+    raise ConfigError(
+        "token files have no parts that could go into shards", file=url, kind="no-parts", fix="Give samples with parts."
+    )
+
+
+def groups_of(dataset: Dataset, shuffle: int | None = None) -> list[Group]:
+    """The samples of a data set by the splits they are in, in the order in which those come first."""
+    bounds = dataset.shard_bounds if isinstance(dataset, TarDataset) else np.asarray([0, len(dataset)])
+    members = splits_of_shards(dataset)
+    kinds = list(dict.fromkeys(members))
+    out = []
+    for splits in kinds:
+        chosen = np.flatnonzero([member == splits for member in members])
+        key = None if shuffle is None else derive(shuffle, "reshard", *splits)
+        out.append(Group(splits, Order(bounds[chosen], bounds[chosen + 1], key)))
+    return [group for group in out if len(group.order)]
+
+
+def splits_of_shards(dataset: Dataset) -> list[tuple[str, ...]]:
+    """Of each shard, the splits it is in; one empty tuple for a data set without shards or splits."""
+    if not isinstance(dataset, TarDataset):
+        return [()]
+    splits = None
+    if sniff(dataset.url).kind == ENERGON:
+        splits = energon.read_splits(dataset.store)
+    if splits is None:
+        return [("train",)] * len(dataset.table.shards)
+    found: dict[str, list[str]] = {}
+    for name in splits.parts:
+        for shard in splits.shards(name):
+            found.setdefault(shard, []).append(name)
+    return [tuple(dict.fromkeys(found.get(shard, ()))) for shard in dataset.table.shards]
+
+
+def pieces_of(dataset: Dataset, groups: Sequence[Group], layout: Layout) -> list[Piece]:
+    """Cuts every group into shards within the limits; bytes count as they are stored now.
+
+    Raises:
+        ConfigError: a limit in bytes, and a data set that does not know the sizes of its samples.
+    """
+    out: list[Piece] = []
+    for number, group in enumerate(groups):
+        cuts = _cuts(dataset, group.order, layout)
+        out += [Piece(number, first, last) for first, last in pairwise(cuts)]
+    return out
+
+
+def _cuts(dataset: Dataset, order: Order, layout: Layout) -> list[int]:
+    count = len(order)
+    most = layout.samples or count
+    if layout.size is None:
+        return [*range(0, count, most), count]
+    if not isinstance(dataset, TarDataset):
+        raise ConfigError(
+            f"shards of {dataset.format} cannot be limited in bytes before they are written",
+            file=dataset.url,
+            kind="bad-limit",
+            fix="Limit the number of samples instead (--samples).",
+        )
+    sizes = dataset.stored_sizes(0, len(dataset))
+    after = np.cumsum(sizes[order.numbers(0, count)])
+    cuts = [0]
+    while cuts[-1] < count:
+        at = cuts[-1]
+        begun = int(after[at - 1]) if at else 0
+        fits = int(np.searchsorted(after, begun + layout.size - 1024, side="right"))
+        cuts.append(max(at + 1, min(fits, at + most, count)))
+    return cuts
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Piece -> its samples, read in bulk. Sent to other processes."""
+
+    dataset: Dataset
+    groups: list[Group]
+    prefix: str = ""
+
+    def __call__(self, piece: Piece) -> Iterator[Encoded]:
+        encoding = Encoding(Encoder(), Taker())
+        order = self.groups[piece.group].order
+        for first in range(piece.first, piece.last, _READ_AT_ONCE):
+            numbers = order.numbers(first, min(first + _READ_AT_ONCE, piece.last))
+            for sample in self.dataset.read_raw(numbers):
+                if self.prefix:
+                    sample.key = self.prefix + sample.key
+                yield encoding(sample)
+
+
+def facts(dataset: Dataset, **options: Any) -> dict[str, Any]:
+    """What tells the copying of this data set from other work."""
+    return {"source": dataset.url, "fingerprint": dataset.fingerprint(), **options}

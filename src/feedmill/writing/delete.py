@@ -1,0 +1,185 @@
+"""Samples taken out of a prepared data set, by key.
+
+Only the shards that hold them are written anew, by copying what stays, byte for byte; a shard of which nothing stays is
+removed. Excluding samples in ``split.yaml`` is cheaper; this is for what must not be there any more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import BinaryIO
+
+import numpy as np
+import xxhash
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.energon_write import write_idx
+from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.tar_write import END
+from feedmill.formats.webdataset import in_file, scan_shard
+from feedmill.storage import open_store
+from feedmill.storage.local import is_disk_trouble, storage_error
+from feedmill.writing.present import need_local, need_prepared
+from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
+from feedmill.writing.shard import Shard
+
+_STEP = 8 << 20
+
+
+def delete(
+    url: str,
+    keys: Sequence[str],
+    *,
+    ignore_missing: bool = False,
+    dry_run: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> RewriteReport:
+    """Delete samples.
+
+    All other samples keep their shards and order. The cost is writing every shard that holds one of the keys, which
+    the report says; with `dry_run` it is only counted. The numbers of later samples change, and with them plans and
+    states of runs on this data set; joins have to be prepared again.
+
+    Args:
+        url: a prepared data set on a local disk.
+        keys: keys of samples, excluded ones too.
+        ignore_missing: keys that are not there are reported, and are no error.
+        dry_run: change nothing.
+        workers: processes; by default one per core.
+
+    Raises:
+        NotFound: there is no such sample, or no prepared data set.
+        ConfigError: nothing would be left, or the data set is in an object store.
+        StorageError: it cannot be written.
+    """
+    began = time.perf_counter()
+    store = open_store(url)
+    need_prepared(store, url)
+    need_local(store, url, "delete")
+    wanted = set(keys)
+    report = RewriteReport(url)
+    if not wanted:
+        raise ConfigError("there is nothing to delete", file=url, fix="Name at least one key.")
+    with Rewrite(url, "delete", {"keys": hash_words(sorted(wanted))}) as change:
+        if change.swapping:
+            _fill(report, change.finish())
+            report.seconds = round(time.perf_counter() - began, 3)
+            return report
+        found = {shard.path: _places(shard, wanted) for shard in change.shards}
+        found = {path: places for path, places in found.items() if len(places)}
+        scans = {shard.path: shard for shard in change.shards}
+        names = {scans[path].scan.keys[i] for path, places in found.items() for i in places.tolist()}
+        report.missing = sorted(wanted - names)
+        _check(report, url, names, ignore_missing, sum(len(shard.scan.keys) for shard in change.shards))
+        removed = [path for path, places in found.items() if len(places) == len(scans[path].scan.keys)]
+        changed = {path: places for path, places in found.items() if path not in set(removed)}
+        report.samples, report.rewritten, report.removed = len(names), len(changed), len(removed)
+        report.shards = len(change.shards) - len(removed)
+        report.bytes = sum(_kept_bytes(scans[path], places) for path, places in changed.items())
+        if not dry_run and names:
+            members = [m for path, places in found.items() for m in _members(scans[path], places)]
+            made = change.make(changed, _without, workers=workers, progress=progress, label="deleting")
+            paths = [shard.path for shard in change.shards if shard.path in changed]
+            changes = {path: shard.path for path, shard in zip(paths, made, strict=True)}
+            change.swap(changes, removed, samples_out=sorted(names), members_out=members, facts=report.as_dict())
+    report.seconds = round(time.perf_counter() - began, 3)
+    return report
+
+
+def _check(report: RewriteReport, url: str, names: set[str], ignore_missing: bool, total: int) -> None:
+    if report.missing and not ignore_missing:
+        more = f" (and {len(report.missing) - 1} more of those given)" if len(report.missing) > 1 else ""
+        raise NotFound(
+            f"there is no sample with this key{more}",
+            file=url,
+            record=report.missing[0],
+            kind="no-such-key",
+            fix="Nothing was deleted. Correct the keys, or allow missing ones (--ignore-missing).",
+        )
+    if len(names) == total:
+        raise ConfigError("no sample would be left", file=url, kind="empty", fix="Remove the folder instead.")
+
+
+def _fill(report: RewriteReport, facts: dict[str, object]) -> None:
+    for name, value in facts.items():
+        if name != "path":
+            setattr(report, name, value)
+
+
+def _places(shard: Shard, wanted: set[str]) -> Int64s:
+    """int64[k], the numbers of the samples in a shard that have one of the keys."""
+    if wanted.isdisjoint(shard.scan.keys):
+        return np.zeros(0, np.int64)
+    return np.asarray([i for i, key in enumerate(shard.scan.keys) if key in wanted], np.int64)
+
+
+def _members(shard: Shard, places: Int64s) -> list[str]:
+    """Names of the members of some samples."""
+    gone = np.isin(shard.scan.sample, places)
+    owners = shard.scan.sample[gone].tolist()
+    parts = (shard.scan.parts[i] for i in np.flatnonzero(gone).tolist())
+    return [f"{shard.scan.keys[owner]}.{part}" for owner, part in zip(owners, parts, strict=True)]
+
+
+def _kept_bytes(shard: Shard, places: Int64s) -> int:
+    return shard.record.size - int(np.diff(shard.scan.starts)[places].sum())
+
+
+def _without(change: Change) -> Shard:
+    """Write a shard without some of its samples."""
+    store = open_store(change.url)
+    starts = change.shard.scan.starts
+    keep = np.ones(len(starts) - 1, bool)
+    keep[change.what] = False
+    hashed = xxhash.xxh3_128()
+    begins = [0, *starts[:-1][keep].tolist()]
+    ends = [int(starts[0]), *starts[1:][keep].tolist()]
+    with store.write(change.new) as out:
+        for begin, end in _joined(begins, ends):
+            for at in range(begin, end, _STEP):
+                block = store.read(change.shard.path, at, min(_STEP, end - at))
+                hashed.update(block)
+                _put(out, block, change.new)
+        hashed.update(END)
+        _put(out, END, change.new)
+    scan = scan_shard(store, change.new)
+    wanted = [key for key, kept in zip(change.shard.scan.keys, keep.tolist(), strict=True) if kept]
+    if scan.problem is not None or scan.keys != wanted:
+        store.delete(change.new)
+        where = store.locate(change.shard.path)
+        raise _stale(where) if scan.problem is None else in_file(scan.problem, where)
+    write_idx(store, change.new, scan.starts)
+    entry = store.stat(change.new)
+    return Shard(change.new, ShardRecord(entry.size, entry.version, len(scan.keys), hashed.hexdigest()), scan)
+
+
+def _joined(begins: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges that follow each other, as one."""
+    out: list[tuple[int, int]] = []
+    for begin, end in zip(begins, ends, strict=True):
+        if out and out[-1][1] == begin:
+            out[-1] = (out[-1][0], end)
+        else:
+            out.append((begin, end))
+    return out
+
+
+def _put(out: BinaryIO, data: bytes, file: str) -> None:
+    try:
+        out.write(data)
+    except OSError as error:
+        if is_disk_trouble(error):
+            raise storage_error(error, file) from None
+        raise
+
+
+def _stale(where: str) -> DataError:
+    return DataError(
+        "the index does not fit the shard",
+        file=where,
+        kind="stale-index",
+        fix="The shard changed after it was indexed: run 'feedmill prepare' again. Nothing was deleted.",
+    )

@@ -1,0 +1,142 @@
+"""The same samples in other shards."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from feedmill.errors import ConfigError
+from feedmill.formats import energon
+from feedmill.formats.base import Dataset
+from feedmill.formats.sniff import ENERGON, sniff
+from feedmill.formats.webdataset import TarDataset
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+from feedmill.writing.commit import Media
+from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
+from feedmill.writing.layout import PATTERN, Layout, parse_size
+from feedmill.writing.shard import Shard
+from feedmill.writing.target import Target
+from feedmill.writing.write import write_shards
+from feedmill.writing.writer import WriteReport
+
+_DESCRIPTION = ("dataset.yaml", "sample_loader.py")
+
+
+def reshard(
+    source: str,
+    url: str,
+    *,
+    samples: int | None = None,
+    size: int | str | None = None,
+    shuffle: int | None = None,
+    pattern: str | None = None,
+    prefix: str = "",
+    overwrite: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> WriteReport:
+    """Write the samples of a data set into shards of another size or order.
+
+    Splits stay apart and keep their names; the description is taken over. Excluded shards and samples are left out,
+    and said to be. Processes work on shards; the bytes do not depend on how many. Killed at any moment, the same call
+    finishes the job.
+
+    Args:
+        source: a data set whose samples have parts: WebDatasets, prepared or not, a tar, a JSONL file.
+        url: the new data set, a folder.
+        samples: samples per shard.
+        size: most bytes per shard, or text such as ``"1G"``.
+        shuffle: a seed: the samples of each split in a random order, the same for the same seed.
+        pattern: path of a shard, with ``%06d`` for its number.
+        prefix: put before every key, e.g. to merge data sets whose keys are the same.
+        overwrite: replace the data set that is there.
+        workers: processes; by default one per core.
+
+    Raises:
+        ConfigError: neither a number nor a size, or there is a data set already.
+        DataError: the source is damaged, or a key occurs twice.
+        StorageError: it cannot be written.
+    """
+    began = time.perf_counter()
+    if samples is None and size is None:
+        raise ConfigError(
+            "the shards have no limit", kind="bad-limit", fix="Give samples (--samples) or size (--size)."
+        )
+    if _same_folder(source, url):
+        raise ConfigError("a data set cannot be re-sharded into itself", file=url, fix="Write to another folder.")
+    layout = Layout(pattern or PATTERN, samples, parse_size(size))
+    dataset = open_source(source)
+    groups = groups_of(dataset, shuffle)
+    pieces = pieces_of(dataset, groups, layout)
+    target = Target(
+        url,
+        layout,
+        job={"verb": "reshard", "prefix": prefix, **facts(dataset, shuffle=shuffle)},
+        overwrite=overwrite,
+        media=_media(source, prefix),
+    )
+    with closing(target):
+        _copy_description(source, target.store)
+
+        def splits(shards: Sequence[Shard]) -> Mapping[str, Sequence[str]]:
+            return _splits(groups, pieces, target.layout, shards)
+
+        copy = Copy(dataset, groups, prefix)
+        report = write_shards(target, pieces, copy, splits=splits, workers=workers, progress=progress)
+    report.warnings += _left_out(dataset)
+    report.seconds = round(time.perf_counter() - began, 3)
+    return report
+
+
+def _same_folder(source: str, url: str) -> bool:
+    if "://" in source or "://" in url:
+        return source.rstrip("/") == url.rstrip("/")
+    return os.path.realpath(source) == os.path.realpath(url)
+
+
+def _splits(
+    groups: Sequence[Group], pieces: Sequence[Piece], layout: Layout, shards: Sequence[Shard]
+) -> dict[str, list[str]]:
+    """Split -> new shards; a split that is empty is kept as an empty one."""
+    written = {shard.path for shard in shards}
+    out: dict[str, list[str]] = {name: [] for group in groups for name in group.splits}
+    for number, piece in enumerate(pieces):
+        path = layout.shard(number)
+        for name in groups[piece.group].splits:
+            if path in written:
+                out[name].append(path)
+    return out
+
+
+def _media(source: str, prefix: str) -> Media | None:
+    found = sniff(source)
+    if found.kind != ENERGON or not found.store.exists(energon.INDEX):
+        return None
+    return Media(cached_copy(found.store, energon.INDEX), prefix)
+
+
+def _copy_description(source: str, store: Store) -> None:
+    found = sniff(source)
+    if found.kind != ENERGON:
+        return
+    for name in _DESCRIPTION:
+        path = f"{energon.META}/{name}"
+        if found.store.exists(path):
+            store.write_bytes(path, found.store.read(path))
+
+
+def _left_out(dataset: Dataset) -> list[str]:
+    """What of the source is not written, in words."""
+    if not isinstance(dataset, TarDataset) or sniff(dataset.url).kind != ENERGON:
+        return []
+    splits = energon.read_splits(dataset.store) or energon.Splits()
+    out = []
+    if splits.shards_out:
+        out.append(f"the split file excludes {len(splits.shards_out)} shards: they were left out")
+    excluded = int(dataset.table.counts.sum()) - len(dataset)
+    if excluded:
+        out.append(f"the split file excludes {excluded} samples: they were left out")
+    return out

@@ -1,0 +1,235 @@
+"""Shards changed in their place, all of them in one moment.
+
+The new shards are written beside the data set first, in ``.nv-meta/feedmill.work/new/``, by several processes; until
+then nothing has changed. Then they are put in place, which is only renaming, and the index is written anew. A run that
+is killed before that moment leaves the data set as it was; one that is killed in it is finished by the same command,
+and until then readers of a changed shard say that its index is out of date.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedmill.errors import DataError
+from feedmill.formats import energon
+from feedmill.formats.energon import idx_name
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import Policy, run
+from feedmill.storage import open_store
+from feedmill.storage.local import LocalStore, publish, storage_error, sweep_all
+from feedmill.writing.commit import commit
+from feedmill.writing.present import present_shards
+from feedmill.writing.shard import Shard
+from feedmill.writing.target import clear_left
+from feedmill.writing.work import FOLDER, Work
+
+NEW = f"{FOLDER}/new"
+
+Make = Callable[["Change"], Shard]
+"""Writes the new form of a shard at `Change.new`. Runs in other processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One shard to be written anew.
+
+    Attributes:
+        url: the data set.
+        shard: the shard as it is.
+        new: path in the data set where its new form is written.
+        what: what is to be done, for the function that does it.
+    """
+
+    url: str
+    shard: Shard
+    new: str
+    what: Any = None
+
+
+@dataclass(slots=True)
+class RewriteReport:
+    """What a change cost.
+
+    Attributes:
+        path: the data set.
+        samples: samples that were changed or deleted.
+        rewritten, removed, shards: shards written anew, shards that are gone, shards that are there now.
+        bytes: bytes written for it.
+        missing: keys that were asked for and are not there.
+        seconds: wall time.
+    """
+
+    path: str
+    samples: int = 0
+    rewritten: int = 0
+    removed: int = 0
+    shards: int = 0
+    bytes: int = 0
+    missing: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Rewrite:
+    """A change of some shards of a local prepared data set. A context manager; killed, it is taken up again.
+
+    Args:
+        url: the data set.
+        verb, job: plain data that tells this change from others.
+
+    Attributes:
+        shards: the shards as they are; empty where an interrupted change only has to be put in place.
+        swapping: whether that is so.
+    """
+
+    def __init__(self, url: str, verb: str, job: Mapping[str, Any]) -> None:
+        self.url = url
+        store = open_store(url)
+        assert isinstance(store, LocalStore)
+        self.store = store
+        self.work = Work(store, {"verb": verb, **job})
+        try:
+            if self.work.left is not None:
+                clear_left(store, self.work.left)
+                shutil.rmtree(store.locate(NEW), ignore_errors=True)
+                self.work.note()
+            sweep_all(store.locate(f"{NEW}/"))
+            self.swapping = bool(self.work.job.get("swapping"))
+            self.shards = [] if self.swapping else present_shards(store)
+        except BaseException:
+            self.work.close()
+            raise
+
+    def make(
+        self, changes: Mapping[str, Any], function: Make, *, workers: int | None, progress: bool, label: str
+    ) -> list[Shard]:
+        """Write the new form of some shards; their new forms, in the order of the data set.
+
+        Args:
+            changes: shard path -> what is to be done to it.
+        """
+        done = self.work.finished()
+        todo = [
+            Change(self.url, shard, f"{NEW}/{number:06d}.tar", changes[shard.path])
+            for number, shard in enumerate(self.shards)
+            if shard.path in changes
+        ]
+        out: list[Shard] = []
+        with Progress(label, len(todo), "shards", enabled=progress) as bar:
+            rest = [change for change in todo if change.new not in done]
+            results = run(_call, rest, workers=workers, preload=(__name__,), policy=Policy(shared=function))
+            with closing(results):
+                for change in todo:
+                    shard = done.get(change.new)
+                    if shard is None:
+                        shard = next(results)
+                        self.work.add(shard)
+                    out.append(shard)
+                    bar.advance()
+        return out
+
+    def swap(
+        self,
+        changed: Mapping[str, str],
+        removed: Sequence[str],
+        *,
+        samples_out: Sequence[str] = (),
+        members_out: Sequence[str] = (),
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Put the new shards in place and write the index.
+
+        Args:
+            changed: shard path -> path of its new form.
+            removed: shards that go.
+            samples_out: keys that are gone; `members_out` their member names.
+            facts: what the report says, kept in case this is interrupted.
+        """
+        self.work.note(
+            swapping=True,
+            changed=dict(changed),
+            removed=list(removed),
+            samples_out=list(samples_out),
+            members_out=list(members_out),
+            facts=dict(facts or {}),
+        )
+        self.finish(trust=True)
+
+    def finish(self, *, trust: bool = False) -> dict[str, Any]:
+        """Put in place what is noted; the facts of the report."""
+        job = self.work.job
+        changed: dict[str, str] = job["changed"]
+        removed: list[str] = job["removed"]
+        made = {path: (record, scan) for path, (record, scan) in self.work.journal.read().items()}
+        before = self.shards or present_shards(self.store, trust=trust, leave_out={*changed, *removed})
+        kept = {shard.path: shard for shard in before}
+        order = list(job.setdefault("order", [p for p in energon.read_info(self.store) if p not in set(removed)]))
+        self.work.note()
+        for path, new in changed.items():
+            self._place(path, new)
+            record, scan = made[new]
+            entry = self.store.stat(path)
+            if (entry.size, entry.version) != (record.size, record.version):
+                raise DataError(
+                    "the shard is neither its old nor its new form", file=self.store.locate(path), kind="changed"
+                )
+            kept[path] = Shard(path, record, scan)
+        splits, exclude = self._splits(removed, set(job["samples_out"]))
+        commit(self.store, [kept[p] for p in order], splits, exclude=exclude, removed=job["members_out"])
+        for path in removed:
+            self.store.delete(path)
+            self.store.delete(idx_name(path))
+        facts: dict[str, Any] = job["facts"]
+        self.work.finish()
+        return facts
+
+    def _place(self, path: str, new: str) -> None:
+        """Rename a new shard and its offsets over the old ones; what is renamed already stays."""
+        for source, target in ((new, path), (idx_name(new), idx_name(path))):
+            try:
+                with suppress(FileNotFoundError):
+                    mode = os.stat(self.store.locate(target)).st_mode
+                    os.chmod(self.store.locate(source), mode & 0o7777)
+                if os.path.exists(self.store.locate(source)):
+                    publish(self.store.locate(source), self.store.locate(target))
+            except OSError as error:
+                raise storage_error(error, self.store.locate(target)) from None
+
+    def _splits(self, removed: Sequence[str], samples_out: set[str]) -> tuple[dict[str, list[str]] | None, list[str]]:
+        """The split file without shards and samples that are gone; None where it needs no change."""
+        present = energon.read_splits(self.store)
+        if present is None:
+            return None, []
+        gone = set(removed)
+        listed = {shard for shards in present.parts.values() for shard in shards} | present.shards_out
+        if not gone & listed and not any(key in samples_out for _, key in present.samples_out):
+            return None, []
+        parts = {name: [s for s in shards if s not in gone] for name, shards in present.parts.items()}
+        samples = [f"{s}/{k}" for s, k in present.samples_out if k not in samples_out and s not in gone]
+        return parts, [*sorted(present.shards_out - gone), *samples]
+
+    def close(self) -> None:
+        """Let go of it; what is unfinished stays for the next time."""
+        if self.work.job.get("swapping") or self.work.journal.path.exists():
+            self.work.close()
+        else:  # nothing was made
+            self.work.finish()
+
+    def __enter__(self) -> Rewrite:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _call(function: Make, change: Change) -> Shard:
+    return function(change)
