@@ -67,20 +67,20 @@ class ScannedShards(ShardTable):
     def __init__(self, store: Store, shards: Sequence[str]) -> None:
         self.store = store
         self.shards = list(shards)
-        self._scans = [scan_shard(store, shard) for shard in self.shards]
-        for shard, found in zip(self.shards, self._scans, strict=True):
+        self.scans = [scan_shard(store, shard) for shard in self.shards]
+        for shard, found in zip(self.shards, self.scans, strict=True):
             if found.problem is not None:
                 raise in_file(found.problem, store.locate(shard))
-        self.counts = np.asarray([len(found.keys) for found in self._scans], np.int64)
+        self.counts = np.asarray([len(found.keys) for found in self.scans], np.int64)
         self._keys: dict[str, tuple[int, int]] | None = None
 
     def offsets(self, shard: int) -> Int64s:
-        return self._scans[shard].starts
+        return self.scans[shard].starts
 
     def find(self, key: str) -> tuple[int, int]:
         if self._keys is None:
             found: dict[str, tuple[int, int]] = {}
-            for s, scan in enumerate(self._scans):
+            for s, scan in enumerate(self.scans):
                 for i, name in enumerate(scan.keys):
                     found.setdefault(name, (s, i))
             self._keys = found
@@ -90,7 +90,7 @@ class ScannedShards(ShardTable):
             raise no_such_key(self.store.url, key) from None
 
     def fingerprint(self, first: int | None = None) -> str:
-        known = zip(self.shards[:first], self._scans[:first], strict=True)
+        known = zip(self.shards[:first], self.scans[:first], strict=True)
         return hash_words([f"{s} {scan.starts.tobytes().hex()}" for s, scan in known])
 
 

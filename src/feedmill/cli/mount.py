@@ -1,0 +1,25 @@
+"""``feedmill mount``: a data set as files."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from feedmill.cli.options import DatasetPath
+
+
+def mount(
+    path: DatasetPath,
+    mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty folder.")],
+    sample_folders: Annotated[
+        bool, typer.Option("--sample-folders", "-s", help="A folder for each sample, instead of all files in one.")
+    ] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once and go on in the background.")] = False,
+) -> None:
+    """Show a data set as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
+    from feedmill.mounting.mount import mount as mount_dataset
+
+    if not detach:
+        typer.echo(f"{path} is at {mountpoint}; Ctrl-C ends it", err=True)
+    mount_dataset(path, mountpoint, sample_folders=sample_folders, detach=detach)

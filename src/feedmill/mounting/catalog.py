@@ -1,0 +1,184 @@
+"""The names of a data set as folders and files, asked of an index: nothing is listed before someone looks.
+
+Samples are shown flat (the file ``key.part``) or as a folder each (``key/last.part``, where ``last`` is the key's last
+component). Slashes in keys are folders. Where a file and a folder have one name, it leads to the folder.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from feedmill.formats.energon import open_index
+
+_KEYS = "SELECT sample_key FROM samples WHERE sample_key >= ? AND sample_key < ? ORDER BY sample_key LIMIT ?"
+_FILES = (  # the parts of the samples between two keys
+    "SELECT s.sample_key, p.part_name FROM samples s"
+    " JOIN sample_parts p ON p.tar_file_id = s.tar_file_id AND p.sample_index = s.sample_index"
+    " WHERE s.sample_key >= ? AND s.sample_key < ? ORDER BY s.sample_key, p.content_byte_offset"
+)
+_PARTS = (
+    "SELECT p.part_name, p.content_byte_size, p.content_byte_offset, s.tar_file_id, s.sample_index FROM samples s"
+    " JOIN sample_parts p ON p.tar_file_id = s.tar_file_id AND p.sample_index = s.sample_index"
+    " WHERE s.sample_key = ? ORDER BY p.content_byte_offset"
+)
+_LAST = "\U0010ffff"
+_AT_ONCE = 1000
+
+
+class File(NamedTuple):
+    """A part: its member's name, bytes, and where they lie."""
+
+    name: str
+    size: int
+    offset: int = 0
+    shard: int = 0
+    sample: int = 0
+
+
+class Child(NamedTuple):
+    """An entry of a folder."""
+
+    name: str
+    is_folder: bool
+
+
+class Catalog(ABC):
+    """Names below one root; folders are given as ``""`` or ``"a/b/"``. Safe to use from several threads."""
+
+    @abstractmethod
+    def children(self, folder: str) -> Iterator[Child]:
+        """The entries of a folder that is there, each once."""
+
+    @abstractmethod
+    def is_folder(self, folder: str) -> bool:
+        """Whether there is such a folder."""
+
+    @abstractmethod
+    def file(self, path: str) -> File | None:
+        """The file at a path."""
+
+
+class IndexCatalog(Catalog):
+    """Names from an ``index.sqlite``.
+
+    Args:
+        database: the index, of 7.0 or later.
+        sample_folders: a folder for each sample.
+    """
+
+    def __init__(self, database: Path, sample_folders: bool) -> None:
+        self.database, self.sample_folders = database, sample_folders
+        self._local = threading.local()
+
+    def _connection(self) -> sqlite3.Connection:
+        if not hasattr(self._local, "connection"):
+            self._local.connection = open_index(self.database)
+        connection: sqlite3.Connection = self._local.connection
+        return connection
+
+    def children(self, folder: str) -> Iterator[Child]:
+        if self.sample_folders and folder:
+            key = folder[:-1]
+            last = key.rpartition("/")[2]
+            for name in dict.fromkeys(part for part, *_ in self._parts(key)):
+                if not self.is_folder(f"{folder}{last}.{name}/"):
+                    yield Child(f"{last}.{name}", False)
+        cursor, end = folder, folder + _LAST
+        while True:
+            keys = [key for (key,) in self._connection().execute(_KEYS, (cursor, end, _AT_ONCE))]
+            if not keys:
+                return
+            here, cursor = self._before_folder(keys, len(folder))
+            yield from self._samples(folder, here)
+            if len(here) < len(keys):
+                name = keys[len(here)][len(folder) :].partition("/")[0]
+                cursor = f"{folder}{name}0"  # the first text behind all that begins with "name/"
+                if not (self.sample_folders and self._parts(folder + name)):
+                    yield Child(name, True)
+
+    def _before_folder(self, keys: list[str], skip: int) -> tuple[list[str], str]:
+        """The keys before the first that lies deeper, and where to look on behind them."""
+        for i, key in enumerate(keys):
+            if "/" in key[skip:]:
+                return keys[:i], ""
+        return keys, keys[-1] + "\0"
+
+    def _samples(self, folder: str, keys: list[str]) -> Iterator[Child]:
+        if not keys:
+            return
+        skip = len(folder)
+        if self.sample_folders:
+            yield from (Child(key[skip:], True) for key in keys if len(key) > skip)
+            return
+        last = None
+        for key, part in self._connection().execute(_FILES, (keys[0], keys[-1] + "\0")).fetchall():
+            name = f"{key[skip:]}.{part}"
+            if name != last:  # of two parts with one name the first is shown
+                yield Child(name, False)
+            last = name
+
+    def is_folder(self, folder: str) -> bool:
+        if not folder:
+            return True
+        if self._connection().execute(_KEYS, (folder, folder + _LAST, 1)).fetchone():
+            return True
+        return self.sample_folders and bool(self._parts(folder[:-1]))
+
+    def _parts(self, key: str) -> list[tuple[str, int, int, int, int]]:
+        return self._connection().execute(_PARTS, (key,)).fetchall()
+
+    def file(self, path: str) -> File | None:
+        where, _, name = path.rpartition("/")
+        key, dot, part = name.partition(".")
+        if not dot:
+            return None
+        if self.sample_folders:
+            if where.rpartition("/")[2] != key:
+                return None
+            key = where
+        elif where:
+            key = f"{where}/{key}"
+        for found, size, offset, shard, sample in self._parts(key):
+            if found == part:
+                return File(f"{key}.{part}", size, offset, shard, sample)
+        return None
+
+
+class LinesCatalog(Catalog):
+    """Names of the records of a JSONL file: ``<number>.json``.
+
+    Args:
+        sizes: number of a record -> its bytes.
+        count: records.
+        sample_folders: a folder for each record.
+    """
+
+    def __init__(self, sizes: Mapping[int, int], count: int, sample_folders: bool) -> None:
+        self.sizes, self.count, self.sample_folders = sizes, count, sample_folders
+
+    def children(self, folder: str) -> Iterator[Child]:
+        if folder:
+            yield Child(f"{folder[:-1]}.json", False)
+            return
+        for number in range(self.count):
+            yield Child(str(number), True) if self.sample_folders else Child(f"{number}.json", False)
+
+    def is_folder(self, folder: str) -> bool:
+        return not folder or (self.sample_folders and self._number(folder[:-1]) is not None)
+
+    def _number(self, text: str) -> int | None:
+        plain = text.isascii() and text.isdigit() and str(int(text)) == text
+        return int(text) if plain and int(text) < self.count else None
+
+    def file(self, path: str) -> File | None:
+        where, _, name = path.rpartition("/")
+        key, _, part = name.partition(".")
+        number = self._number(key)
+        if number is None or part != "json" or where != (key if self.sample_folders else ""):
+            return None
+        return File(name, self.sizes[number], sample=number)

@@ -1,0 +1,118 @@
+"""The bytes of a mounted data set's files, by offset."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from feedmill.errors import DataError
+from feedmill.formats.base import Dataset
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.webdataset import ShardTable
+from feedmill.kernels import tar
+from feedmill.mounting.catalog import File
+from feedmill.storage import Store
+
+
+class Content(ABC):
+    """An open file."""
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes from `offset`; fewer where the file ends."""
+
+
+class Stored(Content):
+    """A part that stands in a shard as it is."""
+
+    def __init__(self, store: Store, shard: str, begin: int, size: int) -> None:
+        self.store, self.shard, self.begin, self.size = store, shard, begin, size
+
+    def read(self, offset: int, length: int) -> bytes:
+        length = min(length, self.size - offset)
+        return self.store.read(self.shard, self.begin + offset, length) if length > 0 else b""
+
+
+class Held(Content):
+    """A part whose bytes had to be put together (a sparse file), or a record."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.data[offset : offset + length]
+
+
+class Contents(ABC):
+    """Opens the files of a catalog."""
+
+    @abstractmethod
+    def open(self, file: File) -> Content:
+        """Raises `DataError` where the bytes are not what the index says."""
+
+
+class TarContents(Contents):
+    """Parts in tars; their headers are compared with the index, so that an index out of date gives no wrong bytes.
+
+    Args:
+        shards: paths, numbered as in the catalog; `table` has their offsets by the same numbers.
+    """
+
+    def __init__(self, store: Store, shards: Sequence[str], table: ShardTable) -> None:
+        self.store, self.shards, self.table = store, shards, table
+
+    def open(self, file: File) -> Content:
+        path = self.shards[file.shard]
+        header = self.store.read(path, file.offset - tar.BLOCK, tar.BLOCK) if file.offset >= tar.BLOCK else b""
+        name = file.name.encode("utf-8", "surrogateescape") + b"\0"
+        plain = header.startswith(name) and header[124:135] == b"%011o" % file.size and header[156] == 0x30
+        if plain and not header[345] and not self._extended(file):
+            return Stored(self.store, path, file.offset, file.size)
+        offsets = self.table.offsets(file.shard)
+        begin, end = int(offsets[file.sample]), int(offsets[file.sample + 1])
+        for member in tar.walk(_Window(self.store, path, begin, end), 0, end - begin):  # type: ignore[arg-type]
+            if member.name == file.name and member.size == file.size:
+                if member.sparse is None:
+                    return Stored(self.store, path, begin + member.data, member.size)
+                return Held(tar.expand(_Window(self.store, path, begin, end), member))  # type: ignore[arg-type]
+        raise DataError(
+            "the index says that this file is here, but it is not",
+            file=self.store.locate(path),
+            record=file.name,
+            offset=file.offset,
+            kind="stale-index",
+            fix="The shard changed after it was indexed: run 'feedmill prepare' again.",
+        )
+
+    def _extended(self, file: File) -> bool:
+        """Whether more than the member's own header stands before it, so far as a glance tells."""
+        offsets: Int64s = self.table.offsets(file.shard)
+        begin = int(offsets[file.sample])
+        if file.offset - tar.BLOCK == begin:
+            return False
+        before = self.store.read(self.shards[file.shard], begin, tar.BLOCK)
+        return before[156:157] in (b"x", b"g", b"L")
+
+
+class RecordContents(Contents):
+    """Whole records of a data set."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def open(self, file: File) -> Content:
+        return Held(self.dataset.read_raw([file.sample])[0].raw("json"))
+
+
+class _Window:
+    """A piece of a file that is read where it is looked at: what `tar.walk` needs of a buffer."""
+
+    def __init__(self, store: Store, path: str, begin: int, end: int) -> None:
+        self.store, self.path, self.begin, self.end = store, path, begin, end
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def __getitem__(self, piece: slice) -> bytes:
+        start, stop, _ = piece.indices(len(self))
+        return self.store.read(self.path, self.begin + start, stop - start) if stop > start else b""

@@ -1,0 +1,165 @@
+"""`mount`: a data set as a read-only file system."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from feedmill.errors import ConfigError, DataError, MissingExtra, StorageError
+from feedmill.formats import energon
+from feedmill.formats.base import Dataset
+from feedmill.formats.energon_index import IndexRows, write_index
+from feedmill.formats.jsonl import JsonlDataset
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, WEBDATASET, open_raw, sniff
+from feedmill.formats.webdataset import ScannedShards
+from feedmill.mounting.catalog import IndexCatalog, LinesCatalog
+from feedmill.mounting.contents import RecordContents, TarContents
+from feedmill.mounting.operations import Operations
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+
+DEVICE = "/dev/fuse"
+
+
+def mount(url: str, mountpoint: str, *, sample_folders: bool = False, detach: bool = False) -> None:
+    """Show a data set as files until it is unmounted (``fusermount3 -u``, or Ctrl-C).
+
+    Args:
+        url: prepared or plain folder of tars, a tar, a JSONL file. Names of a prepared one come from its index; others
+            are scanned first.
+        mountpoint: an empty folder.
+        sample_folders: a folder for each sample, instead of the files of all samples side by side.
+        detach: return at once; the file system lives on in the background.
+
+    Raises:
+        MissingExtra: mfusepy is not installed.
+        ConfigError: the mount point cannot be used, or the data set has no parts.
+        StorageError: this machine has no FUSE.
+        NotFound, DataError: as `feedmill.open`.
+    """
+    try:
+        import mfusepy
+    except ImportError:
+        raise MissingExtra("mounting needs mfusepy, which is not installed", "mount") from None
+    except OSError as error:  # it loads the library when it is imported
+        raise _no_fuse(str(error)) from None
+    _check_mountpoint(mountpoint)
+    if not os.path.exists(DEVICE):
+        raise _no_fuse(f"there is no {DEVICE}")
+    logging.getLogger("fuse").setLevel(logging.CRITICAL)
+    with operations(url, sample_folders=sample_folders) as made:
+        try:
+            mfusepy.FUSE(
+                made,
+                os.path.abspath(mountpoint),
+                foreground=not detach,
+                nothreads=False,
+                ro=True,
+                fsname="feedmill",
+                kernel_cache=True,
+                entry_timeout=3600,
+                attr_timeout=3600,
+                negative_timeout=3600,
+            )
+        except RuntimeError as error:
+            raise StorageError(
+                f"the file system could not be mounted (FUSE gave {error})",
+                file=mountpoint,
+                kind="mount-failed",
+                fix="Check that you may use /dev/fuse, that 'fusermount3' is installed, and that the folder is empty.",
+            ) from None
+
+
+def _check_mountpoint(path: str) -> None:
+    if not os.path.isdir(path):
+        raise ConfigError("the mount point is no folder", file=path, kind="bad-mountpoint", fix="Make it first.")
+    if os.path.ismount(path):
+        raise ConfigError(
+            "something is mounted here", file=path, kind="bad-mountpoint", fix=f"Unmount it: fusermount3 -u {path}"
+        )
+    if os.listdir(path):
+        raise ConfigError("the mount point is not empty", file=path, kind="bad-mountpoint", fix="Use an empty folder.")
+
+
+def _no_fuse(why: str) -> StorageError:
+    return StorageError(
+        f"this machine has no FUSE ({why})",
+        kind="no-fuse",
+        fix="Install it (Debian: apt install fuse3); in a container, pass the device: --device /dev/fuse --cap-add"
+        " SYS_ADMIN.",
+    )
+
+
+@contextmanager
+def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations]:
+    """The file system of a data set, for as long as the block runs. Raises as `mount` does."""
+    found = sniff(url)
+    if found.kind == JSONL:
+        lines, _ = open_raw(url)
+        assert isinstance(lines, JsonlDataset)
+        sizes = _LineSizes(lines)
+        total = found.store.stat(found.name).size
+        yield Operations(LinesCatalog(sizes, len(lines), sample_folders), RecordContents(lines), size=total)
+        return
+    if found.kind not in (ENERGON, WEBDATASET, TAR):
+        raise ConfigError(
+            "the samples of this data set have no parts that could be files",
+            file=url,
+            kind="no-parts",
+            fix="Mount a folder of tars, a tar or a JSONL file.",
+        )
+    yield from _tars(found.kind, found.store, found.name, url, sample_folders)
+
+
+def _tars(kind: str, store: Store, name: str, url: str, sample_folders: bool) -> Iterator[Operations]:
+    if kind == ENERGON and (database := _usable_index(store)) is not None:
+        info = energon.read_info(store)
+        table = energon.PreparedShards(store, info, list(info), None, None)
+        yield _over(store, table, database, sample_folders)
+        return
+    shards = [name] if kind == TAR else [entry.path for entry in store.files(suffixes=(".tar",))]
+    scanned = ScannedShards(store, shards)
+    with tempfile.TemporaryDirectory(prefix="feedmill-mount-") as folder:
+        database = Path(folder) / "index.sqlite"
+        try:
+            write_index(database, IndexRows.of(enumerate(scanned.scans)))
+        except DataError as error:
+            error.file = error.file or url
+            raise
+        yield _over(store, scanned, database, sample_folders)
+
+
+def _over(
+    store: Store, table: energon.PreparedShards | ScannedShards, database: Path, sample_folders: bool
+) -> Operations:
+    size = sum(store.stat(shard).size for shard in table.shards)
+    contents = TarContents(store, table.shards, table)
+    return Operations(IndexCatalog(database, sample_folders), contents, size=size)
+
+
+def _usable_index(store: Store) -> Path | None:
+    """The index, where it has the tables of 7.0 or later."""
+    if not store.exists(energon.INDEX):
+        return None
+    path = cached_copy(store, energon.INDEX)
+    connection = energon.open_index(path)
+    try:
+        known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    finally:
+        connection.close()
+    return path if {"samples", "sample_parts"} <= known else None
+
+
+class _LineSizes(dict[int, int]):
+    """Bytes of each record without the white space around it, looked at when asked for."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__()
+        self.dataset = dataset
+
+    def __missing__(self, number: int) -> int:
+        return len(self.dataset.read_raw([number])[0].raw("json"))

@@ -1,0 +1,171 @@
+"""The operations of the read-only file system, as FUSE calls them: from many threads, with paths and handles.
+
+They know nothing of FUSE itself, so tests drive them directly. What goes wrong is an `OSError` with its number:
+ENOENT, EISDIR, ENOTDIR, EROFS, EBADF, and EIO for data that is not what the index says.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from feedmill.errors import FeedmillError
+from feedmill.mounting.catalog import Catalog, File
+from feedmill.mounting.contents import Content, Contents
+
+logger = logging.getLogger("feedmill")
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+
+
+class Operations:
+    """A file system over a catalog and its contents.
+
+    Args:
+        size: bytes of the whole data set, for ``df``.
+    """
+
+    use_ns = True
+
+    def __init__(self, catalog: Catalog, contents: Contents, *, size: int = 0) -> None:
+        self.catalog, self.contents, self.size = catalog, contents, size
+        self._time = time.time_ns()
+        self._owner = {"st_uid": os.getuid(), "st_gid": os.getgid()}
+        self._handles = itertools.count(1)
+        self._files: dict[int, Content] = {}
+        self._listings: dict[int, _Listing] = {}
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:  # noqa: ARG002
+        """Kind, size and times of a file or folder."""
+        found = self._look_up(path)
+        if found is None:
+            return self._attributes(stat.S_IFDIR | 0o555, 2, 0)
+        return self._attributes(stat.S_IFREG | 0o444, 1, found.size)
+
+    def _attributes(self, mode: int, links: int, size: int) -> dict[str, Any]:
+        times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._time)
+        return {
+            "st_mode": mode,
+            "st_nlink": links,
+            "st_size": size,
+            "st_blocks": -(-size // 512),
+            **times,
+            **self._owner,
+        }
+
+    def _look_up(self, path: str) -> File | None:
+        """The file, or None for a folder. Raises ENOENT."""
+        relative = path.strip("/")
+        if not relative or self.catalog.is_folder(relative + "/"):
+            return None
+        found = self.catalog.file(relative)
+        if found is None:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return found
+
+    def access(self, path: str, mode: int) -> int:
+        """Whether reading is possible; writing never is."""
+        self._look_up(path)
+        if mode & os.W_OK:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return 0
+
+    def open(self, path: str, flags: int) -> int:
+        """A handle for reading."""
+        if flags & _WRITING:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        found = self._look_up(path)
+        if found is None:
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        try:
+            content = self.contents.open(found)
+        except FeedmillError as error:
+            raise self._broken(error, path) from None
+        handle = next(self._handles)
+        self._files[handle] = content
+        return handle
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        """Bytes of an open file; fewer than asked only at its end."""
+        try:
+            return self._files[fh].read(offset, size)
+        except KeyError:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), path) from None
+        except FeedmillError as error:
+            raise self._broken(error, path) from None
+
+    def _broken(self, error: FeedmillError, path: str) -> OSError:
+        logger.error("%s: %s", path, error)
+        return OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def release(self, path: str, fh: int) -> int:  # noqa: ARG002
+        """Closes a handle."""
+        self._files.pop(fh, None)
+        return 0
+
+    def opendir(self, path: str) -> int:
+        """A handle for listing."""
+        relative = path.strip("/")
+        folder = f"{relative}/" if relative else ""
+        if not self.catalog.is_folder(folder):
+            number = errno.ENOENT if self.catalog.file(relative) is None else errno.ENOTDIR
+            raise OSError(number, os.strerror(number), path)
+        handle = next(self._handles)
+        self._listings[handle] = _Listing(self.catalog, folder)
+        return handle
+
+    def readdir_with_offset(self, path: str, offset: int, fh: int) -> Iterator[tuple[str, int, int]]:
+        """Names, kinds and places from a place on; as many as the caller takes."""
+        try:
+            listing = self._listings[fh]
+        except KeyError:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), path) from None
+        return listing.after(offset)
+
+    def releasedir(self, path: str, fh: int) -> int:  # noqa: ARG002
+        """Closes a handle."""
+        self._listings.pop(fh, None)
+        return 0
+
+    def statfs(self, path: str) -> dict[str, int]:  # noqa: ARG002
+        """Size of the file system: all of it is used."""
+        blocks = -(-self.size // 4096)
+        return {"f_bsize": 4096, "f_frsize": 4096, "f_blocks": blocks, "f_bfree": 0, "f_bavail": 0, "f_namemax": 1024}
+
+
+class _Listing:
+    """A folder being listed: goes on where the last call stopped, so a large folder is never held as a whole."""
+
+    def __init__(self, catalog: Catalog, folder: str) -> None:
+        self.catalog, self.folder = catalog, folder
+        self._begin()
+
+    def _begin(self) -> None:
+        self._children = self._all()
+        self._place = 0
+        self._last: tuple[str, int, int] | None = None
+
+    def _all(self) -> Iterator[tuple[str, int]]:
+        yield ".", stat.S_IFDIR
+        yield "..", stat.S_IFDIR
+        for child in self.catalog.children(self.folder):
+            yield child.name, stat.S_IFDIR if child.is_folder else stat.S_IFREG
+
+    def after(self, offset: int) -> Iterator[tuple[str, int, int]]:
+        """Entries behind the place `offset`. The last one that was given may not have been taken."""
+        if offset == self._place - 1 and self._last is not None:
+            yield self._last
+        elif offset != self._place:
+            self._begin()
+            for _ in itertools.islice(self._children, offset):
+                self._place += 1
+        for name, kind in self._children:
+            self._place += 1
+            self._last = (name, kind, self._place)
+            yield self._last
