@@ -17,7 +17,6 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon_index import IndexRows, write_index
 from feedmill.indexing.prepare import prepare
-from feedmill.kernels.tar import sample_name
 from feedmill.mounting.catalog import IndexCatalog
 from feedmill.mounting.mount import operations
 from feedmill.mounting.operations import Operations
@@ -124,7 +123,10 @@ def test_golden_quirks_are_read_as_tarfile_reads_them(tmp_path: Path) -> None:
         wanted = {f"/{s.key}.{p}": s.raw(p) for s in samples_of_tars(golden, [name], decode=None) for p in s}
         with operations(str(golden / name)) as fs:
             got = tree(fs)
-        assert {path: data for path, data in wanted.items() if sample_name(path[1:])} == got
+        twice = expected(golden / name, flat)
+        if "/cc.txt" in twice:  # two members of one name: by name one gets the first, the loader gives the last
+            twice["/cc.txt"] = wanted["/cc.txt"] = b"first"
+        assert got == twice and got.items() <= wanted.items()
 
 
 @pytest.mark.parametrize("kind", ["gnu", "0.0", "0.1", "1.0"])

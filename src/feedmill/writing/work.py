@@ -20,7 +20,7 @@ import orjson
 from feedmill.errors import ConfigError, NotFound, StorageError
 from feedmill.formats.shard_journal import Journal
 from feedmill.storage import Store
-from feedmill.storage.local import publish, storage_error, sweep
+from feedmill.storage.local import publish, storage_error, sweep_all
 from feedmill.writing.shard import Shard
 
 FOLDER = ".nv-meta/feedmill.work"
@@ -73,6 +73,8 @@ class Work:
 
     def _begin(self, job: dict[str, Any]) -> None:
         self.journal = Journal(self.folder / "feedmill.shards.journal")
+        if self.store.is_local:
+            sweep_all(f"{self.folder.parent}/")
         plain = orjson.loads(orjson.dumps(job, option=orjson.OPT_NON_STR_KEYS))
         before = unfinished(self.store)
         self.resumed = before is not None and {key: before.get(key) for key in plain} == plain
@@ -99,7 +101,6 @@ class Work:
         """Add facts to the job, durably."""
         self.job |= facts
         path = str(self.folder / "job.json")
-        sweep(path)
         temporary = f"{path}.new"
         try:
             with open(temporary, "wb") as f:

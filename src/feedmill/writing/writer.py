@@ -257,14 +257,18 @@ class Writer:
         """Have the shard put in place while the next one begins; not more than two are on their way."""
         file, self._file = self._file, None
         assert file is not None
-        self._placed.append(self._placing.submit(file.close))
+        self._placed.append(self._placing.submit(self._place, file))
         while len(self._placed) > 2 or (self._placed and self._placed[0].done()):
             self._note()
 
-    def _note(self) -> None:
-        shard = self._placed[0].result()
+    def _place(self, file: ShardFile) -> Shard:
+        """What the placing thread does; at once noted, so that a kill does not lose it."""
+        shard = file.close()
         self.target.work.add(shard)
-        self.shards.append(shard)
+        return shard
+
+    def _note(self) -> None:
+        self.shards.append(self._placed[0].result())
         self._placed.popleft()
 
     def close(self) -> WriteReport:
@@ -302,9 +306,6 @@ class Writer:
         if self._file is not None:
             self._file.abort()
             self._file = None
-        for future in self._placed:
-            if future.exception() is None:
-                self.target.work.add(future.result())
         self._placed.clear()
         self.target.close()
 

@@ -1,0 +1,190 @@
+"""Writing that is killed: the old state is valid, and the same command again gives the bytes of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import feedmill as fm
+from feedmill.errors import FeedmillError
+from killing import command, finish, run_until_killed
+from written import contents, files, samples
+
+MOMENTS = range(1, 40, 6)
+
+_WRITE = """
+import os, signal, sys
+left, replace = int(sys.argv[1]), os.replace
+
+def dying(*arguments, **options):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(*arguments, **options)
+
+os.replace = dying
+import feedmill as fm
+from written import samples
+fm.write(sys.argv[2], samples(int(sys.argv[3])), samples_per_shard=40, append=sys.argv[4] == "append")
+"""
+TESTS = str(Path(__file__).parents[1])
+
+
+def write(moment: int, url: Path, count: int, how: str = "new") -> int:
+    """Run a program that writes, killed before it puts its file number `moment` in place (0: not at all)."""
+    words = [sys.executable, "-c", _WRITE, str(moment), str(url), str(count), how]
+    paths = os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def test_a_killed_write_is_finished(tmp_path: Path) -> None:
+    write(0, tmp_path / "calm", 150)
+    wanted = files(tmp_path / "calm")
+    killed = 0
+    for moment in range(1, 25, 4):
+        url = tmp_path / f"at{moment}"
+        if write(moment, url, 150) == 0:
+            break
+        killed += 1
+        if (url / ".nv-meta/.info.json").exists():  # it is there only when it is whole
+            assert len(contents(url)) == 150
+        write(0, url, 150)
+        assert files(url) == wanted, f"killed before file {moment}"
+    assert killed > 2
+
+
+def test_one_run_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
+    write(0, tmp_path / "calm", 150)
+    for moment in range(3, 20):
+        if write(moment, tmp_path / "d", 150) == 0:
+            break
+    assert 3 < moment < 15
+    assert files(tmp_path / "d") == files(tmp_path / "calm")
+
+
+def killed_at_each_file(words: list[str], start: Path, folder: Path, valid: list[dict[str, dict[str, bytes]]]) -> None:
+    """Kill the command before each of its files in turn: every sample that can be read is of a valid state, and the
+    same command gives the state that it gives undisturbed."""
+    shutil.copytree(start, folder / "calm/d")
+    finish(words, folder / "calm")
+    wanted, last = files(folder / "calm/d"), contents(folder / "calm/d")
+    killed = 0
+    for moment in MOMENTS:
+        place = folder / f"at{moment}"
+        shutil.copytree(start, place / "d")
+        if not run_until_killed(moment, words, place):
+            break
+        killed += 1
+        _look(place / "d", [*valid, last])
+        finish(words, place)
+        assert files(place / "d") == wanted, f"killed before file {moment}"
+    assert killed > 1
+
+
+def _look(url: Path, valid: list[dict[str, dict[str, bytes]]]) -> None:
+    """What can be read is right: a whole state, or an error that says what is wrong. Never other bytes."""
+    try:
+        seen = contents(url)
+    except FeedmillError as error:
+        assert error.fix
+        return
+    known: dict[str, list[dict[str, bytes]]] = {}
+    for state in valid:
+        for key, parts in state.items():
+            known.setdefault(key, []).append(parts)
+    assert all(parts in known[key] for key, parts in seen.items())
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    fm.write(str(tmp_path / "start"), samples(120), samples_per_shard=30, sample_type="CrudeWebdataset")
+    fm.write(str(tmp_path / "more"), samples(50, 500), samples_per_shard=30)
+    fm.write(str(tmp_path / "extra"), ({"__key__": f"s{i:05d}", "cls": i} for i in range(120)))
+    return tmp_path / "start"
+
+
+def test_a_killed_delete(start: Path, tmp_path: Path) -> None:
+    gone = ["s00001", "s00031", "s00032", *(f"s{i:05d}" for i in range(90, 120))]
+    killed_at_each_file(["delete", "d", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)])
+
+
+def test_a_killed_append(start: Path, tmp_path: Path) -> None:
+    words = ["append", "d", str(tmp_path / "more"), "--samples", "20", "--workers", "1"]
+    killed_at_each_file(words, start, tmp_path / "k", [contents(start)])
+
+
+def test_killed_adding_of_parts(start: Path, tmp_path: Path) -> None:
+    words = ["add-parts", "d", str(tmp_path / "extra"), "--workers", "1"]
+    killed_at_each_file(words, start, tmp_path / "k", [contents(start)])
+
+
+def test_a_killed_reshard(start: Path, tmp_path: Path) -> None:
+    words = ["reshard", str(start), "e", "--samples", "25", "--shuffle", "3", "--workers", "1"]
+    (tmp_path / "calm").mkdir()
+    finish(words, tmp_path / "calm")
+    for moment in MOMENTS:
+        place = tmp_path / f"at{moment}"
+        place.mkdir()
+        if not run_until_killed(moment, words, place):
+            break
+        finish(words, place)
+        assert files(place / "e") == files(tmp_path / "calm/e")
+
+
+def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
+    fm.write(str(tmp_path / "s"), samples(900), samples_per_shard=100)
+    words = ["reshard", str(tmp_path / "s"), "e", "--samples", "30", "--workers", "2"]
+    (tmp_path / "calm").mkdir()
+    begun = time.monotonic()
+    finish(words, tmp_path / "calm")
+    whole = time.monotonic() - begun
+    chance = random.Random(7)
+    (tmp_path / "x").mkdir()
+    for _ in range(5):
+        child = subprocess.Popen(command(*words), cwd=tmp_path / "x", stderr=subprocess.PIPE, start_new_session=True)
+        time.sleep(chance.uniform(0.2, 1.0) * whole)
+        os.killpg(child.pid, signal.SIGKILL)
+        if child.wait() == 0:
+            shutil.rmtree(tmp_path / "x/e")
+        child.stderr.close()
+    finish(words, tmp_path / "x")
+    assert files(tmp_path / "x/e") == files(tmp_path / "calm/e")
+
+
+def test_a_change_that_is_half_in_place_has_to_be_finished_first(start: Path, tmp_path: Path) -> None:
+    words = ["delete", "d", "s00001", "s00031", "--workers", "1"]
+    for moment in range(20):
+        place = tmp_path / f"at{moment}"
+        shutil.copytree(start, place / "d")
+        run_until_killed(moment, words, place)
+        left = place / "d/.nv-meta/feedmill.work/job.json"
+        if left.exists() and b'"swapping":true' in left.read_bytes():
+            with pytest.raises(FeedmillError) as error:
+                fm.write(str(place / "d"), samples(3, 900), append=True)
+            assert error.value.kind == "unfinished-change" and "delete" in str(error.value)
+            finish(words, place)
+            fm.write(str(place / "d"), samples(3, 900), append=True)
+            assert len(fm.open(place / "d")) == 121
+            return
+    raise AssertionError("no such moment")
+
+
+def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path) -> None:
+    place = tmp_path / "x"
+    shutil.copytree(start, place / "d")
+    words = ["append", "d", str(tmp_path / "more"), "--samples", "10", "--workers", "1"]
+    assert run_until_killed(6, words, place)
+    assert len(list((place / "d/shards").glob("*.tar"))) > 4
+    finish(["delete", "d", "s00001", "--workers", "1"], place)
+    assert len(list((place / "d/shards").glob("*.tar"))) == 4 and len(contents(place / "d")) == 119
