@@ -26,8 +26,9 @@ import verbs
 from measure import Failed, Row
 
 import tokenizing
+import writing
 
-SUITES = (energon, tokenizing, reading, verbs, tagging, dolma_stat, near)
+SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near)
 
 
 def main() -> int:

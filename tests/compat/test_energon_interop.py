@@ -168,6 +168,33 @@ def lines(root: Path) -> Path:
 
 ALL = {"split_part": "train"}
 SPLITS = [{"split_part": split} for split in ("train", "val", "test")]
+
+
+def written(root: Path) -> Path:
+    """Written, grown, made smaller, given another part and re-sharded by Feedmill."""
+    from feedmill.writing.add_parts import add_parts
+    from feedmill.writing.append import append
+    from feedmill.writing.delete import delete
+    from feedmill.writing.reshard import reshard
+
+    def made(numbers: range) -> list[dict[str, Any]]:
+        long = "/".join(["a-rather-long-folder-name"] * 6)
+        return [
+            {"__key__": f"{long if i % 5 == 0 else 'ünï'}/s{i:04d}", "json": {"text": f"日本 {i}"}, "npy": np.arange(i)}
+            for i in numbers
+        ]
+
+    first, more, extra = root / "first", root / "more", root / "extra"
+    feedmill.write(str(first), made(range(30)), samples_per_shard=7, sample_type="CrudeWebdataset")
+    feedmill.write(str(more), made(range(30, 40)))
+    append(str(first), [str(more)], samples=6, workers=1)
+    delete(str(first), [made(range(i, i + 1))[0]["__key__"] for i in (0, 3, 14, 15, 16, 17, 18, 19, 20)], workers=1)
+    feedmill.write(str(extra), [{"__key__": row["__key__"], "txt": "more"} for row in made(range(40))])
+    add_parts(str(first), str(extra), workers=1)
+    reshard(str(first), str(root / "last"), samples=9, shuffle=1, workers=1)
+    return root / "last"
+
+
 CASES = {
     "ratio": Case(ratio("prepare"), SPLITS),
     "ratio, drop-in": Case(ratio("energon", "prepare"), SPLITS),
@@ -178,6 +205,7 @@ CASES = {
     "odd members, decoded": Case(odd_members, [ALL]),
     "grown": Case(grown, SPLITS[:2]),
     "media": Case(with_media, [ALL], raw=True, media=True),
+    "written": Case(written, [ALL], raw=True),
     "lines": Case(lines, [{}], by_name=False),
 }
 

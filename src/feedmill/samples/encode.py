@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -32,6 +33,7 @@ _JSON = (
 _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "jpe": "JPEG", "jfif": "JPEG", "tif": "TIFF", "tiff": "TIFF"}
 _IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "ppm", "pgm", "pbm", "tif", "tiff", "jp2", "avif")
 JPEG_QUALITY = 95
+_BYTES = frozenset((bytes, bytearray, memoryview))
 
 
 class Encoder:
@@ -48,42 +50,51 @@ class Encoder:
     (b'{"caption":"a cat"}', b'7', b'as it is')
     """
 
-    __slots__ = ("own",)
+    __slots__ = ("_known", "own")
 
     def __init__(self, own: Mapping[str, Encode] | None = None) -> None:
         self.own = dict(own or {})
+        self._known: dict[str, Encode] = {}
+
+    def __reduce__(self) -> tuple[type[Encoder], tuple[dict[str, Encode]]]:
+        return Encoder, (self.own,)
 
     def __repr__(self) -> str:
         return f"Encoder({', '.join(sorted(self.own))})"
 
     def __call__(self, name: str, value: Any) -> bytes:
-        if type(value) is bytes:
-            return value
-        if isinstance(value, bytes | bytearray | memoryview):
+        kind = type(value)
+        if kind is bytes:
+            return value  # type: ignore[no-any-return]
+        if kind in _BYTES:
             return bytes(value)
         try:
-            return self._bytes(name, value)
+            encode = self._known.get(name) or self._find(name, value)
+            data = encode(value)
         except FeedmillError:
             raise
         except Exception as error:  # codecs raise TypeError, ValueError, OSError, OverflowError, ... for bad values
             raise _refused(name, value, f"{error}" or type(error).__name__) from error
+        if type(data) is not bytes:
+            raise _refused(name, value, f"the function for it gave {type(data).__name__}, not bytes")
+        return data
 
-    def _bytes(self, name: str, value: Any) -> bytes:
+    def _find(self, name: str, value: Any) -> Encode:
+        """The function for a part, remembered."""
         suffix = name.rpartition(".")[2]
-        own = self.own and (self.own.get(name) or self.own.get(suffix))
-        if own:
-            data = own(value)
-            if not isinstance(data, bytes):
-                raise _refused(name, value, f"the function for it gave {type(data).__name__}, not bytes")
-            return data
-        if suffix == "gz":
-            return gzip.compress(self(name[:-3], value), 6, mtime=0)
-        encode = _BY_SUFFIX.get(suffix)
-        if encode is not None:
-            return encode(value)
-        if suffix.lower() in _IMAGES:
-            return encode_image(value, _FORMATS.get(suffix.lower(), suffix.upper()))
-        raise _refused(name, value, f"nothing is known about the suffix {suffix!r}")
+        own = self.own.get(name) or self.own.get(suffix)
+        if own is None and suffix == "gz":
+            own = partial(self._packed, name[:-3])
+        found = own or _BY_SUFFIX.get(suffix)
+        if found is None and suffix.lower() in _IMAGES:
+            found = partial(encode_image, form=_FORMATS.get(suffix.lower(), suffix.upper()))
+        if found is None:
+            raise _refused(name, value, f"nothing is known about the suffix {suffix!r}")
+        self._known[name] = found
+        return found
+
+    def _packed(self, name: str, value: Any) -> bytes:
+        return gzip.compress(self(name, value), 6, mtime=0)
 
 
 def _refused(name: str, value: Any, why: str) -> DataError:

@@ -1,0 +1,72 @@
+"""reshard, append, delete, add-parts, mount on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import app
+from written import samples
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    fm.write("d", samples(30), samples_per_shard=10)
+    return tmp_path
+
+
+def run(*words: str, status: int = 0) -> str:
+    done = CliRunner().invoke(app, [*words])
+    assert done.exit_code == status, done.output
+    assert "Traceback" not in done.output
+    return done.output
+
+
+def test_reshard(root: Path) -> None:
+    assert "shards   5" in run("reshard", "d", "e", "--samples", "6", "--workers", "1")
+    assert len(fm.open("e")) == 30
+    assert "there is a data set here" in run("reshard", "d", "e", "--samples", "6", status=1)
+    found = json.loads(run("reshard", "d", "e", "--size", "10kB", "--overwrite", "--json", "--workers", "1"))
+    assert found["samples"] == 30
+    assert "limit" in run("reshard", "d", "f", status=1)
+
+
+def test_append(root: Path) -> None:
+    fm.write("more", samples(5, 100))
+    assert "samples  5" in run("append", "d", "more", "--workers", "1")
+    assert "occurs" in run("append", "d", "more", "--workers", "1", status=1)
+    assert json.loads(run("append", "d", "more", "--prefix", "x/", "--json", "--workers", "1"))["shards"] == 1
+    assert len(fm.open("d")) == 40
+
+
+def test_delete(root: Path) -> None:
+    assert "would delete" in run("delete", "d", "s00001", "--dry-run")
+    assert len(fm.open("d")) == 30
+    Path("gone.txt").write_text("s00002\n\ns00029\nnope\n")
+    assert "no sample with this key" in run("delete", "d", "--list", "gone.txt", status=1)
+    text = run("delete", "d", "s00001", "--list", "gone.txt", "--ignore-missing", "--workers", "1")
+    assert "3 samples" in text and "2 of 3" in text and "nope" in text
+    assert len(fm.open("d")) == 27
+    assert "nothing to delete" in run("delete", "d", status=1)
+    Path("bad.txt").write_bytes(b"\xff\xfe")
+    assert "UTF-8" in run("delete", "d", "--list", "bad.txt", status=1)
+    run("delete", "d", "--list", "none.txt", status=1)
+
+
+def test_add_parts(root: Path) -> None:
+    fm.write("extra", [{"__key__": f"s{i:05d}", "cls": i, "txt": "x"} for i in range(29)])
+    assert "has no sample" in run("add-parts", "d", "extra", "--workers", "1", status=1)
+    run("add-parts", "d", "extra", "--missing", "skip", "--part", "cls", "--workers", "1")
+    assert fm.open("d", raw=True)["s00004"]["cls"] == 4 and "txt" not in fm.open("d", raw=True)["s00004"]
+    found = json.loads(run("add-parts", "d", "extra", "--missing", "skip", "--into", "aux", "--json", "--workers", "1"))
+    assert found["samples"] == 29 and found["path"] == "aux"
+
+
+def test_mount_says_what_is_missing(root: Path) -> None:
+    assert "no folder" in run("mount", "d", "nowhere", status=1)
+    assert "not empty" in run("mount", "d", "d", status=1)
