@@ -30,3 +30,13 @@ def contents(url: Path | str, split: str | None = None) -> dict[str, dict[str, b
     """Every sample's parts, in order."""
     dataset = fm.open(url, raw=True, split=split)
     return {sample.key: {name: sample.raw(name) for name in sample} for sample in dataset}
+
+
+class Broken(RuntimeError):
+    """What ends `breaking`."""
+
+
+def breaking(count: int) -> Iterator[dict[str, Any]]:
+    """So many samples, then an error."""
+    yield from samples(count)
+    raise Broken

@@ -17,7 +17,7 @@ from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.writing.layout import Layout, parse_size
 from feedmill.writing.work import FOLDER
-from written import files, samples
+from written import Broken, breaking, files, samples
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -204,15 +204,6 @@ def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
     assert len(fm.open(tmp_path / "d")) == 3
 
 
-class Broken(RuntimeError):
-    pass
-
-
-def breaking(count: int) -> Iterator[dict[str, Any]]:
-    yield from samples(count)
-    raise Broken
-
-
 def test_an_interrupted_run_is_continued(tmp_path: Path) -> None:
     fm.write(str(tmp_path / "a"), samples(100), samples_per_shard=20)
     root = str(tmp_path / "b")
@@ -300,3 +291,11 @@ def test_layouts_and_sizes() -> None:
             parse_size(bad)
     with pytest.raises(ConfigError):
         Layout(samples=0)
+
+
+def test_other_items_after_an_interruption_begin_anew(tmp_path: Path) -> None:
+    root = str(tmp_path / "d")
+    with pytest.raises(DataError):
+        fm.write(root, [(0, 5), (5, 10), (3, 8)], produce=produced, workers=1)
+    report = fm.write(root, [(20, 25), (5, 10)], produce=produced, workers=1)
+    assert (report.reused, report.samples) == (0, 10) and fm.open(root)[0].key == "s00020"

@@ -25,6 +25,7 @@ from feedmill.writing.present import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.target import Target
+from feedmill.writing.work import identity
 from feedmill.writing.write import write_shards
 
 Make = Callable[[list[Sample]], Sequence[Mapping[str, Any]]]
@@ -125,7 +126,7 @@ def add_parts(
     if isinstance(dataset, Dataset):
         named = dataset.url, dataset.fingerprint()
     else:
-        named = dataset.__module__, getattr(dataset, "__qualname__", "")
+        named = "function", identity(dataset)
     job = {"from": hash_words([*named, *(parts or ()), missing, str(replace)])}
     report = _into(url, into, column, job, workers, progress) if into is not None else None
     if report is None:

@@ -8,14 +8,16 @@ is done. The same work begun again finds its finished shards here; other work be
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import orjson
+import xxhash
 
 from feedmill.errors import ConfigError, NotFound, StorageError
 from feedmill.formats.shard_journal import Journal
@@ -148,6 +150,15 @@ class Work:
         self.close()
 
 
+def identity(function: Callable[..., Any]) -> str:
+    """Names a function and its text, so that work begun with another is not gone on with."""
+    try:
+        text = inspect.getsource(function)
+    except (OSError, TypeError):  # made at run time, or an object that is called
+        text = repr(function)
+    return f"{function.__module__}.{getattr(function, '__qualname__', '')} {xxhash.xxh3_64_hexdigest(text.encode())}"
+
+
 def unfinished(store: Store) -> dict[str, Any] | None:
     """The job that was begun on a data set and not finished; None where there is none."""
     try:
@@ -160,8 +171,6 @@ def unfinished(store: Store) -> dict[str, Any] | None:
 def _folder(store: Store) -> Path:
     if store.is_local:
         return Path(store.locate(FOLDER))
-    import xxhash
-
     from feedmill.storage.cache import cache_folder
 
     return cache_folder() / f"work-{xxhash.xxh3_64_hexdigest(store.url.encode())}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from feedmill.formats.offsets import hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
@@ -20,6 +21,7 @@ from feedmill.writing.fields import Taker
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.target import Target
+from feedmill.writing.work import identity
 from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys, Writer, WriteReport
 
 _ENCODED_AT_ONCE = 32
@@ -72,10 +74,11 @@ def write(
     """
     began = time.perf_counter()
     if produce is not None:
+        items = list(samples)
         target = Target(
             url,
             Layout(pattern or PATTERN, None, None),
-            job={"verb": "write", "produce": f"{produce.__module__}.{getattr(produce, '__qualname__', '')}"},
+            job={"verb": "write", "produce": identity(produce), "items": hash_words([repr(item) for item in items])},
             split=split,
             description=describe_type(sample_type, field_map) if sample_type is not None else None,
             append=append,
@@ -83,7 +86,7 @@ def write(
         )
         encoding = Encoding(Encoder(encode), Taker(field_map))
         with closing(target):
-            report = write_shards(target, samples, produce, encoding, workers=workers, progress=progress)
+            report = write_shards(target, items, produce, encoding, workers=workers, progress=progress)
     else:
         writer = Writer(
             url,
