@@ -1,0 +1,316 @@
+"""Columns: Parquet files and Arrow files, read block by block. The one reader of both, for tables and for documents.
+
+A block is what can be read alone: a row group of a Parquet file, a record batch of an Arrow file (stream or file
+form). Opening reads footers and messages' headers, never the data. pyarrow is needed (`feedmill[arrow]`).
+"""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import DataError, FeedmillError, MissingExtra
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.rows import ANY, Lazy
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+
+_ARROW_MAGIC = b"ARROW1"
+_MAPPED = 4096
+"""What a mapped block counts as in a cache: its pages belong to the system."""
+
+
+def load_pyarrow() -> Any:
+    """The pyarrow package. Raises `MissingExtra`."""
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError:
+        raise MissingExtra("Parquet and Arrow files need pyarrow", "arrow") from None
+    return pyarrow
+
+
+def damaged(where: str, error: BaseException, **fields: Any) -> DataError:
+    """The error for a file of columns that cannot be read."""
+    reason = " ".join(str(error).split())[:200]
+    return DataError(f"the file cannot be read ({reason})", file=where, fix="Copy it again.", **fields)
+
+
+@contextmanager
+def opened(store: Store, path: str, kind: str) -> Iterator[tuple[list[str], Any]]:
+    """Names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file, to be read in order.
+
+    Args:
+        kind: ``"parquet"`` or ``"arrow"``.
+    """
+    pyarrow = load_pyarrow()
+    with store.local_copy(path) as local, open(local, "rb") as raw:
+        try:
+            if kind == "parquet":
+                import pyarrow.parquet as pq
+
+                source: Any = pq.ParquetFile(raw)
+                names = list(source.schema_arrow.names)
+            elif raw.read(6) == _ARROW_MAGIC:
+                reader = pyarrow.ipc.open_file(raw)
+                source = (reader.get_batch(i) for i in range(reader.num_record_batches))
+                names = list(reader.schema.names)
+            else:
+                raw.seek(0)
+                source = pyarrow.ipc.open_stream(raw)
+                names = list(source.schema.names)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise damaged(store.locate(path), error) from None
+        yield names, source
+
+
+class ColumnFile(ABC):
+    """One file of columns, open for reading blocks in any order, from any thread.
+
+    Attributes:
+        schema: the `pyarrow.Schema`.
+        ends: int64[blocks], rows up to the end of each block.
+        extents: int64[blocks, 2], offset and length of each block in the file.
+        word: changes when the content does, as far as the file's own index tells.
+    """
+
+    schema: Any
+    ends: Int64s
+    extents: Int64s
+    word: str
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @abstractmethod
+    def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
+        """A block as `pyarrow.Table` or `RecordBatch`, and the bytes that it takes. Raises `DataError`."""
+
+
+class _Ranges(io.RawIOBase):
+    """A file of a store as a Python file, read range by range."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store, self._path, self._at = store, path, 0
+        self._size = store.stat(path).size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = (0, self._at, self._size)[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        count = max(0, min(len(buffer), self._size - self._at))
+        if count:
+            buffer[:count] = self._store.read(self._path, self._at, count)
+        self._at += count
+        return count
+
+
+class ParquetFile(ColumnFile):
+    """A Parquet file. Remote ones are read by ranges; a row group is read whole, as the format has it."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self.store, self.path = store, path
+        pyarrow = load_pyarrow()
+        with self._source() as source:
+            try:
+                import pyarrow.parquet as pq
+
+                opened_file = pq.ParquetFile(source)
+                self._metadata, self.schema = opened_file.metadata, opened_file.schema_arrow
+            except (pyarrow.ArrowException, OSError) as error:
+                raise damaged(store.locate(path), error) from None
+        of = self._metadata
+        groups = [of.row_group(n) for n in range(of.num_row_groups)]
+        self.ends = np.cumsum([group.num_rows for group in groups], dtype=np.int64)
+        self.extents = np.asarray([_group_extent(group) for group in groups], np.int64).reshape(-1, 2)
+        if len(self) != of.num_rows:
+            raise damaged(
+                store.locate(path), ValueError(f"its footer says {of.num_rows} rows, its row groups {len(self)}")
+            )
+        size = store.stat(path).size
+        tail = store.read(path, size - 8, 8)
+        length = min(int.from_bytes(tail[:4], "little"), size - 8)
+        self.word = _hash(store.read(path, size - 8 - length, length))  # sizes, offsets and statistics of every column
+
+    @contextmanager
+    def _source(self) -> Iterator[Any]:
+        if self.store.is_local:
+            with self.store.local_copy(self.path) as local, open(local, "rb") as raw:
+                yield raw
+        else:
+            yield io.BufferedReader(_Ranges(self.store, self.path), 1 << 20)
+
+    def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
+        pyarrow = load_pyarrow()
+        import pyarrow.parquet as pq
+
+        try:
+            with self._source() as source:
+                file = pq.ParquetFile(
+                    source, metadata=self._metadata, page_checksum_verification=True, pre_buffer=not self.store.is_local
+                )
+                table = file.read_row_group(block, columns=None if columns is None else list(columns))
+        except (pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, FeedmillError):
+                raise
+            offset = int(self.extents[block, 0])
+            raise damaged(self.store.locate(self.path), error, offset=offset, record=f"row group {block}") from None
+        return table, table.nbytes
+
+
+def _group_extent(group: Any) -> tuple[int, int]:
+    chunks = [group.column(n) for n in range(group.num_columns)]
+    starts = [
+        min(c.data_page_offset, c.dictionary_page_offset) if c.has_dictionary_page else c.data_page_offset
+        for c in chunks
+    ]
+    begin = min(starts, default=0)
+    end = max((s + c.total_compressed_size for s, c in zip(starts, chunks, strict=True)), default=0)
+    return begin, end - begin
+
+
+class ArrowFile(ColumnFile):
+    """An Arrow file in either form, memory-mapped: a block is read when it is looked at. Remote files are kept as local
+    copies."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._where = store.locate(path)
+        pyarrow = load_pyarrow()
+        local = cached_copy(store, path)
+        if not local.stat().st_size:
+            raise DataError("the file is empty (0 bytes)", file=self._where, kind="empty-file", fix="Copy it again.")
+        self._data = pyarrow.py_buffer(np.memmap(local, np.uint8, "r"))
+        self._whole: list[Any] | None = None
+        try:
+            heads = self._scan(pyarrow)
+        except (pyarrow.ArrowException, OSError, EOFError) as error:
+            raise damaged(self._where, error) from None
+        self.word = _hash(self.extents.tobytes() + self.ends.tobytes() + heads)
+
+    def _scan(self, pyarrow: Any) -> bytes:
+        """Walk the messages: the schema, and where each record batch lies. Gives what the messages' headers say."""
+        source = pyarrow.BufferReader(self._data)
+        form = source.read(6) == _ARROW_MAGIC
+        source.seek(8 if form else 0)
+        self.schema = pyarrow.ipc.read_schema(source)
+        counts, extents, heads = [], [], []
+        if any(pyarrow.types.is_dictionary(field.type) for field in self.schema):
+            source.seek(0)  # a dictionary belongs to all batches after it: such files are read from the beginning
+            reader = pyarrow.ipc.open_file(source) if form else pyarrow.ipc.open_stream(source)
+            self._whole = [reader.get_batch(i) for i in range(reader.num_record_batches)] if form else list(reader)
+            counts = [batch.num_rows for batch in self._whole]
+            extents = [(0, len(self._data))] * len(counts)
+            heads = [str(sum(batch.nbytes for batch in self._whole)).encode()]
+        while self._whole is None:
+            begin = source.tell()
+            try:
+                message = pyarrow.ipc.read_message(source)
+            except EOFError:  # the end, marked or not
+                break
+            batch = pyarrow.ipc.read_record_batch(message, self.schema)
+            counts.append(batch.num_rows)
+            extents.append((begin, source.tell() - begin))
+            heads.append(message.metadata.to_pybytes())
+        self.ends = np.cumsum(counts, dtype=np.int64)
+        self.extents = np.asarray(extents, np.int64).reshape(-1, 2)
+        return b"".join(heads)
+
+    def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
+        pyarrow = load_pyarrow()
+        begin, length = self.extents[block].tolist()
+        try:
+            if self._whole is not None:
+                batch = self._whole[block]
+            else:
+                batch = pyarrow.ipc.read_record_batch(self._data.slice(begin, length), self.schema)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise damaged(self._where, error, offset=begin, record=f"record batch {block}") from None
+        return (batch if columns is None else batch.select(list(columns))), _MAPPED
+
+
+def _hash(data: bytes) -> str:
+    import xxhash
+
+    return str(xxhash.xxh3_128_hexdigest(data))
+
+
+def is_media(pyarrow: Any, kind: Any) -> bool:
+    """Whether a column holds files as Hugging Face `datasets` stores them: ``{bytes, path}``."""
+    return bool(pyarrow.types.is_struct(kind)) and {field.name for field in kind} == {"bytes", "path"}
+
+
+def suffixes_of(schema: Any) -> dict[str, str]:
+    """Which columns hold files, for `RowsDataset.suffixes`."""
+    pyarrow = load_pyarrow()
+    return {field.name: ANY for field in schema if is_media(pyarrow, field.type)}
+
+
+def values(column: Any) -> list[Any]:
+    """The values of an array or chunked array: lists of numbers as numpy arrays, files as their bytes, all else as
+    Python has it."""
+    pyarrow = load_pyarrow()
+    if isinstance(column, pyarrow.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        if isinstance(column, pyarrow.ChunkedArray):  # too large for one array
+            return [value for chunk in column.chunks for value in values(chunk)]
+    kind = column.type
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        return values(column.storage)
+    types = pyarrow.types
+    if is_media(pyarrow, kind):
+        return _files(column.to_pylist())
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = kind.value_type
+        if types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner):
+            found = _arrays(column)
+            if found is not None:
+                return found
+    return list(column.to_pylist())
+
+
+def _arrays(column: Any) -> list[Any] | None:
+    """Lists of numbers as arrays, null lists as None; None where a list holds nulls."""
+    flat = column.flatten()
+    if flat.null_count:
+        return None
+    numbers = flat.to_numpy(zero_copy_only=False)
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    lengths = np.where(present, column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), 0)
+    ends = np.cumsum(lengths)
+    rows = zip((ends - lengths).tolist(), ends.tolist(), present.tolist(), strict=True)
+    return [numbers[begin:end].copy() if there else None for begin, end, there in rows]
+
+
+def _files(found: list[Any]) -> list[Any]:
+    """The bytes of files. Those that are only named are not looked for: they may lie anywhere."""
+    return [None if value is None else _missing(value) if value["bytes"] is None else value["bytes"] for value in found]
+
+
+def _missing(value: dict[str, Any]) -> Lazy | None:
+    path = value["path"]
+    if path is None:
+        return None
+
+    def refuse() -> Any:
+        raise DataError(
+            f"the data set holds no bytes for this file, only its path {path!r}",
+            kind="outside-file",
+            fix="Save the data set again with its files inside (embed_external_files=True).",
+        )
+
+    return Lazy(refuse, refuse)

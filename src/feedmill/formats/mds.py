@@ -1,0 +1,293 @@
+"""MosaicML's streaming shards (MDS).
+
+Layout::
+
+    index.json              {"version": 2, "shards": [{"format": "mds", "samples": 8, "column_names": [...],
+                            "column_encodings": [...], "column_sizes": [null, 8, ...], "compression": null,
+                            "raw_data": {"basename": ..., "bytes": ..., "hashes": {}}, "zip_data": null}, ...]}
+    shard.00000.mds         u32 samples, u32[samples + 1] offsets from the beginning of the file, a description as JSON,
+                            the samples; all little endian. One sample: u32 size of each column of no fixed size, then
+                            the columns one after the other.
+    shard.00000.mds.zstd    the same, compressed as a whole (zstd, gz or bz2)
+
+Encodings are read as `feedmill.formats.mds_encodings` says. A compressed shard is unpacked into memory when it is first
+read and kept, up to `CACHE_BYTES`. Keys are sample numbers.
+
+Refused: pickled columns (their bytes can be had, their values only with trust), shards of other formats (json, csv),
+brotli and snappy, names that leave the folder, shards whose size or count is not what the index says.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import orjson
+
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.formats.mds_encodings import Column, column
+from feedmill.formats.offsets import Int64s, read_records
+from feedmill.formats.rows import BlockCache, RowsDataset
+from feedmill.storage import Store
+from feedmill.storage.codec import GZIP, ZSTD, unpacked
+
+INDEX = "index.json"
+CACHE_BYTES = 512 << 20
+"""Bytes of unpacked shards that an open data set keeps."""
+
+_AGAIN = "Copy the data set again, or write it anew with MDSWriter."
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard as the index has it: the stored file, its size, how it is compressed, and the raw file's size."""
+
+    path: str
+    bytes: int
+    compression: str
+    raw_bytes: int
+    samples: int
+    hashes: Mapping[str, str]
+    columns: tuple[Column, ...]
+
+
+def is_mds(store: Store) -> bool:
+    """Whether the folder's ``index.json`` is one of streaming shards."""
+    if not store.exists(INDEX):
+        return False
+    head = store.read(INDEX, 0, min(4096, store.stat(INDEX).size))
+    return b'"shards"' in head and (b'"column_encodings"' in head or b'"raw_data"' in head)
+
+
+class MdsDataset(RowsDataset):
+    """The samples of streaming shards, by number."""
+
+    format: ClassVar[str] = "mds"
+
+    def __init__(self, store: Store, shards: Sequence[Shard], *, name: str) -> None:
+        counts = np.asarray([shard.samples for shard in shards], np.int64)
+        super().__init__(store, name=name, files=[shard.path for shard in shards], counts=counts)
+        self.shards = list(shards)
+        self._offsets: dict[int, Int64s] = {}
+        self._raw = BlockCache(CACHE_BYTES)
+        self.suffixes = {c.name: c.suffix for shard in shards[:1] for c in shard.columns if c.suffix}
+
+    def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
+        shard = self.shards[file]
+        offsets = self._shard_offsets(file)
+        begins, ends = offsets[local], offsets[local + 1]
+        if shard.compression:
+            raw = self._unpacked(file)
+            blocks = [raw[b:e] for b, e in zip(begins.tolist(), ends.tolist(), strict=True)]
+        else:
+            blocks = read_records(self.store, shard.path, begins, ends)
+        out = []
+        for begin, block in zip(begins.tolist(), blocks, strict=True):
+            try:
+                out.append(_row(shard.columns, block))
+            except (ValueError, KeyError, IndexError, OverflowError) as error:
+                raise DataError(
+                    f"the sample cannot be read ({error})",
+                    file=self.store.locate(shard.path),
+                    offset=begin,
+                    kind="bad-sample",
+                    fix=_AGAIN,
+                ) from None
+        return out
+
+    def _shard_offsets(self, file: int) -> Int64s:
+        known = self._offsets.get(file)
+        if known is not None:
+            return known
+        shard = self.shards[file]
+        size = 8 + 4 * shard.samples
+        head = (
+            self._unpacked(file)[:size]
+            if shard.compression
+            else self.store.read(shard.path, 0, min(size, shard.raw_bytes))
+        )
+        numbers = np.frombuffer(head[: len(head) // 4 * 4], "<u4").astype(np.int64)
+        where = self.store.locate(shard.path)
+        if not len(numbers) or numbers[0] != shard.samples:
+            found = int(numbers[0]) if len(numbers) else 0
+            raise DataError(
+                f"the shard says that it holds {found} samples, {INDEX} says {shard.samples}",
+                file=where,
+                kind="wrong-count",
+                fix=_AGAIN,
+            )
+        offsets = numbers[1:]
+        if (
+            len(offsets) != shard.samples + 1
+            or offsets[0] < size
+            or offsets[-1] != shard.raw_bytes
+            or (np.diff(offsets) < 0).any()
+        ):
+            raise DataError("the offsets in its head make no sense", file=where, kind="bad-header", fix=_AGAIN)
+        self._offsets[file] = offsets
+        return offsets
+
+    def _unpacked(self, file: int) -> bytes:
+        raw: bytes = self._raw.get(file, lambda: _unpack(self.store, self.shards[file]))
+        return raw
+
+    def _extent(self, file: int, local: int) -> tuple[int, int]:
+        shard = self.shards[file]
+        if shard.compression:
+            return 0, shard.bytes
+        begin, end = self._shard_offsets(file)[local : local + 2].tolist()
+        return begin, end - begin
+
+    def _word(self, file: int) -> str:
+        shard = self.shards[file]
+        columns = [f"{c.name}:{c.encoding}" for c in shard.columns]
+        return f"{shard.bytes} {shard.raw_bytes} {sorted(shard.hashes.items())} {columns}"
+
+    def verify(self) -> Sequence[FeedmillError]:
+        """Compare the heads of all shards with the index, and their bytes with its hashes."""
+        found: list[FeedmillError] = []
+        for number, shard in enumerate(self.shards):
+            try:
+                self._shard_offsets(number)
+                found += _wrong_hashes(self.store, shard)
+            except FeedmillError as error:
+                found.append(error)
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for `info`; ``columns`` maps each column to its encoding."""
+        columns = {c.name: c.encoding for shard in self.shards[:1] for c in shard.columns}
+        return {**super().describe(), "columns": columns}
+
+
+def _row(columns: Sequence[Column], block: bytes) -> dict[str, Any]:
+    """The values of one sample."""
+    at = 0
+    head = 4 * sum(c.size is None for c in columns)
+    if head > len(block):
+        raise ValueError(f"its {len(block)} bytes are too few")
+    out = {}
+    data = head
+    for c in columns:
+        if c.size is None:
+            size = int.from_bytes(block[at : at + 4], "little")
+            at += 4
+        else:
+            size = c.size
+        if data + size > len(block):
+            raise ValueError(f"the column {c.name!r} is longer than the sample")
+        out[c.name] = c.decode(block[data : data + size])
+        data += size
+    if data != len(block):
+        raise ValueError(f"{len(block) - data} bytes are left over")
+    return out
+
+
+def _unpack(store: Store, shard: Shard) -> tuple[bytes, int]:
+    where = store.locate(shard.path)
+    packed = store.read(shard.path)
+    if shard.compression == "bz2":
+        try:
+            raw = bz2.decompress(packed)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"the compressed shard is damaged ({error})", file=where, kind="bad-compression", fix=_AGAIN
+            ) from None
+    else:
+        with unpacked(io.BytesIO(packed), ZSTD if shard.compression == "zstd" else GZIP, file=where) as stream:
+            raw = stream.read(shard.raw_bytes + 1)
+    if len(raw) != shard.raw_bytes:
+        raise DataError(
+            f"unpacked it is not of {shard.raw_bytes} bytes, as {INDEX} says", file=where, kind="wrong-size", fix=_AGAIN
+        )
+    return raw, len(raw)
+
+
+def _wrong_hashes(store: Store, shard: Shard) -> Iterator[FeedmillError]:
+    import hashlib
+
+    import xxhash
+
+    data = store.read(shard.path) if shard.hashes else b""
+    for name, said in shard.hashes.items():
+        if name in hashlib.algorithms_guaranteed and not name.startswith("shake"):
+            found = hashlib.new(name, data, usedforsecurity=False).hexdigest()
+        elif name in ("xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"):
+            found = getattr(xxhash, name)(data).hexdigest()
+        else:
+            continue
+        if found != said:
+            yield DataError(
+                f"its {name} is not the one in {INDEX}", file=store.locate(shard.path), kind="hash-mismatch", fix=_AGAIN
+            )
+
+
+def open_mds(store: Store, url: str) -> MdsDataset:
+    """A folder of streaming shards. Raises `NotFound`, `DataError`, `ConfigError`."""
+    where = store.locate(INDEX)
+    try:
+        content = orjson.loads(store.read(INDEX))
+    except orjson.JSONDecodeError as error:
+        raise _bad(where, str(error)) from None
+    listed = content.get("shards") if isinstance(content, dict) else None
+    if not isinstance(listed, list) or content.get("version") != 2:
+        raise _bad(where, "it needs 'shards' and version 2")
+    sizes = {entry.path: entry.size for entry in store.files()}
+    shards = [_shard(store, item, number, sizes) for number, item in enumerate(listed)]
+    return MdsDataset(store, [shard for shard in shards if shard.samples], name=url)
+
+
+def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Shard:
+    where = store.locate(INDEX)
+    try:
+        if item["format"] != "mds":
+            raise ConfigError(
+                f"shard {number} is of the format {item['format']!r}, only mds is read",
+                file=where,
+                kind="unsupported",
+                fix="Write it with MDSWriter, or open JSON lines as .jsonl.",
+            )
+        parts = zip(item["column_names"], item["column_encodings"], item["column_sizes"], strict=True)
+        columns = tuple(column(name, encoding, size, where) for name, encoding, size in parts)
+        raw, zipped = item["raw_data"], item.get("zip_data")
+        samples, raw_bytes = int(item["samples"]), int(raw["bytes"])
+        compression = str(item.get("compression") or "").partition(":")[0]
+        if zipped is None or store.check_path(raw["basename"]) in sizes:
+            stored, compression = raw, ""
+        else:
+            stored = zipped
+        path, size = store.check_path(str(stored["basename"])), int(stored["bytes"])
+        hashes = {str(k): str(v) for k, v in (stored.get("hashes") or {}).items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _bad(where, f"shard {number}: {type(error).__name__} {error}") from None
+    if compression not in ("", "zstd", "gz", "bz2"):
+        raise ConfigError(
+            f"shard {number} is compressed with {compression!r}",
+            file=where,
+            kind="unsupported",
+            fix="zstd, gz and bz2 are read: write the data set with one of them, or unpack its shards.",
+        )
+    _check_file(store, path, size, sizes)
+    return Shard(path, size, compression, raw_bytes, samples, hashes, columns)
+
+
+def _check_file(store: Store, path: str, size: int, sizes: Mapping[str, int]) -> None:
+    if path not in sizes:
+        raise NotFound(
+            f"{INDEX} names this shard, but it is gone", file=store.locate(path), kind="missing-shard", fix=_AGAIN
+        )
+    if sizes[path] != size:
+        raise DataError(
+            f"the shard has {sizes[path]} bytes, {INDEX} says {size}",
+            file=store.locate(path),
+            kind="wrong-size",
+            fix=_AGAIN,
+        )
+
+
+def _bad(where: str, why: str) -> DataError:
+    return DataError(f"the index cannot be understood ({why})", file=where, kind="bad-index", fix=_AGAIN)

@@ -1,0 +1,300 @@
+"""Data sets whose samples are rows of named values: tables, MDS shards, robot episodes.
+
+A row's parts are its columns. `sample[name]` gives the value: text, numbers, lists and objects as Python or numpy has
+them; bytes through the decoder. `sample.raw(name)` gives the value as bytes, by one rule for all formats:
+
+    bytes           as they are
+    text            UTF-8
+    numpy arrays    a .npy file
+    null            no bytes
+    all else        JSON; bytes inside of it in base64, moments in ISO 8601, decimals as text, NaN as Python writes it
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import FeedmillError, TrustError
+from feedmill.formats.base import Dataset, Decode, Indices, Sample, Source, locate, no_such_key
+from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.storage import Store
+
+ANY = "*"
+"""The suffix of bytes whose own beginning tells what they are."""
+
+PICKLED = "pkl"
+"""The suffix of bytes that only become a value where the user trusts them."""
+
+_MAGIC = (
+    (b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n", "png"), (b"GIF8", "gif"), (b"BM", "bmp"), (b"II*\0", "tiff"),
+    (b"MM\0*", "tiff"), (b"fLaC", "flac"), (b"ID3", "mp3"), (b"OggS", "ogg"),
+)  # fmt: skip
+
+
+class Lazy:
+    """A value that is made when it is first asked for, such as a frame of a video."""
+
+    __slots__ = ("make", "packed")
+
+    def __init__(self, make: Callable[[], Any], packed: Callable[[], bytes]) -> None:
+        self.make, self.packed = make, packed
+
+
+class RowSample(Sample):
+    """A `Sample` whose parts are values already."""
+
+    __slots__ = ("_row", "_suffixes")
+
+    def __init__(
+        self,
+        key: str,
+        row: Mapping[str, Any],
+        source: Callable[[], Source],
+        decode: Decode | None = None,
+        subflavors: Mapping[str, Any] | None = None,
+        suffixes: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(key, b"", dict.fromkeys(row, (0, 0)), source, decode, subflavors)
+        self._row = row
+        self._suffixes = suffixes or {}
+
+    def raw(self, name: str) -> bytes:
+        """The value of one part as bytes, see the module. Raises `NotFound`."""
+        if name not in self._row:
+            raise self._missing(name)
+        try:
+            return to_bytes(self._row[name])
+        except FeedmillError as error:
+            raise locate(error, self.source, f"{self.key}.{name}") from error.__cause__
+
+    def __getitem__(self, name: str) -> Any:
+        if self._decode is None:
+            return self.raw(name)
+        if name not in self._row:
+            raise self._missing(name)
+        value = self._row[name]
+        if type(value) not in (bytes, Lazy) and not (type(value) is list and name in self._suffixes):
+            return value
+        if self._values is None:
+            self._values = {}
+        if name not in self._values:
+            try:
+                self._values[name] = self._made(name, value)
+            except FeedmillError as error:
+                raise locate(error, self.source, f"{self.key}.{name}") from error.__cause__
+        return self._values[name]
+
+    def _made(self, name: str, value: Any) -> Any:
+        if isinstance(value, Lazy):
+            return value.make()
+        if isinstance(value, list):
+            return [self._made(name, item) for item in value]
+        suffix = self._suffixes.get(name, "")
+        suffix = magic_suffix(value) if suffix == ANY else suffix
+        assert self._decode is not None
+        made = self._decode(f"{name}.{suffix}" if suffix else name, value)
+        if suffix == PICKLED and made is value:
+            raise TrustError(
+                f"the part {name!r} is pickled, and reading a pickle runs code",
+                fix="Open the data set with trust=True if you trust it, or read the bytes with sample.raw(...).",
+            )
+        return made
+
+    def select(self, keep: Callable[[str], bool]) -> RowSample:
+        """This sample with only the parts whose name `keep` accepts; its source names only those."""
+        row = {name: value for name, value in self._row.items() if keep(name)}
+        whole = super().select(keep)
+        return RowSample(self.key, row, lambda: whole.source, self._decode, self.subflavors, self._suffixes)
+
+    def __repr__(self) -> str:
+        return f"Sample({self.key!r}, {', '.join(self._row)})"
+
+
+def magic_suffix(data: bytes) -> str:
+    """The suffix that the first bytes of an image or a sound stand for; empty where they are not known."""
+    if data[:4] == b"RIFF":
+        return "webp" if data[8:12] == b"WEBP" else "wav"
+    return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), "")
+
+
+def to_bytes(value: Any) -> bytes:
+    """A value as bytes, by the rule of the module."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if value is None:
+        return b""
+    if isinstance(value, Lazy):
+        return value.packed()
+    if isinstance(value, np.ndarray):
+        out = io.BytesIO()
+        np.lib.format.write_array(out, value, allow_pickle=False)
+        return out.getvalue()
+    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+class RowsDataset(Dataset):
+    """Samples that are rows of files, each of which holds consecutive ones.
+
+    Args:
+        store: the folder.
+        name: path or URL as the user gave it.
+        files: what holds the rows, paths in the store.
+        counts: int64[files], rows per file.
+
+    Attributes:
+        suffixes: part -> the suffix by which its bytes are decoded; `ANY` where they say it themselves.
+    """
+
+    suffixes: Mapping[str, str]
+
+    def __init__(
+        self, store: Store, *, name: str, files: Sequence[str], counts: Int64s, split: str | None = None
+    ) -> None:
+        self.store, self.url, self.split, self.files = store, name, split, list(files)
+        self.counts = np.asarray(counts, np.int64)
+        self._ends = np.cumsum(self.counts, dtype=np.int64)
+        self._starts = self._ends - self.counts
+        self.suffixes = {}
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    @abstractmethod
+    def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
+        """The values of rows of one file, in the order asked. int64[n], numbers in that file."""
+
+    @abstractmethod
+    def _extent(self, file: int, local: int) -> tuple[int, int]:
+        """Offset and length of the smallest run of bytes that is known to hold a row."""
+
+    def _key(self, file: int, local: int) -> str:
+        """The key of a row: its number in the data set, unless the format has a better one."""
+        return str(int(self._starts[file]) + local)
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
+            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
+        file = np.searchsorted(self._ends, wanted, side="right")
+        out: list[Sample] = [None] * len(wanted)  # type: ignore[list-item]
+        order = np.argsort(file, kind="stable")
+        for places in np.split(order, np.flatnonzero(np.diff(file[order])) + 1):
+            if not len(places):
+                continue
+            number = int(file[places[0]])
+            local = wanted[places] - self._starts[number]
+            for place, at, row in zip(places.tolist(), local.tolist(), self._rows(number, local), strict=True):
+                out[place] = self._sample(number, at, row)
+        return out
+
+    def _sample(self, file: int, local: int, row: dict[str, Any]) -> Sample:
+        source = partial(self._source, file, local, tuple(row))
+        return RowSample(self._key(file, local), row, source, self.decode, self.subflavors, self.suffixes)
+
+    def _source(self, file: int, local: int, names: tuple[str, ...]) -> Source:
+        offset, length = self._extent(file, local)
+        key = self._key(file, local)
+        index = int(self._starts[file]) + local
+        return Source(self.url, self.files[file], offset, length, index, key, tuple(f"{key}.{n}" for n in names))
+
+    def locate(self, index: int) -> Source:
+        return self.read_raw([self._checked(index)])[0].source
+
+    def find(self, key: str) -> int:
+        if not key.isascii() or not key.isdigit() or int(key) >= len(self) or str(int(key)) != key:
+            raise no_such_key(self.url, key)
+        return int(key)
+
+    def fingerprint(self) -> str:
+        return self._fingerprint(len(self.files)) or ""
+
+    def fingerprint_of_first(self, count: int) -> str | None:
+        files = int(np.searchsorted(self._ends, count)) + 1
+        if count < 1 or files > len(self.files) or self._ends[files - 1] != count:
+            return None  # it did not grow by whole files
+        return self._fingerprint(files)
+
+    def _fingerprint(self, files: int) -> str | None:
+        words = (f"{name} {count} {self._word(n)}" for n, (name, count) in enumerate(zip(self.files, self.counts)))  # noqa: B905
+        return hash_words([word for word, _ in zip(words, range(files), strict=False)])
+
+    @abstractmethod
+    def _word(self, file: int) -> str:
+        """What tells that the content of a file changed, from its index alone."""
+
+    def verify(self) -> Sequence[FeedmillError]:
+        """What is wrong with the data set beyond what opening it tells; `feedmill check` reports it."""
+        return ()
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for `info`."""
+        return {
+            "format": self.format,
+            "path": self.url,
+            "split": self.split,
+            "samples": len(self),
+            "shards": len(self.files),
+            "bytes": sum(self.store.stat(path).size for path in self.files),
+            "indexed": True,
+            **self.about,
+        }
+
+
+class BlockCache:
+    """The blocks that were read last, up to a number of bytes; one block may be larger than that.
+
+    Any thread may use it; of several that want a block, one makes it and the others wait.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._blocks: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
+        """The block of this key; `make` gives it and its bytes where it is not here."""
+        with self._lock:
+            if key in self._blocks:
+                self._blocks.move_to_end(key)
+                return self._blocks[key][0]
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                if key in self._blocks:
+                    return self._blocks[key][0]
+            block, size = make()
+            with self._lock:
+                self._blocks[key] = block, size
+                self._bytes += size
+                while self._bytes > self.limit and len(self._blocks) > 1:
+                    _, (_, freed) = self._blocks.popitem(last=False)
+                    self._bytes -= freed
+                self._making.pop(key, None)
+            return block

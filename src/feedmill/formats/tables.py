@@ -1,0 +1,211 @@
+"""Tables as data sets: one row, one sample. Parquet files and folders, and the base of what builds on columns.
+
+Layout: a ``.parquet`` file, or a folder of them at any depth, in the order of their paths; every file has the same
+columns. A part is a column: text, numbers, null, moments and nested values as Python has them, lists of numbers as
+numpy arrays, bytes as bytes. Images and sounds stored as ``{bytes, path}`` (as Hugging Face writes them) are decoded.
+Keys are row numbers, or the values of the column ``__key__`` where there is one.
+
+A row group is read whole and kept, up to `CACHE_BYTES` of them; it is the least that can be read, so memory holds at
+least one. Refused: files with other columns than the first, encrypted files, damaged footers and pages (their
+checksums are verified where they are there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.formats.base import no_such_key
+from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, load_pyarrow, suffixes_of, values
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.rows import BlockCache, RowsDataset
+from feedmill.jobs.threads import ordered_map
+from feedmill.storage import Store
+
+KEY = "__key__"
+CACHE_BYTES = 512 << 20
+"""Bytes of decoded row groups that an open data set keeps."""
+
+
+class TableDataset(RowsDataset):
+    """The rows of files of columns.
+
+    Args:
+        files: paths in the store.
+        opener: what opens one of them.
+        key_column: the column whose text is the key; None for row numbers.
+        keep: (columns, file) -> int64 row numbers that are samples; None for all.
+    """
+
+    format: ClassVar[str] = "parquet"
+
+    def __init__(
+        self,
+        store: Store,
+        files: Sequence[str],
+        *,
+        name: str,
+        split: str | None = None,
+        opener: Callable[[Store, str], ColumnFile] = ParquetFile,
+        key_column: str | None = None,
+    ) -> None:
+        self._columns = open_columns(store, files, opener)
+        super().__init__(store, name=name, files=files, counts=self._counted(), split=split)
+        self.schema = self._columns[0].schema if self._columns else None
+        self.names: list[str] = list(self.schema.names) if self.schema is not None else []
+        self.suffixes = suffixes_of(self.schema) if self.schema is not None else {}
+        self.key_column = key_column or (KEY if KEY in self.names else None)
+        self._blocks = BlockCache(CACHE_BYTES)
+        self._keys: list[list[str]] | None = None
+        self._numbers: dict[str, int] | None = None
+
+    def _counted(self) -> Int64s:
+        return np.asarray([len(file) for file in self._columns], np.int64)
+
+    def _stored(self, file: int, local: Int64s) -> Int64s:  # noqa: ARG002
+        """Row numbers in the file, int64[n], of samples of it."""
+        return local
+
+    def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
+        columns = self._columns[file]
+        stored = self._stored(file, local)
+        block = np.searchsorted(columns.ends, stored, side="right")
+        out: list[dict[str, Any]] = [{}] * len(stored)
+        for number in np.unique(block).tolist():
+            places = np.flatnonzero(block == number)
+            table = self._blocks.get((file, number), lambda n=number: columns.read(n))
+            first = int(columns.ends[number - 1]) if number else 0
+            for place, row in zip(places.tolist(), _taken(table, stored[places] - first), strict=True):
+                out[place] = row
+        if self.key_column is not None:
+            for row in out:
+                row.pop(self.key_column, None)
+        return out
+
+    def _extent(self, file: int, local: int) -> tuple[int, int]:
+        columns = self._columns[file]
+        stored = int(self._stored(file, np.asarray([local]))[0])
+        offset, length = columns.extents[int(np.searchsorted(columns.ends, stored, side="right"))].tolist()
+        return offset, length
+
+    def _word(self, file: int) -> str:
+        return self._columns[file].word
+
+    def _key(self, file: int, local: int) -> str:
+        return super()._key(file, local) if self.key_column is None else self._all_keys()[file][local]
+
+    def _all_keys(self) -> list[list[str]]:
+        """The key of every sample, read once from the key column alone."""
+        if self._keys is None:
+            assert self.key_column is not None
+            out = []
+            for number, columns in enumerate(self._columns):
+                found = [
+                    str(key)
+                    for block in range(len(columns.ends))
+                    for key in values(columns.read(block, [self.key_column])[0].column(0))
+                ]
+                stored = self._stored(number, np.arange(int(self.counts[number])))
+                out.append(found if len(stored) == len(found) else [found[at] for at in stored.tolist()])
+            self._keys = out
+        return self._keys
+
+    def find(self, key: str) -> int:
+        if self.key_column is None:
+            return super().find(key)
+        if self._numbers is None:
+            numbers: dict[str, int] = {}
+            for start, keys in zip(self._starts.tolist(), self._all_keys(), strict=True):
+                for local, found in enumerate(keys):
+                    numbers.setdefault(found, start + local)
+            self._numbers = numbers
+        if key not in self._numbers:
+            raise no_such_key(self.url, key)
+        return self._numbers[key]
+
+    def verify(self) -> Sequence[FeedmillError]:
+        """Read every block once."""
+        found: list[FeedmillError] = []
+        for columns in self._columns:
+            for block in range(len(columns.ends)):
+                try:
+                    columns.read(block)
+                except FeedmillError as error:
+                    found.append(error)
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for `info`; ``columns`` maps each column to its type."""
+        columns = {} if self.schema is None else {field.name: str(field.type) for field in self.schema}
+        return {**super().describe(), "columns": columns}
+
+
+def _taken(table: Any, rows: Int64s) -> list[dict[str, Any]]:
+    """Rows of a block as dicts."""
+    pyarrow = load_pyarrow()
+    if len(rows) == 1:
+        part = table.slice(int(rows[0]), 1)
+    elif len(rows) > 1 and (np.diff(rows) == 1).all():
+        part = table.slice(int(rows[0]), len(rows))
+    else:
+        part = table.take(pyarrow.array(rows))
+    columns = [values(column) for column in part.columns]
+    names = table.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, str], ColumnFile]) -> list[ColumnFile]:
+    """Files of one table, opened a few at a time.
+
+    Raises:
+        DataError: one is damaged, or has other columns than the first.
+    """
+    load_pyarrow()  # says what is missing on this thread
+    out: list[ColumnFile] = []
+    for path, columns in zip(files, ordered_map(lambda p: opener(store, p), files, workers=8, in_flight=32), strict=True):
+        if out and not columns.schema.equals(out[0].schema):
+            raise _other_columns(store, files[0], path, out[0].schema, columns.schema)
+        out.append(columns)
+    return out
+
+
+def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -> DataError:
+    lacking = [name for name in have.names if name not in found.names]
+    extra = [name for name in found.names if name not in have.names]
+    other = [f.name for f in have if f.name in found.names and found.field(f.name).type != f.type]
+    if lacking or extra:
+        what = f"it lacks {', '.join(map(repr, lacking))}" if lacking else f"it has {', '.join(map(repr, extra))} besides"
+    elif other:
+        what = f"{other[0]!r} is {found.field(other[0]).type} here and {have.field(other[0]).type} there"
+    else:
+        what = "they stand in another order"
+    return DataError(
+        f"its columns are not those of {first!r}: {what}",
+        file=store.locate(path),
+        kind="other-columns",
+        fix="Files of one data set must have the same columns: mend this one, or mix them with a recipe.",
+    )
+
+
+def open_parquet(store: Store, name: str, url: str) -> TableDataset:
+    """A Parquet file, or all of a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
+    files = [name] if name else [entry.path for entry in store.files(suffixes=(".parquet",))]
+    if name and not store.exists(name):
+        raise NotFound("there is no such file", file=store.locate(name), fix="Check the path.")
+    return TableDataset(store, files, name=url)
+
+
+def open_arrow(store: Store, name: str, url: str) -> TableDataset:
+    """One Arrow file."""
+    if not store.exists(name):
+        raise NotFound("there is no such file", file=store.locate(name), fix="Check the path.")
+    return ArrowTable(store, [name], name=url, opener=ArrowFile)
+
+
+class ArrowTable(TableDataset):
+    """The rows of Arrow files."""
+
+    format: ClassVar[str] = "arrow"
