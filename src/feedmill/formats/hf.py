@@ -31,7 +31,7 @@ import orjson
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.columns import ArrowFile
-from feedmill.formats.tables import TableDataset
+from feedmill.formats.tables import TableDataset, open_columns
 from feedmill.storage import Store
 
 DICT, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
@@ -53,7 +53,7 @@ class HfDataset(TableDataset):
     def __init__(
         self, store: Store, files: list[str], *, name: str, split: str | None, of: list[str], info: Mapping[str, Any]
     ) -> None:
-        super().__init__(store, files, name=name, split=split, opener=ArrowFile)
+        super().__init__(store, files, name=name, split=split, columns=open_columns(store, files, ArrowFile))
         self._split_of, self._features = np.asarray(of, object), info.get("features") or {}
 
     @property
@@ -114,7 +114,9 @@ def _saved_files(store: Store, folder: str) -> list[str]:
             fix="Load it with 'datasets' and save it again: that writes the chosen rows themselves.",
         )
     files = state.get("_data_files")
-    if not isinstance(files, list) or not all(isinstance(f, dict) and isinstance(f.get("filename"), str) for f in files):
+    if not isinstance(files, list) or not all(
+        isinstance(f, dict) and isinstance(f.get("filename"), str) for f in files
+    ):
         raise _bad(store, f"{folder}{STATE}", "'_data_files' must name files")
     out = [folder + store.check_path(file["filename"]) for file in files]
     for path in out:
@@ -148,7 +150,9 @@ def _cache_files(store: Store, info: Mapping[str, Any]) -> dict[str, list[str]]:
 def _check_counts(dataset: HfDataset, info: Mapping[str, Any]) -> None:
     known = info.get("splits")
     for name, count in dataset.splits.items():
-        said = known[name].get("num_examples") if isinstance(known, dict) and isinstance(known.get(name), dict) else None
+        said = (
+            known[name].get("num_examples") if isinstance(known, dict) and isinstance(known.get(name), dict) else None
+        )
         if isinstance(said, int) and said != count:
             raise DataError(
                 f"the split {name!r} has {count} rows, {INFO} says {said}",
@@ -172,11 +176,17 @@ def _read(store: Store, path: str) -> dict[str, Any]:
 
 def _bad(store: Store, path: str, why: str) -> DataError:
     return DataError(
-        f"the file cannot be understood ({why})", file=store.locate(path), kind="bad-info", fix="Save the data set again."
+        f"the file cannot be understood ({why})",
+        file=store.locate(path),
+        kind="bad-info",
+        fix="Save the data set again.",
     )
 
 
 def _gone(store: Store, path: str, said_by: str) -> FeedmillError:
     return NotFound(
-        f"{said_by} names this file, but it is gone", file=store.locate(path), kind="missing-shard", fix="Copy it again."
+        f"{said_by} names this file, but it is gone",
+        file=store.locate(path),
+        kind="missing-shard",
+        fix="Copy it again.",
     )

@@ -1,16 +1,16 @@
 """The encodings of MDS columns: what the bytes of a column stand for.
 
-    bytes, str, json                    as the names say (UTF-8)
-    int                                 int64
-    uint8 ... int64, float16 ... 64     one number, little endian
-    str_int, str_float, str_decimal     a number as text: int, float, `decimal.Decimal`
-    ndarray                             [type: 1 byte] [axes << 2 | log2 of the bytes of an axis: 1] [axes] values
-    ndarray:TYPE, ndarray:TYPE:2,3      the same without the type; without the axes too
-    pil                                 u32 width, height, length of the mode; the mode; pixels: an array [H, W, C]
-    jpeg, png                           the encoded image, decoded as images are
-    list[jpeg], list[png], list[pil]    u32 nothing, number, sizes; then the images
-    jpegarray, jpeg_array               u32 number, sizes; then the images
-    pkl                                 a pickle: bytes, unless the user trusts the data
+bytes, str, json                    as the names say (UTF-8)
+int                                 int64
+uint8 ... int64, float16 ... 64     one number, little endian
+str_int, str_float, str_decimal     a number as text: int, float, `decimal.Decimal`
+ndarray                             [type: 1 byte] [axes << 2 | log2 of the bytes of an axis: 1] [axes] values
+ndarray:TYPE, ndarray:TYPE:2,3      the same without the type; without the axes too
+pil                                 u32 width, height, length of the mode; the mode; pixels: an array [H, W, C]
+jpeg, png                           the encoded image, decoded as images are
+list[jpeg], list[png], list[pil]    u32 nothing, number, sizes; then the images
+jpegarray, jpeg_array               u32 number, sizes; then the images
+pkl                                 a pickle: bytes, unless the user trusts the data
 """
 
 from __future__ import annotations

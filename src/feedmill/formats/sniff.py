@@ -10,12 +10,25 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared
 from feedmill.formats.jsonl import open_jsonl
+from feedmill.formats.shardlist import COMPRESSED, common_top, expand_patterns, is_pattern, refuse_commands
+from feedmill.formats.sources import (
+    ARROW,
+    KINDS,
+    PARQUET,
+    WIDS,
+    WITH_SPLITS,
+    Wanted,
+    kind_of_folder,
+    open_source,
+)  # fmt: skip
+from feedmill.formats.tar_index import plain_shards
 from feedmill.formats.tokens import dolma, ds, megatron
 from feedmill.formats.tokens.dolma import open_dolma
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
 from feedmill.formats.tokens.megatron import open_megatron
 from feedmill.formats.tokens.pbin import open_pbins
-from feedmill.formats.webdataset import ScannedShards, TarDataset
+from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.wids import is_wids
 from feedmill.storage import Store, open_store, split_url
 
 ENERGON, WEBDATASET, TAR, JSONL, PBIN = "energon", "webdataset", "tar", "jsonl", "pbin"
@@ -29,17 +42,24 @@ _FILES = {
     megatron.BIN: MEGATRON,
     megatron.IDX: MEGATRON,
     dolma.NPY: DOLMA,
+    ".parquet": PARQUET,
+    ".arrow": ARROW,
+    **dict.fromkeys(COMPRESSED, TAR),  # refused when opened, with what to do
 }
-_FOLDERS = {".tar": WEBDATASET, ".pbin": PBIN, ds.SUFFIX: DS, dolma.CSV: DOLMA}
+_FOLDERS = {".tar": WEBDATASET, ".pbin": PBIN, ds.SUFFIX: DS, dolma.CSV: DOLMA, ".parquet": PARQUET}
+_LISTS = {".tar": WEBDATASET, ".parquet": PARQUET}
 FILE_ORDERS = ("sorted", "nanotron")
 
 
 class Found(NamedTuple):
-    """A data set that is there: its kind, its store, and for a single file the name in the store."""
+    """A data set that is there: its kind, its store, for a single file the name in the store, for a list of files
+    their names, and what was left aside."""
 
     kind: str
     store: Store
     name: str = ""
+    names: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def sniff(url: str) -> Found:
@@ -56,7 +76,10 @@ def sniff(url: str) -> Found:
             kind="is-recipe",
             fix="Load it with feedmill.Recipe.load(path).",
         )
-    if url.endswith(tuple(_FILES)):
+    refuse_commands(url)
+    if is_pattern(url):
+        return _listed([url])
+    if url.endswith((*_FILES, ".json")):
         folder, name = split_url(url)
         store = open_store(folder)
         if not (store.is_local and os.path.isdir(store.locate(name))):
@@ -64,9 +87,14 @@ def sniff(url: str) -> Found:
     store = open_store(url)
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
+    marked = kind_of_folder(store)
+    if marked is not None:
+        return Found(marked, store)
     for suffix, kind in _FOLDERS.items():
         if next(iter(store.files(suffixes=(suffix,))), None) is not None:
-            return Found(kind, store)
+            return Found(kind, store, remarks=_left_aside(store) if kind == WEBDATASET else ())
+    for entry in store.files(suffixes=COMPRESSED):
+        return Found(TAR, store, entry.path)  # refused when opened, with what to do
     inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
     lines = [name for name in inside if name.endswith((".jsonl", megatron.BIN))]
     raise NotFound(
@@ -76,13 +104,47 @@ def sniff(url: str) -> Found:
         fix=f"Open the file itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
         else "Known are folders of .tar shards (prepared or not), .pbin or .ds files; .tar, .jsonl, .pbin, .ds files;"
-        " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma.",
+        " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma; .parquet and .arrow files; data sets of Hugging"
+        " Face, LeRobot, MosaicML (MDS) and img2dataset.",
     )
+
+
+def _left_aside(store: Store) -> tuple[str, ...]:
+    return tuple(f"{entry.path}: left out, compressed tars are not read" for entry in store.files(suffixes=COMPRESSED))
+
+
+def _listed(urls: Sequence[str]) -> Found:
+    """Shards that are named one by one or by patterns. Raises `ConfigError`, `NotFound`."""
+    files = expand_patterns(urls)
+    kinds = sorted({os.path.splitext(url)[1] for url in files})
+    if len(kinds) != 1 or kinds[0] not in _LISTS:
+        raise ConfigError(
+            f"only .tar, .parquet or .pbin files can be opened together, found {', '.join(kinds) or 'none'}",
+            file=urls[0] if len(urls) == 1 else None,
+            kind="mixed-list",
+            fix="Name files of one format, or mix data sets with a recipe.",
+        )
+    if len(set(files)) != len(files):
+        twice = next(name for name in files if files.count(name) > 1)
+        raise ConfigError(
+            f"{twice!r} is listed twice", kind="listed-twice", fix="Repeat data with a recipe's 'repeat'."
+        )
+    top, names = common_top(files)
+    return Found(_LISTS[kinds[0]], open_store(top), names=tuple(names))
 
 
 def _kind_of_file(store: Store, name: str) -> str:
     """The format of a file. Raises `ConfigError` for the index files of other tools."""
-    suffix = os.path.splitext(name)[1]
+    suffix = next((known for known in COMPRESSED if name.endswith(known)), os.path.splitext(name)[1])
+    if suffix == ".json":
+        if is_wids(store, name):
+            return WIDS
+        raise NotFound(
+            "there is no such file" if not store.exists(name) else "this JSON file is no index of shards",
+            file=store.locate(name),
+            kind="unknown-format",
+            fix="Open the folder that it describes, or check the path.",
+        )
     if suffix == megatron.IDX and store.exists(name) and not megatron.is_megatron(store, name):
         raise ConfigError(
             "this is no index of Megatron-LM's tokens: it belongs to the file of lines or shards beside it",
@@ -116,6 +178,8 @@ def open_raw(
         return open_jsonl(found.store, found.name, url, split), found
     if found.kind == ENERGON:
         return open_prepared(found.store, url, split=split, split_config=split_config), found
+    if found.kind in KINDS and (split is None or found.kind in WITH_SPLITS):
+        return open_source(found.kind, Wanted(found.store, found.name, url, split, found.names)), found
     if split is not None:
         raise NotFound(
             f"there is no split {split!r}: "
@@ -128,8 +192,18 @@ def open_raw(
         )
     if found.kind in TOKENS:
         return _open_tokens(found, url, files, token_size), found
-    shards = [found.name] if found.kind == TAR else [entry.path for entry in found.store.files(suffixes=(".tar",))]
-    return TarDataset(found.store, ScannedShards(found.store, shards), name=url), found
+    return _open_tars(found, url), found
+
+
+def _open_tars(found: Found, url: str) -> TarDataset:
+    """Tars without an index of Energon's."""
+    store = found.store
+    shards = [found.name] if found.kind == TAR else list(found.names)
+    dataset = TarDataset(
+        store, plain_shards(store, shards or [e.path for e in store.files(suffixes=(".tar",))]), name=url
+    )
+    dataset.about = {"remarks": list(found.remarks)} if found.remarks else {}
+    return dataset
 
 
 def _open_tokens(found: Found, url: str, files: str | None, token_size: int | None) -> Dataset:
@@ -150,24 +224,18 @@ def _open_tokens(found: Found, url: str, files: str | None, token_size: int | No
 
 
 def open_together(urls: Sequence[str]) -> Dataset:
-    """Several token files as one data set, in the order given: what Modalities calls combined.
+    """Several files as one data set, in the order given: ``.pbin`` (what Modalities calls combined), ``.tar`` or
+    ``.parquet``, named one by one or by patterns.
 
     Raises:
-        ConfigError: none is given, or they are not all of one token format.
+        ConfigError: none is given, or they are not all of one format.
     """
-    kinds = sorted({os.path.splitext(url)[1] for url in urls})
-    if kinds != [".pbin"]:
-        raise ConfigError(
-            f"only .pbin files can be opened together, found {', '.join(kinds) or 'none'}",
-            fix="Mix data sets of other formats with a recipe.",
-        )
-    places = [split_url(url) for url in urls]
-    parts = [(folder if "://" in folder else os.path.abspath(folder)).split("/") for folder, _ in places]
-    depth = next((i for i, same in enumerate(zip(*parts, strict=False)) if len(set(same)) > 1), min(map(len, parts)))
-    if depth < (3 if any("://" in folder for folder, _ in places) else 1):
-        raise ConfigError("files of different stores cannot be opened together", fix="Mix them with a recipe.")
-    top = "/".join(parts[0][:depth]) or "/"
-    paths = ["/".join([*part[depth:], name]) for part, (_, name) in zip(parts, places, strict=True)]
+    if {os.path.splitext(url)[1] for url in urls} != {".pbin"}:
+        found = _listed(urls)
+        if found.kind == PARQUET:
+            return open_source(PARQUET, Wanted(found.store, "", found.store.url, None, found.names))
+        return _open_tars(found, found.store.url)
+    top, paths = common_top(urls)
     return open_pbins(open_store(top), paths, top)
 
 

@@ -13,6 +13,7 @@ checksums are verified where they are there).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,9 +36,8 @@ class TableDataset(RowsDataset):
 
     Args:
         files: paths in the store.
-        opener: what opens one of them.
+        columns: the files, opened; by default as Parquet, all at once.
         key_column: the column whose text is the key; None for row numbers.
-        keep: (columns, file) -> int64 row numbers that are samples; None for all.
     """
 
     format: ClassVar[str] = "parquet"
@@ -49,10 +49,10 @@ class TableDataset(RowsDataset):
         *,
         name: str,
         split: str | None = None,
-        opener: Callable[[Store, str], ColumnFile] = ParquetFile,
+        columns: Sequence[ColumnFile] | None = None,
         key_column: str | None = None,
     ) -> None:
-        self._columns = open_columns(store, files, opener)
+        self._columns = open_columns(store, files, ParquetFile) if columns is None else columns
         super().__init__(store, name=name, files=files, counts=self._counted(), split=split)
         self.schema = self._columns[0].schema if self._columns else None
         self.names: list[str] = list(self.schema.names) if self.schema is not None else []
@@ -76,7 +76,7 @@ class TableDataset(RowsDataset):
         out: list[dict[str, Any]] = [{}] * len(stored)
         for number in np.unique(block).tolist():
             places = np.flatnonzero(block == number)
-            table = self._blocks.get((file, number), lambda n=number: columns.read(n))
+            table = self._blocks.get((file, number), partial(columns.read, number))
             first = int(columns.ends[number - 1]) if number else 0
             for place, row in zip(places.tolist(), _taken(table, stored[places] - first), strict=True):
                 out[place] = row
@@ -129,7 +129,12 @@ class TableDataset(RowsDataset):
     def verify(self) -> Sequence[FeedmillError]:
         """Read every block once."""
         found: list[FeedmillError] = []
-        for columns in self._columns:
+        for number in range(len(self.files)):
+            try:
+                columns = self._columns[number]
+            except FeedmillError as error:
+                found.append(error)
+                continue
             for block in range(len(columns.ends)):
                 try:
                     columns.read(block)
@@ -165,7 +170,9 @@ def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, st
     """
     load_pyarrow()  # says what is missing on this thread
     out: list[ColumnFile] = []
-    for path, columns in zip(files, ordered_map(lambda p: opener(store, p), files, workers=8, in_flight=32), strict=True):
+    for path, columns in zip(
+        files, ordered_map(lambda p: opener(store, p), files, workers=8, in_flight=32), strict=True
+    ):
         if out and not columns.schema.equals(out[0].schema):
             raise _other_columns(store, files[0], path, out[0].schema, columns.schema)
         out.append(columns)
@@ -177,7 +184,9 @@ def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -
     extra = [name for name in found.names if name not in have.names]
     other = [f.name for f in have if f.name in found.names and found.field(f.name).type != f.type]
     if lacking or extra:
-        what = f"it lacks {', '.join(map(repr, lacking))}" if lacking else f"it has {', '.join(map(repr, extra))} besides"
+        what = (
+            f"it lacks {', '.join(map(repr, lacking))}" if lacking else f"it has {', '.join(map(repr, extra))} besides"
+        )
     elif other:
         what = f"{other[0]!r} is {found.field(other[0]).type} here and {have.field(other[0]).type} there"
     else:
@@ -190,11 +199,12 @@ def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -
     )
 
 
-def open_parquet(store: Store, name: str, url: str) -> TableDataset:
-    """A Parquet file, or all of a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
-    files = [name] if name else [entry.path for entry in store.files(suffixes=(".parquet",))]
-    if name and not store.exists(name):
-        raise NotFound("there is no such file", file=store.locate(name), fix="Check the path.")
+def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:
+    """A Parquet file, some files, or all of a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
+    files = [name] if name else list(names) or [entry.path for entry in store.files(suffixes=(".parquet",))]
+    for path in files if name or names else []:
+        if not store.exists(path):
+            raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
     return TableDataset(store, files, name=url)
 
 
@@ -202,7 +212,7 @@ def open_arrow(store: Store, name: str, url: str) -> TableDataset:
     """One Arrow file."""
     if not store.exists(name):
         raise NotFound("there is no such file", file=store.locate(name), fix="Check the path.")
-    return ArrowTable(store, [name], name=url, opener=ArrowFile)
+    return ArrowTable(store, [name], name=url, columns=[ArrowFile(store, name)])
 
 
 class ArrowTable(TableDataset):

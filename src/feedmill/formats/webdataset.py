@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,10 +34,12 @@ class ShardTable(ABC):
     Attributes:
         shards: paths in the store, in the order of the data set.
         counts: int64[shards], samples per shard.
+        reindex: what to do where a shard is no longer what the table says.
     """
 
     shards: list[str]
     counts: Int64s
+    reindex: str = _REINDEX
 
     @abstractmethod
     def offsets(self, shard: int) -> Int64s:
@@ -91,7 +93,18 @@ class ScannedShards(ShardTable):
 
     def fingerprint(self, first: int | None = None) -> str:
         known = zip(self.shards[:first], self.scans[:first], strict=True)
-        return hash_words([f"{s} {scan.starts.tobytes().hex()}" for s, scan in known])
+        return fingerprint_of_starts((shard, scan.starts) for shard, scan in known)
+
+
+def fingerprint_of_starts(shards: Iterable[tuple[str, Int64s]]) -> str:
+    """A short hash of shard paths and of where their samples begin."""
+    import xxhash
+
+    found = xxhash.xxh3_128()
+    for number, (shard, starts) in enumerate(shards):
+        found.update(("\0" * bool(number) + f"{shard} ").encode("utf-8", "surrogateescape"))
+        found.update(starts.tobytes().hex().encode())
+    return str(found.hexdigest())
 
 
 class TarDataset(Dataset):
@@ -219,7 +232,7 @@ class TarDataset(Dataset):
                 file=self.store.locate(path),
                 offset=offset,
                 kind="stale-index",
-                fix=_REINDEX,
+                fix=self.table.reindex,
             )
         return parsed
 
@@ -402,11 +415,11 @@ def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.
         if not local.stat().st_size:
             return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or leave it out.")
         buffer = np.memmap(local, np.uint8, "r")
-        if bytes(buffer[:2]) == b"\x1f\x8b" or bytes(buffer[:4]) == b"\x28\xb5\x2f\xfd":
+        if bytes(buffer[:6]).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")):
             return _unreadable(
                 "the shard is compressed, which allows no random access",
                 "compressed-shard",
-                "Unpack it first (gunzip or zstd -d); the parts inside are usually compressed already.",
+                "Unpack it first (gunzip, bunzip2, unxz or zstd -d); the parts inside are usually compressed already.",
             )
         return tar.scan(np.asarray(buffer), compiled=compiled)
 

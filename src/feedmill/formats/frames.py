@@ -1,0 +1,147 @@
+"""Frames of video files by time, decoded with PyAV (`feedmill[media]`).
+
+A decoder stays open where it stands, a few per thread: the next frame is decoded on from there, any other is found from
+the key frame before it. Times are seconds of the stream's own clock.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError, FeedmillError, MissingExtra
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+
+OPEN_VIDEOS = 8
+"""Decoders that a thread keeps open."""
+_AHEAD = 2.0  # seconds: a frame no further ahead than this is reached by decoding on
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class Frames:
+    """The videos of one data set. Any thread may use it.
+
+    Args:
+        tolerance: seconds that the frame found may be away from the time asked for.
+    """
+
+    def __init__(self, store: Store, tolerance: float) -> None:
+        self.store, self.tolerance = store, tolerance
+        self._here = threading.local()
+
+    def at(self, path: str, time: float) -> Pixels:
+        """The frame nearest to a time, uint8[H, W, 3].
+
+        Raises:
+            DataError: there is none within the tolerance, or the file cannot be decoded.
+            MissingExtra: PyAV is not installed.
+        """
+        av = _load_av()
+        try:
+            return self._video(path).at(time, self.tolerance)
+        except FeedmillError:
+            self._forget(path)
+            raise
+        except (av.FFmpegError, OSError, ValueError) as error:
+            self._forget(path)
+            raise DataError(
+                f"the video cannot be decoded at {time:.4f} s ({str(error)[:120]})",
+                file=self.store.locate(path),
+                kind="bad-video",
+                fix="Copy it again.",
+            ) from None
+
+    def _video(self, path: str) -> _Video:
+        known: OrderedDict[str, _Video] = self._here.__dict__.setdefault("videos", OrderedDict())
+        if path in known:
+            known.move_to_end(path)
+            return known[path]
+        video = _Video(str(cached_copy(self.store, path)), self.store.locate(path))
+        known[path] = video
+        while len(known) > OPEN_VIDEOS:
+            known.popitem(last=False)[1].close()
+        return video
+
+    def _forget(self, path: str) -> None:
+        video = self._here.__dict__.get("videos", {}).pop(path, None)
+        if video is not None:
+            video.close()
+
+
+class _Video:
+    def __init__(self, local: str, where: str) -> None:
+        av = _load_av()
+        self._container = av.open(local)
+        self._where = where
+        if not self._container.streams.video:
+            raise DataError("the file holds no video", file=where, kind="bad-video", fix="Copy it again.")
+        self._stream = self._container.streams.video[0]
+        self._stream.thread_type = "AUTO"
+        self._decoding: Iterator[Any] | None = None
+        self._last: tuple[float, Any] | None = None  # the frame decoded last, which may be asked for again
+        self._before: tuple[float, Any] | None = None
+
+    def close(self) -> None:
+        self._container.close()
+
+    def at(self, time: float, tolerance: float) -> Pixels:
+        last = self._last
+        if self._decoding is None or last is None or not last[0] - tolerance <= time <= last[0] + _AHEAD:
+            self._seek(time)
+        for when, frame in self._frames():
+            if when >= time - tolerance:
+                before = self._before
+                if before is not None and abs(before[0] - time) < abs(when - time):
+                    when, frame = before
+                if abs(when - time) <= tolerance:
+                    pixels: Pixels = frame.to_ndarray(format="rgb24")
+                    return pixels
+                break
+        raise DataError(
+            f"the video has no frame within {tolerance:g} s of {time:.4f} s",
+            file=self._where,
+            kind="missing-frame",
+            fix="The video is shorter than its episode, or was cut: copy it again.",
+        )
+
+    def _seek(self, time: float) -> None:
+        base = self._stream.time_base
+        self._container.seek(max(0, int(time / base)), stream=self._stream, backward=True)
+        self._decoding, self._last, self._before = self._container.decode(self._stream), None, None
+
+    def _frames(self) -> Iterator[tuple[float, Any]]:
+        if self._last is not None:
+            yield self._last
+        assert self._decoding is not None
+        for frame in self._decoding:
+            if frame.pts is None:
+                continue
+            self._before, self._last = self._last, (float(frame.pts * self._stream.time_base), frame)
+            yield self._last
+
+
+def as_png(pixels: Pixels) -> bytes:
+    """A frame as PNG. Raises `MissingExtra` without Pillow."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("frames of videos as PNG need Pillow", "media") from None
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def _load_av() -> Any:
+    try:
+        import av
+    except ImportError:
+        raise MissingExtra("videos need PyAV", "media") from None
+    return av

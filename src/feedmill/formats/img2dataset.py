@@ -1,0 +1,239 @@
+"""Folders that img2dataset wrote, in three of its output formats.
+
+Layout; ``00000`` numbers the shards, and a shard is whole once its ``_stats.json`` is there::
+
+    webdataset   00000.tar       000000000.jpg, .txt, .json of each image that was fetched
+    files        00000/          the same as files
+    parquet      00000.parquet   a row for each URL; the image is the column jpg, png or webp, null where it failed
+    all          00000_stats.json  {"count": 1000, "successes": 873, ...}
+                 00000.parquet   (webdataset, files) one row for each URL, with its status
+
+Only what was fetched is a sample. Shards without ``_stats.json`` were being written when a download stopped: they are
+left out, and `describe` says so under ``remarks``. Refused: a shard that holds another number of images than its
+``successes``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import orjson
+
+from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.columns import ParquetFile, values
+from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.tables import TableDataset, open_columns
+from feedmill.formats.webdataset import ShardTable, TarDataset
+from feedmill.kernels.tar import sample_name
+from feedmill.storage import Store
+
+_STATS = re.compile(r"(\d{5,})_stats\.json")
+IMAGES = ("jpg", "png", "webp")
+_AGAIN = "Run img2dataset again in incremental mode after removing this shard, or copy it again."
+
+
+def finished_shards(store: Store) -> dict[str, int]:
+    """Shard -> images in it, of the shards that are whole; empty where this is no folder of img2dataset."""
+    out = {}
+    for entry in store.files(suffixes=("_stats.json",)):
+        match = _STATS.fullmatch(entry.path)
+        if match:
+            out[match[1]] = _successes(store, entry.path)
+    return out
+
+
+def is_img2dataset(store: Store) -> bool:
+    """Whether img2dataset wrote this folder."""
+    return any(_STATS.fullmatch(entry.path) for entry in store.files(suffixes=("_stats.json",)))
+
+
+def _successes(store: Store, path: str) -> int:
+    try:
+        return int(orjson.loads(store.read(path))["successes"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"the file cannot be understood ({type(error).__name__} {error})",
+            file=store.locate(path),
+            kind="bad-info",
+            fix=_AGAIN,
+        ) from None
+
+
+def open_img2dataset(store: Store, url: str, table: Callable[[list[str]], ShardTable]) -> Dataset:
+    """A folder of img2dataset. `table` makes a `ShardTable` of the tars of these paths.
+
+    Raises:
+        DataError: a shard is damaged or holds another number of images than its statistics say.
+        NotFound: no shard is whole.
+    """
+    shards = finished_shards(store)
+    files = list(store.files())
+    tars = {e.path.removesuffix(".tar") for e in files if re.fullmatch(r"\d{5,}\.tar", e.path)}
+    folders = {e.path.partition("/")[0] for e in files if re.match(r"\d{5,}/", e.path)}
+    rows = {e.path.removesuffix(".parquet") for e in files if re.fullmatch(r"\d{5,}\.parquet", e.path)}
+    kind, there = next(((k, t) for k, t in (("tar", tars), ("files", folders), ("parquet", rows)) if t), ("", set()))
+    whole = {name: count for name, count in shards.items() if count}
+    remarks = [f"{name}: left out, its download was not finished" for name in sorted(there - set(shards))]
+    for name in whole:
+        if name not in there:
+            path = {"tar": f"{name}.tar", "files": name}.get(kind, f"{name}.parquet")
+            raise NotFound("this shard is gone", file=store.locate(path), kind="missing-shard", fix=_AGAIN)
+    if not whole:
+        raise NotFound("no shard of this download is finished", file=url, kind="no-samples", fix=_AGAIN)
+    dataset: Dataset
+    if kind == "tar":
+        dataset = DownloadedTars(store, table([f"{name}.tar" for name in whole]), name=url)
+        counts = dataset.table.counts
+    elif kind == "files":
+        dataset = DownloadedFiles(store, list(whole), [e.path for e in files], name=url)
+        counts = dataset.counts
+    else:
+        dataset = DownloadedRows(store, [f"{name}.parquet" for name in whole], name=url)
+        counts = dataset.counts
+    _check_counts(store, whole, counts)
+    dataset.about = {"remarks": remarks} if remarks else {}
+    return dataset
+
+
+def _check_counts(store: Store, shards: Mapping[str, int], counts: Int64s) -> None:
+    for (name, said), found in zip(shards.items(), counts.tolist(), strict=True):
+        if said != found:
+            raise DataError(
+                f"the shard holds {found} images, {name}_stats.json says {said}",
+                file=store.locate(name),
+                kind="wrong-count",
+                fix=_AGAIN,
+            )
+
+
+class DownloadedTars(TarDataset):
+    """The webdataset output."""
+
+    format: ClassVar[str] = "img2dataset"
+
+
+class DownloadedRows(TableDataset):
+    """The parquet output: rows whose image is there."""
+
+    format: ClassVar[str] = "img2dataset"
+
+    def __init__(self, store: Store, files: Sequence[str], *, name: str) -> None:
+        columns = open_columns(store, files, ParquetFile)
+        names = columns[0].schema.names
+        image = next((word for word in IMAGES if word in names), None)
+        if image is None or "key" not in names:
+            raise DataError(
+                f"it has no column {' or '.join(IMAGES)} beside 'key' (it has: {', '.join(names)})",
+                file=store.locate(files[0]),
+                kind="no-column",
+                fix="Open the file itself to read it as a table.",
+            )
+        self._present = [_present(file, "status" if "status" in names else image) for file in columns]
+        super().__init__(store, files, name=name, columns=columns, key_column="key")
+
+    def _counted(self) -> Int64s:
+        return np.asarray([len(rows) for rows in self._present], np.int64)
+
+    def _stored(self, file: int, local: Int64s) -> Int64s:
+        return self._present[file][local]
+
+
+def _present(file: Any, column: str) -> Int64s:
+    """Numbers of the rows that were fetched."""
+    found: list[bool] = []
+    for block in range(len(file.ends)):
+        column_values = values(file.read(block, [column])[0].column(0))
+        found += [value == "success" if column == "status" else value is not None for value in column_values]
+    return np.flatnonzero(np.asarray(found, bool)).astype(np.int64)
+
+
+class DownloadedFiles(Dataset):
+    """The files output: files of one name with different endings are a sample."""
+
+    format: ClassVar[str] = "img2dataset"
+
+    def __init__(self, store: Store, shards: Sequence[str], paths: Sequence[str], *, name: str) -> None:
+        self.store, self.url = store, name
+        groups: dict[str, dict[str, dict[str, str]]] = {shard: {} for shard in shards}
+        for path in paths:
+            shard, _, rest = path.partition("/")
+            found = sample_name(rest) if rest and shard in groups else None
+            if found is not None:
+                groups[shard].setdefault(found[0], {})[found[1]] = path
+        self._samples = [
+            (key, parts)
+            for shard in shards
+            for key, parts in groups[shard].items()
+            if not parts.keys().isdisjoint(IMAGES)
+        ]
+        self.counts = np.asarray([_with_image(groups[shard]) for shard in shards], np.int64)
+        self._numbers: dict[str, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        wanted = np.asarray(indices, np.int64).tolist()
+        for index in wanted:
+            if not 0 <= index < len(self):
+                raise IndexError(f"{self.url}: sample {index} of {len(self)}")
+        return [self._sample(index) for index in wanted]
+
+    def _sample(self, index: int) -> Sample:
+        key, parts = self._samples[index]
+        block, spans = b"", {}
+        for part, path in parts.items():
+            data = self.store.read(path)
+            spans[part] = (len(block), len(block) + len(data))
+            block += data
+        return Sample(key, block, spans, partial(self._source, index), self.decode, self.subflavors)
+
+    def _source(self, index: int) -> Source:
+        key, parts = self._samples[index]
+        first = next(iter(parts.values()))
+        length = self.store.stat(first).size
+        return Source(self.url, first, 0, length, index, key, tuple(f"{key}.{part}" for part in parts))
+
+    def locate(self, index: int) -> Source:
+        return self._source(self._checked(index))
+
+    def find(self, key: str) -> int:
+        if self._numbers is None:
+            self._numbers = {name: number for number, (name, _) in reversed(list(enumerate(self._samples)))}
+        if key not in self._numbers:
+            raise no_such_key(self.url, key)
+        return self._numbers[key]
+
+    def fingerprint(self) -> str:
+        sizes = {entry.path: entry.size for entry in self.store.files()}
+        return hash_words([f"{path} {sizes.get(path)}" for _, parts in self._samples for path in parts.values()])
+
+    def verify(self) -> Sequence[FeedmillError]:
+        """Nothing beyond what opening tells: the files have no sums to compare them with."""
+        return ()
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for `info`."""
+        return {
+            "format": self.format,
+            "path": self.url,
+            "split": None,
+            "samples": len(self),
+            "shards": len(self.counts),
+            "bytes": sum(self.store.stat(path).size for _, parts in self._samples for path in parts.values()),
+            "indexed": False,
+            **self.about,
+        }
+
+
+def _with_image(group: Mapping[str, Mapping[str, str]]) -> int:
+    return sum(not parts.keys().isdisjoint(IMAGES) for parts in group.values())

@@ -1,0 +1,106 @@
+"""Lists of shards as people write them: brace patterns, globs, several paths. No shell, no commands.
+
+``data/shard-{000..099}.tar``, ``s3://bucket/{a,b}/*.tar`` and lists of such stand for files, in the order in which the
+braces count and, within a glob, sorted by path. ``*`` and ``?`` stay within a folder, ``**`` does not.
+
+Refused: ``pipe:`` and what is joined with ``::``. WebDataset hands such names to a shell, or chains openers; a name
+that comes with the data must not run a program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.braces import expand
+from feedmill.storage import open_store, split_url
+
+COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def refuse_commands(url: str) -> None:
+    """Raise `ConfigError` for a name that WebDataset would run or chain."""
+    if url.startswith("pipe:") or "::" in url:
+        what = "a command to be run by a shell" if "pipe:" in url else "a chain of openers"
+        raise ConfigError(
+            f"{url[:120]!r} is {what}, and a name must not run programs",
+            kind="refused-url",
+            fix="Give the path or URL of the data itself, such as s3://bucket/shard-{000..099}.tar: Feedmill reads"
+            " object stores without commands.",
+        )
+    if "${" in url:
+        raise ConfigError(
+            f"{url[:120]!r} is to be filled in from the environment",
+            kind="refused-url",
+            fix="Write the whole path or URL.",
+        )
+
+
+def is_pattern(url: str) -> bool:
+    """Whether a path or URL stands for several files. One that is there itself does not."""
+    if not _MAGIC.search(url) and "{" not in url:
+        return False
+    return "://" in url or not os.path.exists(url)
+
+
+def expand_patterns(urls: Sequence[str]) -> list[str]:
+    """All files that paths, URLs and patterns stand for, in order.
+
+    Raises:
+        ConfigError: a command.
+        NotFound: a pattern that no file matches.
+    """
+    out: list[str] = []
+    for url in urls:
+        refuse_commands(url)
+        for name in expand(url) if is_pattern(url) else [url]:
+            out += _matches(name) if _MAGIC.search(name) and is_pattern(name) else [name]
+    return out
+
+
+def _matches(pattern: str) -> list[str]:
+    root, separator, rest = pattern.rpartition("://")
+    at = _MAGIC.search(rest)
+    assert at is not None
+    folder = rest[: rest.rfind("/", 0, at.start()) + 1]
+    wanted = re.compile(_translated(rest[len(folder) :]))
+    base = f"{root}{separator}{folder}".rstrip("/") or ("/" if folder else ".")
+    found = [entry.path for entry in open_store(base).files() if wanted.fullmatch(entry.path)]
+    if not found:
+        raise NotFound("no file matches this pattern", file=pattern, kind="no-match", fix="Check the pattern.")
+    return [f"{root}{separator}{folder}{path}" for path in found]
+
+
+def _translated(pattern: str) -> str:
+    out, at = "", 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at):
+            out, at = out + "(?:.*/)?", at + 3
+            continue
+        char = pattern[at]
+        closing = pattern.find("]", at + 2) if char == "[" else -1
+        if closing > 0:
+            inside = pattern[at + 1 : closing].replace("\\", "\\\\")
+            out, at = out + f"[{'^' + inside[1:] if inside[0] == '!' else inside}]", closing + 1
+            continue
+        out += {"*": ".*" if pattern.startswith("**", at) else "[^/]*", "?": "[^/]"}.get(char, re.escape(char))
+        at += 1
+    return out
+
+
+def common_top(urls: Sequence[str]) -> tuple[str, list[str]]:
+    """The deepest folder that holds all of these files, and their paths in it.
+
+    Raises:
+        ConfigError: there is none, as for files of two buckets.
+    """
+    places = [split_url(url) for url in urls]
+    parts = [(folder if "://" in folder else os.path.abspath(folder)).split("/") for folder, _ in places]
+    depth = next((i for i, same in enumerate(zip(*parts, strict=False)) if len(set(same)) > 1), min(map(len, parts)))
+    if depth < (3 if any("://" in folder for folder, _ in places) else 1):
+        raise ConfigError("files of different stores cannot be opened together", fix="Mix them with a recipe.")
+    top = "/".join(parts[0][:depth]) or "/"
+    return top, ["/".join([*part[depth:], name]) for part, (_, name) in zip(parts, places, strict=True)]

@@ -1,0 +1,218 @@
+"""An index of plain tar shards, made when they are first opened and kept.
+
+Tars of less than `INDEX_FROM` bytes together are scanned at each opening. For larger ones the scan is done once, on all
+cores, and kept in ``.feedmill/shards`` of their folder, or, where that can't be written and for object stores, in the
+cache folder (``$FEEDMILL_CACHE_DIR``). Folders that begin with a dot are not searched for data, so it stays out of
+the way; it may be deleted at any time.
+
+An array file (see `feedmill.formats.signatures`) of, for all shards one after the other:
+
+    records    uint8[...]       JSON: [[path in hexadecimal, size, version, samples], ...]
+    starts     int64[n + s]     where each sample begins, and where the last one of each shard ends
+    keys       uint8[...]       the keys, one after another, UTF-8
+    key_ends   int64[n]         where each key ends
+    hashes     uint64[n]        xxh3-64 of each key
+
+A shard whose size or version (time of change, or the store's own word) is another one is scanned again; other shards
+of the folder keep what is known of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import xxhash
+
+from feedmill.errors import FeedmillError
+from feedmill.formats.base import no_such_key
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.signatures import read_arrays, write_arrays
+from feedmill.formats.webdataset import ScannedShards, ShardTable, fingerprint_of_starts, in_file, scan_shard
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.threads import ordered_map
+from feedmill.kernels.tar import COMPILED_FROM
+from feedmill.storage import Entry, LocalStore, Store
+from feedmill.storage.cache import cache_folder
+
+logger = logging.getLogger("feedmill")
+
+INDEX_FROM = 32 << 20
+"""Bytes of tars from which the index is kept."""
+PATH = ".feedmill/shards"
+
+
+class Known(NamedTuple):
+    """What is known of one shard: its state, int64[n + 1] starts, the keys with int64[n] ends, and their hashes."""
+
+    size: int
+    version: str
+    starts: Int64s
+    keys: npt.NDArray[np.uint8]
+    key_ends: Int64s
+    hashes: npt.NDArray[np.uint64]
+
+
+class IndexedShards(ShardTable):
+    """The table of plain tars by the kept index."""
+
+    reindex = "The shard changed after it was opened: open the data set again."
+
+    def __init__(self, store: Store, shards: Sequence[str], known: Sequence[Known]) -> None:
+        self.store, self.shards, self._known = store, list(shards), list(known)
+        self.counts = np.asarray([len(one.key_ends) for one in known], np.int64)
+        self._sorted: tuple[npt.NDArray[np.uint64], Int64s] | None = None
+        self._fingerprints: dict[int | None, str] = {}
+
+    def offsets(self, shard: int) -> Int64s:
+        return self._known[shard].starts
+
+    def find(self, key: str) -> tuple[int, int]:
+        if self._sorted is None:
+            hashes = np.concatenate([one.hashes for one in self._known]) if self._known else np.zeros(0, np.uint64)
+            order = np.argsort(hashes, kind="stable")
+            self._sorted = hashes[order], order
+        word = key.encode("utf-8", "surrogateescape")
+        hashes, order = self._sorted
+        wanted = np.uint64(xxhash.xxh3_64_intdigest(word))
+        ends = np.cumsum(self.counts)
+        for at in range(int(np.searchsorted(hashes, wanted)), int(np.searchsorted(hashes, wanted, side="right"))):
+            number = int(order[at])
+            shard = int(np.searchsorted(ends, number, side="right"))
+            local = number - int(ends[shard] - self.counts[shard])
+            if self._key(shard, local) == word:
+                return shard, local
+        raise no_such_key(self.store.url, key)
+
+    def _key(self, shard: int, local: int) -> bytes:
+        known = self._known[shard]
+        begin = int(known.key_ends[local - 1]) if local else 0
+        return known.keys[begin : int(known.key_ends[local])].tobytes()
+
+    def fingerprint(self, first: int | None = None) -> str:
+        if first not in self._fingerprints:
+            known = zip(self.shards[:first], self._known[:first], strict=True)
+            self._fingerprints[first] = fingerprint_of_starts((shard, one.starts) for shard, one in known)
+        return self._fingerprints[first]
+
+
+def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = None) -> ShardTable:
+    """The table of plain tars: scanned, or by their index, which is made or brought up to date as needed.
+
+    Raises:
+        NotFound: a shard is missing.
+        DataError: a shard is damaged; it is named.
+    """
+    wanted = set(shards)
+    listed = {entry.path: entry for entry in store.files(suffixes=(".tar",)) if entry.path in wanted}
+    entries = [listed.get(shard) or store.stat(shard) for shard in shards]
+    total = sum(entry.size for entry in entries)
+    if total < INDEX_FROM:
+        return ScannedShards(store, shards)
+    home = _Home(store)
+    known = home.read()
+    missing = [entry for entry in entries if not _same(known.get(entry.path), entry)]
+    if missing:
+        threads = workers or 4 * available_cores()
+        compiled = sum(entry.size for entry in missing) >= COMPILED_FROM
+
+        def scan(entry: Entry) -> Known:
+            return _scanned(store, entry, compiled)
+
+        for entry, found in zip(
+            missing, ordered_map(scan, missing, workers=threads, in_flight=2 * threads), strict=True
+        ):
+            known[entry.path] = found
+        home.write(known)
+    return IndexedShards(store, shards, [known[shard] for shard in shards])
+
+
+def _same(known: Known | None, entry: Entry) -> bool:
+    return known is not None and (known.size, known.version) == (entry.size, entry.version)
+
+
+def _scanned(store: Store, entry: Entry, compiled: bool) -> Known:
+    scan = scan_shard(store, entry.path, compiled=compiled)
+    if scan.problem is not None:
+        raise in_file(scan.problem, store.locate(entry.path))
+    words = [key.encode("utf-8", "surrogateescape") for key in scan.keys]
+    ends = np.cumsum([len(word) for word in words], dtype=np.int64)
+    hashes = np.asarray([xxhash.xxh3_64_intdigest(word) for word in words], np.uint64)
+    return Known(entry.size, entry.version, scan.starts, np.frombuffer(b"".join(words), np.uint8), ends, hashes)
+
+
+class _Home:
+    """Where the index of a folder is kept: in it, or in the cache folder."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        word = hashlib.sha256(store.url.encode()).hexdigest()[:32]
+        self._cache = LocalStore(cache_folder() / "shards"), word
+
+    def read(self) -> dict[str, Known]:
+        for store, path in self._places():
+            try:
+                if store.exists(path):
+                    return _parsed(read_arrays(store, path))
+            except (FeedmillError, ValueError, TypeError, KeyError) as error:
+                logger.warning("the index of shards is made anew: %s", error)  # it only saves work
+        return {}
+
+    def write(self, known: Mapping[str, Known]) -> None:
+        arrays = _arrays(known)
+        for store, path in self._places():
+            try:
+                write_arrays(store, path, arrays)
+                return
+            except (FeedmillError, OSError) as error:
+                reason = error
+        logger.warning("the index of shards could not be kept, so they are scanned at each opening: %s", reason)
+
+    def _places(self) -> list[tuple[Store, str]]:
+        beside: list[tuple[Store, str]] = [(self._store, PATH)] if self._store.is_local else []
+        return [*beside, self._cache]
+
+
+def _arrays(known: Mapping[str, Known]) -> dict[str, npt.NDArray[Any]]:
+    encoded = orjson.dumps(
+        [
+            [path.encode("utf-8", "surrogateescape").hex(), one.size, one.version, len(one.key_ends)]
+            for path, one in known.items()
+        ]
+    )
+
+    def joined(pick: Callable[[Known], npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:
+        return np.concatenate([np.zeros(0, dtype), *(pick(one) for one in known.values())])
+
+    return {
+        "records": np.frombuffer(encoded, np.uint8),
+        "starts": joined(lambda one: one.starts, "<i8"),
+        "keys": joined(lambda one: one.keys, "u1"),
+        "key_ends": joined(lambda one: one.key_ends, "<i8"),
+        "hashes": joined(lambda one: one.hashes, "<u8"),
+    }
+
+
+def _parsed(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Known]:
+    out: dict[str, Known] = {}
+    at = starts = keys = 0
+    for name, size, version, samples in orjson.loads(arrays["records"].tobytes()):
+        ends = arrays["key_ends"][at : at + samples]
+        length = int(ends[-1]) if samples else 0
+        out[bytes.fromhex(name).decode("utf-8", "surrogateescape")] = Known(
+            size,
+            version,
+            arrays["starts"][starts : starts + samples + 1],
+            arrays["keys"][keys : keys + length],
+            ends,
+            arrays["hashes"][at : at + samples],
+        )
+        at, starts, keys = at + samples, starts + samples + 1, keys + length
+    if (at, starts, keys) != (len(arrays["key_ends"]), len(arrays["starts"]), len(arrays["keys"])):
+        raise ValueError("its arrays do not fit its records")
+    return out
