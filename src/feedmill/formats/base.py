@@ -220,6 +220,10 @@ class Dataset(ABC):
     def splits(self) -> Mapping[str, int]:
         """Samples per split name; empty where the format has no splits."""
 
+    def verify(self) -> Sequence[FeedmillError]:
+        """What is wrong with the data beyond what opening it tells, as far as the format itself can say."""
+        return ()
+
     @property
     def lengths(self) -> npt.NDArray[np.int64] | None:
         """Tokens per sample, int64[len], where the index knows them."""

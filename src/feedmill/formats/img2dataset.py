@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 import orjson
 
-from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.columns import ParquetFile, values
 from feedmill.formats.offsets import Int64s, hash_words
@@ -212,10 +212,6 @@ class DownloadedFiles(Dataset):
     def fingerprint(self) -> str:
         sizes = {entry.path: entry.size for entry in self.store.files()}
         return hash_words([f"{path} {sizes.get(path)}" for _, parts in self._samples for path in parts.values()])
-
-    def verify(self) -> Sequence[FeedmillError]:
-        """Nothing beyond what opening tells: the files have no sums to compare them with."""
-        return ()
 
     @property
     def splits(self) -> Mapping[str, int]:

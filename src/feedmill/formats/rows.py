@@ -243,10 +243,6 @@ class RowsDataset(Dataset):
     def _word(self, file: int) -> str:
         """What tells that the content of a file changed, from its index alone."""
 
-    def verify(self) -> Sequence[FeedmillError]:
-        """What is wrong with the data set beyond what opening it tells; `feedmill check` reports it."""
-        return ()
-
     @property
     def splits(self) -> Mapping[str, int]:
         return {}

@@ -21,7 +21,7 @@ from feedmill.formats.sources import (
     kind_of_folder,
     open_source,
 )  # fmt: skip
-from feedmill.formats.tar_index import plain_shards
+from feedmill.formats.shardindex import plain_shards
 from feedmill.formats.tokens import dolma, ds, megatron
 from feedmill.formats.tokens.dolma import open_dolma
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds

@@ -55,7 +55,7 @@ def open_source(kind: str, wanted: Wanted) -> Dataset:
         return open_mds(store, url)
     if kind == IMG2DATASET:
         from feedmill.formats.img2dataset import open_img2dataset
-        from feedmill.formats.tar_index import plain_shards
+        from feedmill.formats.shardindex import plain_shards
 
         return open_img2dataset(store, url, lambda shards: plain_shards(store, shards))
     if kind == WIDS:

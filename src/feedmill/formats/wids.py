@@ -24,7 +24,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.shardlist import common_top, refuse_commands
-from feedmill.formats.tar_index import plain_shards
+from feedmill.formats.shardindex import plain_shards
 from feedmill.formats.webdataset import TarDataset, in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import DataError, FeedmillError, TrustError
+from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats import energon, jsonl, sidecar
 from feedmill.formats.offsets import Int64s, load_offsets
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, sniff
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, Found, sniff
+from feedmill.formats.sources import IMG2DATASET, KINDS, WIDS
+from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare import find_shards
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.progress import Progress
@@ -75,16 +77,57 @@ def check(
     report = CheckReport(url)
     if found.kind == JSONL:
         _check_jsonl(found.store, found.name, report)
+    elif found.kind in KINDS and found.kind != WIDS and not _has_tars(found):
+        _check_source(url, report)
     else:
-        entries = [found.store.stat(found.name)] if found.kind == TAR else _shards(found.store, report)
+        store, entries = _entries(found, url, report)
         index = _Index(found.store, report) if found.kind == ENERGON else None
-        _check_shards(found.store, entries, index, report, workers, progress)
+        _check_shards(store, entries, index, report, workers, progress)
+        if found.kind in KINDS and not report.findings:
+            _check_source(url, report)
         if index is not None:
             _check_description(url, index, report, dataset_config, split_config, trust)
     if samples and not report.findings:
         _check_samples(url, report, dataset_config, split_config, trust, progress)
     del report.findings[MAX_FINDINGS:]
     return report
+
+
+def _has_tars(found: Found) -> bool:
+    return found.kind == IMG2DATASET and next(iter(found.store.files(suffixes=(".tar",))), None) is not None
+
+
+def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
+    """The shards that are to be walked, and their folder."""
+    try:
+        if found.kind == WIDS:
+            dataset = open_dataset(url, raw=True)
+            assert isinstance(dataset, TarDataset)
+            found = Found(TAR, dataset.store, names=tuple(dataset.table.shards))
+        if found.kind == TAR or found.names:
+            return found.store, [found.store.stat(name) for name in found.names or (found.name,)]
+    except FeedmillError as error:
+        report.findings.append(error)
+        return found.store, []
+    report.notes += found.remarks
+    return found.store, _shards(found.store, report)
+
+
+def _check_source(url: str, report: CheckReport) -> None:
+    """A data set of another tool: what opening it finds, and what its format can verify."""
+    try:
+        dataset = open_dataset(url)
+    except MissingExtra:
+        raise
+    except FeedmillError as error:
+        report.findings.append(error)
+        return
+    facts = dataset.describe()
+    report.samples, report.shards, report.bytes = len(dataset), facts["shards"], facts["bytes"]
+    report.notes += facts.get("remarks") or []
+    if isinstance(dataset, TarDataset):
+        return  # its tars are walked one by one
+    report.findings += dataset.verify()
 
 
 def _shards(store: Store, report: CheckReport) -> list[Entry]:

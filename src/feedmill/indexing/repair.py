@@ -14,11 +14,12 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
-from feedmill.errors import DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats import jsonl
 from feedmill.formats.energon import idx_name, read_info
 from feedmill.formats.offsets import load_offsets, read_records
 from feedmill.formats.sniff import ENERGON, JSONL, TAR, sniff
+from feedmill.formats.sources import IMG2DATASET, KINDS
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.kernels import tar
@@ -77,6 +78,13 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
         StorageError: the files cannot be written.
     """
     found = sniff(url)
+    if found.names or (found.kind in KINDS and found.kind != IMG2DATASET):
+        raise ConfigError(
+            "only folders of .tar shards, a .tar and a .jsonl can be repaired",
+            file=url,
+            kind="not-repairable",
+            fix="Repair the folder of its shards, or bring damaged files back from their origin.",
+        )
     report = RepairReport(url)
     listed: list[str] | None = None
     if found.kind == JSONL:

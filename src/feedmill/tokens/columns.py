@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
-from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.errors import ConfigError
+from feedmill.formats.columns import damaged, load_pyarrow, opened
 from feedmill.storage import open_store
 from feedmill.tokens.documents import Batch
 from feedmill.tokens.sources import SourceFile, Unit
@@ -17,8 +18,7 @@ ROWS = 512
 
 def row_groups(file: SourceFile, unit_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Runs of row groups of a Parquet file: first, past the last, and their bytes; about `unit_bytes` each."""
-    pyarrow = _pyarrow()
-    with _opened(file, pyarrow) as (_, parquet):
+    with _opened(file) as (_, parquet):
         begin = size = 0
         for number in range(parquet.metadata.num_row_groups):
             size += parquet.metadata.row_group(number).total_byte_size
@@ -29,16 +29,16 @@ def row_groups(file: SourceFile, unit_bytes: int) -> Iterator[tuple[int, int, in
 
 def count_rows(file: SourceFile, groups: int | None = None) -> int:
     """Rows of a file, or of the first row groups of a Parquet file. Raises DataError, StorageError."""
-    with _opened(file, _pyarrow()) as (_, opened):
+    with _opened(file) as (_, source):
         if file.kind == "parquet":
-            of = opened.metadata
+            of = source.metadata
             return sum(of.row_group(n).num_rows for n in range(of.num_row_groups if groups is None else groups))
-        return 0 if groups is not None else sum(batch.num_rows for batch in opened)
+        return 0 if groups is not None else sum(batch.num_rows for batch in source)
 
 
 def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
     """The documents of rows. Raises DataError, ConfigError."""
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     steps = parse_path(reader.expression)
     if not steps or not isinstance(steps[0], str):
         raise ConfigError(
@@ -71,7 +71,7 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
 
 def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> Iterator[Any]:
     file = unit.file
-    with _opened(file, pyarrow) as (names, source):
+    with _opened(file) as (names, source):
         if column not in names:
             raise ConfigError(
                 f"there is no column {column!r} (there are: {', '.join(names)})",
@@ -89,40 +89,9 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                     for at in range(0, table.num_rows, ROWS):
                         yield table.slice(at, ROWS)
         except (pyarrow.ArrowException, OSError) as error:
-            raise _damaged(file, error) from None
+            raise damaged(file.url, error) from None
 
 
-@contextmanager
-def _opened(file: SourceFile, pyarrow: Any) -> Iterator[tuple[list[str], Any]]:
+def _opened(file: SourceFile) -> AbstractContextManager[tuple[list[str], Any]]:
     """Names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
-    with open_store(file.folder).local_copy(file.path) as local, open(local, "rb") as raw:
-        try:
-            if file.kind == "parquet":
-                import pyarrow.parquet as pq
-
-                opened: Any = pq.ParquetFile(raw)
-                names = list(opened.schema_arrow.names)
-            elif raw.read(6) == b"ARROW1":
-                reader = pyarrow.ipc.open_file(raw)
-                opened = (reader.get_batch(i) for i in range(reader.num_record_batches))
-                names = list(reader.schema.names)
-            else:
-                raw.seek(0)
-                opened = pyarrow.ipc.open_stream(raw)
-                names = list(opened.schema.names)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise _damaged(file, error) from None
-        yield names, opened
-
-
-def _damaged(file: SourceFile, error: Exception) -> DataError:
-    return DataError(f"the file cannot be read ({str(error)[:200]})", file=file.url, fix="Copy it again.")
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.ipc
-    except ImportError:
-        raise MissingExtra("Parquet and Arrow files need pyarrow", "arrow") from None
-    return pyarrow
+    return opened(open_store(file.folder), file.path, file.kind)
