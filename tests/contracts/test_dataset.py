@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import sourcedata
 from feedmill.errors import NotFound
+from feedmill.formats import shardindex
 from feedmill.formats.base import Dataset
 from feedmill.formats.tokens.bounds import bounds_path
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.formats.wids import write_wids
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
@@ -28,6 +33,26 @@ from tars import make_shards, write_tar
 COUNTS = [5, 1, 9, 4]
 TOTAL = sum(COUNTS)
 FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "pax"]
+SOURCES: dict[str, Callable[[Path], Path]] = {
+    "parquet": lambda root: sourcedata.parquet(root, COUNTS),
+    "arrow": lambda root: sourcedata.arrow(root, COUNTS),
+    "huggingface": lambda root: sourcedata.huggingface(root, COUNTS),
+    "mds": lambda root: sourcedata.mds(root, COUNTS),
+    "mds-gz": lambda root: sourcedata.mds(root, COUNTS, gzip.compress, "gz"),
+    "lerobot-v2": lambda root: sourcedata.lerobot_v2(root, COUNTS),
+    "lerobot-v3": lambda root: sourcedata.lerobot_v3(root, COUNTS),
+    "img2dataset-webdataset": lambda root: sourcedata.images(root, COUNTS, "webdataset"),
+    "img2dataset-files": lambda root: sourcedata.images(root, COUNTS, "files"),
+    "img2dataset-parquet": lambda root: sourcedata.images(root, COUNTS, "parquet"),
+    "braces": lambda root: make_shards(root, COUNTS) / "shards/shard_{000..003}.tar",
+    "glob": lambda root: make_shards(root, COUNTS) / "**/*.tar",
+    "wids": lambda root: _wids(make_shards(root, COUNTS)),
+    "kept-index": lambda root: make_shards(root, COUNTS),
+}
+"""Data sets of other tools, and plain tars named in other ways."""
+REMOTE = ("parquet", "arrow", "huggingface", "mds", "mds-gz", "lerobot-v2", "img2dataset-files", "wids")
+PACKED = ("parquet", "mds-gz", "lerobot-v2", "lerobot-v3", "img2dataset-parquet", "img2dataset-files")
+"""Those of which a part's bytes do not stand in the file as they are given."""
 TOKENS = ["pbin", "pbin-foreign", "pbin-windows", "pbin-blocks", "ds", "ds-windows", "megatron", "dolma"]
 TOKEN_FILE = {"pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy"}
 PARTS = dict.fromkeys(TOKENS, "input_ids")
@@ -40,7 +65,9 @@ OPTIONS = {
 
 
 def make(root: Path, kind: str) -> str:
-    """A data set of `TOTAL` samples whose json part says which sample it is of."""
+    """A data set of `TOTAL` samples whose json part, or part n, says which sample it is of."""
+    if kind in SOURCES:
+        return str(SOURCES[kind](root))
     if kind.startswith("jsonl"):
         path = root / "lines.jsonl"
         path.write_text("".join(json.dumps({"n": n, "part": "json"}) + "\n" * (1 + n % 2) for n in range(TOTAL)))
@@ -64,6 +91,12 @@ def make(root: Path, kind: str) -> str:
     if kind == "prepared":
         prepare(str(root), split_ratio="1,0,0", progress=False)
     return str(root)
+
+
+def _wids(root: Path) -> Path:
+    shards = [f"shards/shard_{n:03d}.tar" for n in range(len(COUNTS))]
+    assert write_wids(LocalStore(root), shards, "index.json", name="shards") == TOTAL
+    return root / "index.json"
 
 
 def make_tokens(root: Path, kind: str) -> str:
@@ -90,9 +123,18 @@ def opened(url: str, kind: str) -> Dataset:
     return open_dataset(url, **OPTIONS.get(kind, {}))
 
 
-@pytest.fixture(scope="module", params=FORMATS + TOKENS)
+@pytest.fixture(scope="module", params=[*FORMATS, *TOKENS, *SOURCES])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def keep_an_index(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Also for tars as small as these, in that one kind of data set."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "kind" in request.fixturenames and request.getfixturevalue("kind") == "kept-index":
+            patch.setattr(shardindex, "INDEX_FROM", 0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +146,7 @@ def number(sample: Any) -> int:
     if "input_ids" in sample:
         assert sample["input_ids"].tolist() == [sample["input_ids"][0]] * 3
         return int(sample["input_ids"][0])
-    return int(sample["json"]["n"])
+    return int(sample["n"] if "n" in sample else sample["json"]["n"])
 
 
 def test_length_and_stored_order(dataset: Dataset) -> None:
@@ -154,7 +196,8 @@ def test_sources_point_at_the_bytes(dataset: Dataset, kind: str) -> None:
         assert source.index == index
         folder, _, name = source.where.rpartition("/")
         block = LocalStore(folder).read(name, source.offset, source.length)
-        assert sample.raw(PARTS.get(kind, "json")) in block
+        part = PARTS.get(kind, "text" if "text" in sample else "json")
+        assert len(block) == source.length and (kind in PACKED or sample.raw(part) in block)
 
 
 def test_parts_by_file_name(dataset: Dataset, kind: str) -> None:
@@ -162,9 +205,12 @@ def test_parts_by_file_name(dataset: Dataset, kind: str) -> None:
     if kind in TOKENS:
         assert np.frombuffer(dataset.get(f"{key}.input_ids"), "<u2").tolist() == [7, 7, 7]
         return
-    assert json.loads(dataset.get(f"{key}.json"))["n"] == 7
-    with pytest.raises(NotFound, match="no part 'jpg'"):
-        dataset.get(f"{key}.jpg")
+    if "n" in dataset[7]:
+        assert dataset.get(f"{key}.n") == b"7"
+    else:
+        assert json.loads(dataset.get(f"{key}.json"))["n"] == 7
+    with pytest.raises(NotFound, match="no part 'webm'"):
+        dataset.get(f"{key}.webm")
 
 
 def test_threads_read_the_same(dataset: Dataset) -> None:
@@ -234,8 +280,11 @@ def test_a_file_rewritten_after_indexing_is_noticed_when_read(tmp_path: Path) ->
         open_dataset(root)[0]
 
 
-@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl", *TOKENS])
-def test_the_same_through_an_object_store(kind: str, tmp_path: Path, s3_bucket: str) -> None:
+@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl", *TOKENS, *REMOTE])
+def test_the_same_through_an_object_store(
+    kind: str, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / ".cache"))
     s3_url = f"{s3_bucket}/deep/data"
     local = Path(make(tmp_path, kind))
     top = local if local.is_dir() else local.parent

@@ -158,6 +158,7 @@ class RowsDataset(Dataset):
     Args:
         store: the folder.
         name: path or URL as the user gave it.
+        base: the folder as samples name it, where that is not `name`.
         files: what holds the rows, paths in the store.
         counts: int64[files], rows per file.
 
@@ -168,8 +169,16 @@ class RowsDataset(Dataset):
     suffixes: Mapping[str, str]
 
     def __init__(
-        self, store: Store, *, name: str, files: Sequence[str], counts: Int64s, split: str | None = None
+        self,
+        store: Store,
+        *,
+        name: str,
+        files: Sequence[str],
+        counts: Int64s,
+        split: str | None = None,
+        base: str | None = None,
     ) -> None:
+        self._base = name if base is None else base
         self.store, self.url, self.split, self.files = store, name, split, list(files)
         self.counts = np.asarray(counts, np.int64)
         self._ends = np.cumsum(self.counts, dtype=np.int64)
@@ -216,7 +225,7 @@ class RowsDataset(Dataset):
         offset, length = self._extent(file, local)
         key = self._key(file, local)
         index = int(self._starts[file]) + local
-        return Source(self.url, self.files[file], offset, length, index, key, tuple(f"{key}.{n}" for n in names))
+        return Source(self._base, self.files[file], offset, length, index, key, tuple(f"{key}.{n}" for n in names))
 
     def locate(self, index: int) -> Source:
         return self.read_raw([self._checked(index)])[0].source

@@ -10,6 +10,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared
 from feedmill.formats.jsonl import open_jsonl
+from feedmill.formats.shardindex import plain_shards
 from feedmill.formats.shardlist import COMPRESSED, common_top, expand_patterns, is_pattern, refuse_commands
 from feedmill.formats.sources import (
     ARROW,
@@ -21,7 +22,6 @@ from feedmill.formats.sources import (
     kind_of_folder,
     open_source,
 )  # fmt: skip
-from feedmill.formats.shardindex import plain_shards
 from feedmill.formats.tokens import dolma, ds, megatron
 from feedmill.formats.tokens.dolma import open_dolma
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
@@ -199,9 +199,8 @@ def _open_tars(found: Found, url: str) -> TarDataset:
     """Tars without an index of Energon's."""
     store = found.store
     shards = [found.name] if found.kind == TAR else list(found.names)
-    dataset = TarDataset(
-        store, plain_shards(store, shards or [e.path for e in store.files(suffixes=(".tar",))]), name=url
-    )
+    table = plain_shards(store, shards or [entry.path for entry in store.files(suffixes=(".tar",))])
+    dataset = TarDataset(store, table, name=url, base=store.url if found.names else None)
     dataset.about = {"remarks": list(found.remarks)} if found.remarks else {}
     return dataset
 

@@ -51,9 +51,10 @@ class TableDataset(RowsDataset):
         split: str | None = None,
         columns: Sequence[ColumnFile] | None = None,
         key_column: str | None = None,
+        base: str | None = None,
     ) -> None:
         self._columns = open_columns(store, files, ParquetFile) if columns is None else columns
-        super().__init__(store, name=name, files=files, counts=self._counted(), split=split)
+        super().__init__(store, name=name, files=files, counts=self._counted(), split=split, base=base)
         self.schema = self._columns[0].schema if self._columns else None
         self.names: list[str] = list(self.schema.names) if self.schema is not None else []
         self.suffixes = suffixes_of(self.schema) if self.schema is not None else {}
@@ -205,7 +206,7 @@ def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -
     for path in files if name or names else []:
         if not store.exists(path):
             raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
-    return TableDataset(store, files, name=url)
+    return TableDataset(store, files, name=url, base=store.url if names else None)
 
 
 def open_arrow(store: Store, name: str, url: str) -> TableDataset:

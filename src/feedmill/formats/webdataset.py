@@ -115,6 +115,7 @@ class TarDataset(Dataset):
         table: shards and offsets.
         exclude: (shard path, key) pairs that are left out of the data set.
         name: path or URL as the user gave it.
+        base: the folder as samples name it, where that is not `name`.
     """
 
     format = "webdataset"
@@ -125,12 +126,14 @@ class TarDataset(Dataset):
         table: ShardTable,
         *,
         name: str,
+        base: str | None = None,
         split: str | None = None,
         exclude: Sequence[tuple[str, str]] = (),
         splits: Mapping[str, int] | None = None,
         description: Mapping[str, Any] | None = None,
     ) -> None:
         self.store, self.table, self.url, self.split = store, table, name, split
+        self._base = name if base is None else base
         self._splits = dict(splits or {})
         self._description = dict(description or {})
         self._ends = np.cumsum(table.counts, dtype=np.int64)
@@ -237,7 +240,7 @@ class TarDataset(Dataset):
         return parsed
 
     def _source(self, path: str, stored: int, offset: int, length: int, key: str, names: Sequence[str]) -> Source:
-        return Source(self.url, path, offset, length, stored, key, tuple(f"{key}.{name}" for name in names))
+        return Source(self._base, path, offset, length, stored, key, tuple(f"{key}.{name}" for name in names))
 
     def locate(self, index: int) -> Source:
         return self.read_raw([self._checked(index)])[0].source

@@ -23,8 +23,8 @@ from typing import Any
 import orjson
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.shardlist import common_top, refuse_commands
 from feedmill.formats.shardindex import plain_shards
+from feedmill.formats.shardlist import common_top, refuse_commands
 from feedmill.formats.webdataset import TarDataset, in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
@@ -60,7 +60,7 @@ def open_wids(store: Store, name: str, url: str) -> TarDataset:
         raise ConfigError("the index names no shards", file=store.locate(name), kind="bad-index", fix=_AGAIN)
     top, paths = common_top([shard for shard, _ in listed])
     folder = open_store(top)
-    dataset = TarDataset(folder, plain_shards(folder, paths), name=url)
+    dataset = TarDataset(folder, plain_shards(folder, paths), name=url, base=folder.url)
     for number, (path, (_, record)) in enumerate(zip(paths, listed, strict=True)):
         found = {"nsamples": int(dataset.table.counts[number]), "filesize": folder.stat(path).size}
         for key, value in found.items():
