@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -120,21 +120,15 @@ def make_tokens(root: Path, kind: str) -> str:
 
 
 def opened(url: str, kind: str) -> Dataset:
-    return open_dataset(url, **OPTIONS.get(kind, {}))
+    with pytest.MonkeyPatch.context() as patch:
+        if kind == "kept-index":  # also for tars as small as these
+            patch.setattr(shardindex, "INDEX_FROM", 0)
+        return open_dataset(url, **OPTIONS.get(kind, {}))
 
 
 @pytest.fixture(scope="module", params=[*FORMATS, *TOKENS, *SOURCES])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def keep_an_index(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Also for tars as small as these, in that one kind of data set."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "kind" in request.fixturenames and request.getfixturevalue("kind") == "kept-index":
-            patch.setattr(shardindex, "INDEX_FROM", 0)
-        yield
 
 
 @pytest.fixture(scope="module")

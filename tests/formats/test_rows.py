@@ -55,10 +55,13 @@ def test_other_values() -> None:
     assert back == {"when": "2024-01-02T00:00:00", "cost": "1.10", "blob": "AAE=", "array": [0, 1]}
 
 
-@pytest.mark.parametrize(
-    ("data", "suffix"),
-    [(b"\xff\xd8\xff\xe0", "jpg"), (b"\x89PNG\r\n\x1a\n", "png"), (b"RIFF0000WEBPVP8", "webp"), (b"RIFF0000WAVE", "wav"), (b"fLaC", "flac"), (b"?", "")],
-)  # fmt: skip
+MAGIC = {
+    b"\xff\xd8\xff\xe0": "jpg", b"\x89PNG\r\n\x1a\n": "png", b"RIFF0000WEBPVP8": "webp", b"RIFF0000WAVE": "wav",
+    b"fLaC": "flac", b"?": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "suffix"), MAGIC.items())
 def test_bytes_say_what_they_are(data: bytes, suffix: str) -> None:
     assert magic_suffix(data) == suffix
 
