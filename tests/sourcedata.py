@@ -176,7 +176,7 @@ def write_video(path: Path, numbers: Sequence[int]) -> Path:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as out:
-        stream = out.add_stream("mpeg4", rate=FPS)
+        stream = out.add_stream("mpeg4", rate=FPS, options={"qmin": "1", "qmax": "1"})
         stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", 6
         for number in numbers:
             frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), grey(number), np.uint8), "rgb24")

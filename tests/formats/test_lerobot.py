@@ -1,0 +1,101 @@
+"""LeRobot data sets: frames of videos by time, tasks, splits, keys."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import sourcedata
+from feedmill.errors import DataError
+from feedmill.formats.base import Dataset
+from feedmill.samples.open import open as open_dataset
+
+COUNTS = [14, 9, 11, 3]
+TOTAL = sum(COUNTS)
+CAMERA = "observation.images.top"
+
+
+@pytest.fixture(scope="module", params=["v2", "v3"])
+def robot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make = sourcedata.lerobot_v2 if request.param == "v2" else sourcedata.lerobot_v3
+    return make(tmp_path_factory.mktemp(request.param), COUNTS, CAMERA)
+
+
+def seen(dataset: Dataset, index: int) -> bool:
+    """Whether a sample's frame is the one of its number; the codec loses a little."""
+    sample = dataset[index]
+    pixels = sample[CAMERA]
+    assert pixels.shape == (48, 64, 3) and pixels.dtype == np.uint8
+    return abs(float(pixels.mean()) - sourcedata.grey(sample["n"])) < 2.2
+
+
+def test_frames_in_order_and_at_random(robot: Path) -> None:
+    dataset = open_dataset(robot)
+    assert all(seen(dataset, index) for index in range(TOTAL))
+    order = np.random.default_rng(1).permutation(TOTAL).tolist()
+    assert all(seen(dataset, index) for index in order)
+    assert all(seen(dataset, index) for index in (5, 5, 4, 5))
+
+
+def test_threads_have_decoders_of_their_own(robot: Path) -> None:
+    dataset = open_dataset(robot)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda index: seen(dataset, index), list(range(TOTAL)) * 3))
+
+
+def test_columns_tasks_and_keys(robot: Path) -> None:
+    dataset = open_dataset(robot)
+    sample = dataset[15]
+    assert sample.key == "000001/000001" and dataset.find(sample.key) == 15
+    assert sample["task"] == "task 1" and dataset[0]["task"] == "task 0"
+    assert sample["observation.state"].tolist() == [15.0, 15.5] and sample["observation.state"].dtype == np.float32
+    assert sample["frame_index"] == 1
+    facts = dataset.describe()
+    assert (facts["episodes"], facts["fps"], facts["cameras"], facts["tasks"]) == (4, 10, [CAMERA], 2)
+
+
+def test_raw_frames_are_png(robot: Path) -> None:
+    sample = open_dataset(robot)[20]
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(sample.raw(CAMERA)))), sample[CAMERA])
+
+
+def test_splits_are_ranges_of_episodes(robot: Path) -> None:
+    train, test = open_dataset(robot, split="train"), open_dataset(robot, split="test")
+    assert dict(test.splits) == {"train": 23, "test": 14} and (len(train), len(test)) == (23, 14)
+    assert [s["n"] for s in test] == list(range(23, TOTAL))
+    assert test[0].key == "000002/000000" and test.find("000003/000002") == 13
+    assert all(seen(test, index) for index in range(14))
+    assert train.fingerprint() != test.fingerprint()
+
+
+def test_an_odd_split_in_the_middle_of_a_file(tmp_path: Path) -> None:
+    import json
+
+    root = sourcedata.lerobot_v3(tmp_path, COUNTS, CAMERA)
+    info = json.loads((root / "meta/info.json").read_text())
+    info["splits"] = {"middle": "1:3"}
+    (root / "meta/info.json").write_text(json.dumps(info))
+    dataset = open_dataset(root, split="middle")
+    assert [s["n"] for s in dataset] == list(range(14, 34))
+    assert dataset[0].key == "000001/000000" and all(seen(dataset, index) for index in range(20))
+
+
+def test_a_video_that_was_cut_is_told(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path, [12, 12], CAMERA)
+    short = root / f"videos/chunk-000/{CAMERA}/episode_000001.mp4"
+    sourcedata.write_video(short, range(12, 16))
+    dataset = open_dataset(root)
+    assert seen(dataset, 13)
+    with pytest.raises(DataError, match=r"episode_000001.mp4: the video has no frame within 0\.05 s of 0\.9000 s"):
+        dataset[21][CAMERA]
+    assert dataset[21]["n"] == 21  # the rest of the sample can be read
+    short.write_bytes(b"no video at all")
+    with pytest.raises(DataError, match=r"episode_000001.mp4: the video cannot be decoded"):
+        open_dataset(root)[13][CAMERA]
+    short.unlink()
+    assert [error.kind for error in open_dataset(root).verify()] == ["missing-shard"]

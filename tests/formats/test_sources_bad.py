@@ -1,0 +1,282 @@
+"""Bad input of the sources: one message each, with the file and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import sourcedata
+from feedmill.cli.app import app
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.samples.open import open as open_dataset
+
+COUNTS = [5, 4, 3]
+
+
+def edit(path: Path, change: Callable[[Any], Any]) -> None:
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(change(content) or content))
+
+
+def refused(url: Path, kind: str, *words: str) -> FeedmillError:
+    """Opening says what is wrong, naming words; so does the command, without a traceback."""
+    with pytest.raises(FeedmillError) as caught:
+        open_dataset(url)
+    error = caught.value
+    assert error.kind == kind and error.file and error.fix, error
+    for word in words:
+        assert word in str(error), (word, str(error))
+    shown = CliRunner().invoke(app, ["info", str(url)])
+    assert shown.exit_code != 0 and "Traceback" not in shown.output
+    return error
+
+
+def cut(path: Path, keep: int) -> None:
+    os.truncate(path, keep)
+
+
+# MDS
+
+
+def mds(root: Path) -> Path:
+    return sourcedata.mds(root, COUNTS)
+
+
+def test_mds_without_a_shard(tmp_path: Path) -> None:
+    (mds(tmp_path) / "shard.00001.mds").unlink()
+    assert isinstance(refused(tmp_path, "missing-shard", "shard.00001.mds", "gone"), NotFound)
+
+
+def test_mds_with_a_cut_shard(tmp_path: Path) -> None:
+    cut(mds(tmp_path) / "shard.00001.mds", 40)
+    refused(tmp_path, "wrong-size", "shard.00001.mds", "40 bytes")
+
+
+def test_mds_with_wrong_counts(tmp_path: Path) -> None:
+    edit(mds(tmp_path) / "index.json", lambda c: c["shards"][1].update(samples=9))
+    dataset = open_dataset(tmp_path)
+    with pytest.raises(DataError, match=r"shard.00001.mds: the shard says that it holds 4 samples, index.json says 9"):
+        dataset[5]
+    found = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert found.exit_code == 1 and "index.json says 9" in found.output
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../other.mds"])
+def test_mds_that_leads_outside(tmp_path: Path, name: str) -> None:
+    edit(mds(tmp_path) / "index.json", lambda c: c["shards"][0]["raw_data"].update(basename=name))
+    refused(tmp_path, "path-escapes", name)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "word"),
+    [
+        (lambda c: c.update(version=3), "bad-index", "version 2"),
+        (lambda c: c.update(shards={"0": c["shards"][0]}), "bad-index", "shards"),
+        (lambda c: c["shards"][0].pop("samples"), "bad-index", "samples"),
+        (lambda c: c["shards"][0].update(format="csv"), "unsupported", "csv"),
+        (lambda c: c["shards"][0].update(column_encodings=["int", "fancy"]), "unknown-encoding", "fancy"),
+        (lambda c: c["shards"][0].update(column_sizes=[8]), "bad-index", "shard 0"),
+    ],
+)
+def test_mds_with_a_bad_index(tmp_path: Path, change: Callable[[Any], Any], kind: str, word: str) -> None:
+    edit(mds(tmp_path) / "index.json", lambda c: change(c) and None)
+    refused(tmp_path, kind, word)
+
+
+def test_mds_with_damaged_bytes(tmp_path: Path) -> None:
+    path = mds(tmp_path) / "shard.00001.mds"
+    data = bytearray(path.read_bytes())
+    data[8] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="offsets in its head make no sense"):
+        open_dataset(tmp_path)[6]
+    data = bytearray((tmp_path / "shard.00000.mds").read_bytes())
+    data[-20:-18] = b"\xff\xff"  # in the text of the last sample
+    (tmp_path / "shard.00000.mds").write_bytes(data)
+    dataset = open_dataset(tmp_path)
+    assert dataset[3]["n"] == 3
+    with pytest.raises(DataError, match=r"shard.00000.mds at byte \d+: the sample cannot be read"):
+        dataset[4]
+
+
+def test_mds_hashes_are_compared(tmp_path: Path) -> None:
+    edit(mds(tmp_path) / "index.json", lambda c: c["shards"][2]["raw_data"].update(hashes={"sha1": "00", "odd": "x"}))
+    found = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert found.exit_code == 1 and "its sha1 is not the one in index.json" in found.output
+
+
+def test_mds_with_a_damaged_compressed_shard(tmp_path: Path) -> None:
+    import gzip
+
+    path = sourcedata.mds(tmp_path, COUNTS, gzip.compress, "gz") / "shard.00001.mds.gz"
+    data = bytearray(path.read_bytes())
+    data[12:20] = b"\xff" * 8
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"shard.00001.mds.gz: the compressed file is damaged"):
+        open_dataset(tmp_path)[5]
+
+
+# Parquet and Arrow
+
+
+def test_parquet_with_a_corrupt_page(tmp_path: Path) -> None:
+    path = tmp_path / "0.parquet"
+    pq.write_table(sourcedata.table(0, 1000), path, row_group_size=500, write_page_checksum=True, compression="none")
+    data = bytearray(path.read_bytes())
+    dataset = open_dataset(path)
+    offset = dataset.locate(700).offset
+    data[offset + 600] ^= 0xFF
+    path.write_bytes(data)
+    dataset = open_dataset(path)
+    assert dataset[3]["n"] == 3
+    with pytest.raises(DataError, match=r"0.parquet 'row group 1' at byte \d+: the file cannot be read"):
+        dataset[700]
+    found = CliRunner().invoke(app, ["check", str(path)])
+    assert found.exit_code == 1 and "row group 1" in found.output
+
+
+def test_parquet_that_was_cut(tmp_path: Path) -> None:
+    sourcedata.parquet(tmp_path, COUNTS)
+    cut(tmp_path / "1.parquet", 300)
+    refused(tmp_path, "bad-data", "1.parquet", "cannot be read")
+    (tmp_path / "1.parquet").write_bytes(b"")
+    refused(tmp_path, "bad-data", "1.parquet")
+
+
+def test_parquet_with_other_columns(tmp_path: Path) -> None:
+    sourcedata.parquet(tmp_path, COUNTS)
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "1.parquet")
+    refused(tmp_path, "other-columns", "1.parquet", "lacks 'text'")
+    pq.write_table(pa.table({"n": ["1"], "text": ["a"]}), tmp_path / "1.parquet")
+    refused(tmp_path, "other-columns", "'n' is string here and int64 there")
+
+
+def test_arrow_that_was_cut(tmp_path: Path) -> None:
+    sourcedata.huggingface(tmp_path, COUNTS)
+    path = tmp_path / "data-00001-of-00003.arrow"
+    cut(path, path.stat().st_size - 40)
+    refused(tmp_path, "bad-data", path.name)
+    path.write_bytes(b"")
+    refused(tmp_path, "empty-file", path.name)
+    path.unlink()
+    refused(tmp_path, "missing-shard", path.name)
+
+
+def test_hugging_face_states_that_make_no_sense(tmp_path: Path) -> None:
+    state = sourcedata.huggingface(tmp_path, COUNTS) / "state.json"
+    whole = state.read_text()
+    edit(state, lambda c: {**c, "_data_files": [{"filename": "../x.arrow"}]})
+    refused(tmp_path, "path-escapes", "../x.arrow")
+    state.write_text(json.dumps({**json.loads(whole), "_indices_data_files": [{"filename": "i.arrow"}]}))
+    refused(tmp_path, "unsupported", "_indices_data_files")
+    state.write_text("{")
+    refused(tmp_path, "bad-info", "state.json")
+    state.unlink()
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    refused(tmp_path, "missing-shard", "train/state.json")
+
+
+def test_files_that_are_only_named(tmp_path: Path) -> None:
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    images = pa.array([{"bytes": None, "path": "/etc/passwd"}, None], kind)
+    pq.write_table(pa.table({"image": images}), tmp_path / "0.parquet")
+    dataset = open_dataset(tmp_path)
+    assert dataset[1]["image"] is None
+    with pytest.raises(DataError, match="no bytes for this file, only its path '/etc/passwd'"):
+        dataset[0]["image"]
+
+
+# LeRobot
+
+
+@pytest.fixture(params=["v2", "v3"])
+def robot(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return (sourcedata.lerobot_v2 if request.param == "v2" else sourcedata.lerobot_v3)(tmp_path, COUNTS)
+
+
+def test_lerobot_with_wrong_totals(robot: Path) -> None:
+    edit(robot / "meta/info.json", lambda c: c.update(total_frames=99))
+    refused(robot, "wrong-count", "meta/info.json", "'total_frames' is 99, but the episodes say 12")
+
+
+def test_lerobot_without_a_data_file(robot: Path) -> None:
+    last = sorted(robot.glob("data/**/*.parquet"))[-1]
+    last.unlink()
+    dataset = open_dataset(robot)
+    with pytest.raises(NotFound, match=last.name):
+        dataset[11]
+    found = CliRunner().invoke(app, ["check", str(robot)])
+    assert found.exit_code == 1 and last.name in found.output
+
+
+def test_lerobot_with_frames_missing(robot: Path) -> None:
+    last = sorted(robot.glob("data/**/*.parquet"))[-1]
+    pq.write_table(pq.read_table(last).slice(0, 1), last)
+    with pytest.raises(DataError, match="holds 1 frames, its episodes have 3"):
+        open_dataset(robot)[11]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "word"),
+    [
+        ({"data_path": "../data.parquet"}, "path-escapes", "leaves its folder"),
+        ({"data_path": "/etc/passwd"}, "path-escapes", "leaves its folder"),
+        ({"data_path": "data/{secret}.parquet"}, "bad-info", "unknown field 'secret'"),
+        ({"codebase_version": "v1.6"}, "unsupported", "v1.6"),
+        ({"fps": 0}, "bad-info", "fps"),
+        ({"features": []}, "bad-info", "features"),
+        ({"splits": {"train": "5:900"}}, "bad-info", "'5:900'"),
+        ({"features": {"torque": {"dtype": "float32"}}}, "no-column", "'torque'"),
+    ],
+)
+def test_lerobot_with_bad_facts(robot: Path, change: dict[str, Any], kind: str, word: str) -> None:
+    edit(robot / "meta/info.json", lambda c: c.update(change))
+    refused(robot, kind, word)
+
+
+# img2dataset
+
+
+@pytest.mark.parametrize("kind", ["webdataset", "files", "parquet"])
+def test_downloads_with_wrong_counts(tmp_path: Path, kind: str) -> None:
+    sourcedata.images(tmp_path, COUNTS, kind)
+    edit(tmp_path / "00001_stats.json", lambda c: c.update(successes=8))
+    refused(tmp_path, "wrong-count", "00001", "holds 4 images, 00001_stats.json says 8")
+
+
+@pytest.mark.parametrize("kind", ["webdataset", "files", "parquet"])
+def test_unfinished_downloads_are_left_out_and_said(tmp_path: Path, kind: str) -> None:
+    sourcedata.images(tmp_path, COUNTS, kind)
+    (tmp_path / "00002_stats.json").unlink()
+    dataset = open_dataset(tmp_path)
+    assert len(dataset) == 9
+    assert dataset.describe()["remarks"] == ["00002: left out, its download was not finished"]
+    assert "left out" in CliRunner().invoke(app, ["info", str(tmp_path)]).output
+    checked = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert checked.exit_code == 0 and "left out" in checked.output
+
+
+def test_downloads_without_a_shard_or_a_column(tmp_path: Path) -> None:
+    (sourcedata.images(tmp_path, COUNTS, "webdataset") / "00001.tar").unlink()
+    refused(tmp_path, "missing-shard", "00001.tar")
+    other = tmp_path / "other"
+    other.mkdir()
+    sourcedata.images(other, [2], "parquet")
+    pq.write_table(pa.table({"key": ["0"], "status": ["success"]}), other / "00000.parquet")
+    refused(other, "no-column", "jpg or png or webp")
+
+
+def test_config_errors_are_config_errors(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(NotFound, match="no index of shards"):
+        open_dataset(tmp_path / "x.json")
+    with pytest.raises(ConfigError, match=r"only \.tar, \.parquet or \.pbin"):
+        open_dataset([tmp_path / "a.tar", tmp_path / "b.parquet"])
