@@ -91,6 +91,17 @@ def _translated(pattern: str) -> str:
     return out
 
 
+def refuse_twice(files: Sequence[str]) -> None:
+    """Raise `ConfigError` where a file is listed twice."""
+    seen: set[str] = set()
+    for file in files:
+        if file in seen:
+            raise ConfigError(
+                "the file is listed twice", file=file, kind="listed-twice", fix="Repeat data by 'epochs' in a recipe."
+            )
+        seen.add(file)
+
+
 def common_top(urls: Sequence[str]) -> tuple[str, list[str]]:
     """The deepest folder that holds all of these files, and their paths in it.
 

@@ -11,7 +11,14 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared
 from feedmill.formats.jsonl import open_jsonl
 from feedmill.formats.shardindex import plain_shards
-from feedmill.formats.shardlist import COMPRESSED, common_top, expand_patterns, is_pattern, refuse_commands
+from feedmill.formats.shardlist import (
+    COMPRESSED,
+    common_top,
+    expand_patterns,
+    is_pattern,
+    refuse_commands,
+    refuse_twice,
+)
 from feedmill.formats.sources import (
     ARROW,
     KINDS,
@@ -124,11 +131,7 @@ def _listed(urls: Sequence[str]) -> Found:
             kind="mixed-list",
             fix="Name files of one format, or mix data sets with a recipe.",
         )
-    if len(set(files)) != len(files):
-        twice = next(name for name in files if files.count(name) > 1)
-        raise ConfigError(
-            f"{twice!r} is listed twice", kind="listed-twice", fix="Repeat data with a recipe's 'repeat'."
-        )
+    refuse_twice(files)
     top, names = common_top(files)
     return Found(_LISTS[kinds[0]], open_store(top), names=tuple(names))
 

@@ -24,7 +24,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.shardindex import plain_shards
-from feedmill.formats.shardlist import common_top, refuse_commands
+from feedmill.formats.shardlist import common_top, refuse_commands, refuse_twice
 from feedmill.formats.webdataset import TarDataset, in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
@@ -58,6 +58,7 @@ def open_wids(store: Store, name: str, url: str) -> TarDataset:
             )
     if not listed:
         raise ConfigError("the index names no shards", file=store.locate(name), kind="bad-index", fix=_AGAIN)
+    refuse_twice([shard for shard, _ in listed])
     top, paths = common_top([shard for shard, _ in listed])
     folder = open_store(top)
     dataset = TarDataset(folder, plain_shards(folder, paths), name=url, base=folder.url)

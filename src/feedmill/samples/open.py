@@ -43,8 +43,9 @@ def open(
 
     Args:
         url: a folder of tar shards (prepared or not), ``.pbin`` or ``.ds`` files; a ``.tar``, ``.jsonl``, ``.pbin`` or
-            ``.ds`` file, a ``.bin`` or ``.idx`` of Megatron-LM, a ``.npy`` of Dolma; a path or URL. A list of ``.pbin``
-            files is opened as one data set.
+            ``.ds`` file, a ``.bin`` or ``.idx`` of Megatron-LM, a ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files;
+            a data set of Hugging Face, LeRobot, MosaicML or img2dataset; a path or URL. Patterns (``{000..099}``,
+            ``*``) and lists of ``.tar``, ``.parquet`` or ``.pbin`` files are opened as one data set.
         split: a split by name; None opens everything (but excluded shards and samples).
         dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``.
         split_config: another split file than ``split.yaml`` in ``.nv-meta``.
@@ -102,7 +103,7 @@ class _How:
 
 def _open(url: str | list[str], how: _How) -> Dataset:
     if not isinstance(url, str):
-        return windowed(open_together(url), how.cut)
+        return windowed(open_together(url), how.cut).with_view(None, how.decode, None)
     split, split_config = how.split, how.split_config
     description = None if how.raw else _describe(url, how.dataset_config, how.decode, how.trust)
     if description is not None:

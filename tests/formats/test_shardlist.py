@@ -1,0 +1,116 @@
+"""Shards named by patterns and lists; commands are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import sourcedata
+from feedmill.cli.app import app
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.shardlist import expand_patterns
+from feedmill.samples.open import open as open_dataset
+from tars import make_shards, write_tar
+
+COUNTS = [3, 2, 4]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_shards(tmp_path, COUNTS)
+
+
+def numbers(url: object) -> list[int]:
+    return [sample["json"]["n"] for sample in open_dataset(url)]  # type: ignore[call-overload]
+
+
+def test_braces_globs_and_lists(root: Path) -> None:
+    shards = [str(root / f"shards/shard_{n:03d}.tar") for n in range(3)]
+    whole = list(range(9))
+    assert numbers(root / "shards/shard_{000..002}.tar") == whole
+    assert numbers(root / "shards/shard_*.tar") == numbers(root / "**/*.tar") == numbers(shards) == whole
+    assert numbers(root / "shards/shard_00[02].tar") == [0, 1, 2, 5, 6, 7, 8]
+    assert numbers(root / "shards/shard_00[!1].tar") == [0, 1, 2, 5, 6, 7, 8]
+    assert numbers(root / "shards/shard_{002,000}.tar") == [5, 6, 7, 8, 0, 1, 2]  # the order of the braces holds
+    assert numbers([shards[2], root / "shards/shard_00{0..1}.tar"]) == [5, 6, 7, 8, 0, 1, 2, 3, 4]
+    assert numbers([shards[1]]) == [3, 4]
+
+
+def test_files_that_look_like_patterns_are_files(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "odd{1,2}[x].tar", [("a.json", b'{"n": 1}')])
+    assert numbers(path) == [1]
+
+
+def test_lists_of_tables(tmp_path: Path) -> None:
+    sourcedata.parquet(tmp_path, COUNTS)
+    dataset = open_dataset(tmp_path / "{2,0}.parquet")
+    assert [sample["n"] for sample in dataset] == [5, 6, 7, 8, 0, 1, 2]
+    assert dataset.locate(0).where == str(tmp_path / "2.parquet")
+
+
+def test_patterns_in_object_stores(root: Path, s3_bucket: str) -> None:
+    from feedmill.storage import open_store
+
+    store = open_store(f"{s3_bucket}/plain")
+    for path in sorted(root.rglob("*.tar")):
+        store.write_bytes(path.relative_to(root).as_posix(), path.read_bytes())
+    assert numbers(f"{s3_bucket}/plain/shards/shard_{{000..002}}.tar") == list(range(9))
+    assert numbers(f"{s3_bucket}/plain/*/shard_00[12].tar") == list(range(3, 9))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "pipe:aws s3 cp s3://b/x.tar -",
+        "x.tar::pipe:touch pwned",
+        "pipe:cat shards/{0..3}.tar",
+        "http://h/x.tar::gunzip",
+        "${HOME}/x.tar",
+    ],
+)
+def test_commands_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for asked in (url, [url, "y.tar"]):
+        with pytest.raises(ConfigError) as error:
+            open_dataset(asked)
+        assert error.value.kind == "refused-url" and error.value.fix
+    shown = CliRunner().invoke(app, ["info", url])
+    assert shown.exit_code == 1 and "Traceback" not in shown.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_there(root: Path) -> None:
+    with pytest.raises(NotFound, match=r"no file matches this pattern"):
+        open_dataset(root / "*.nothing.tar")
+    with pytest.raises(NotFound, match=r"shard_003.tar: there is no such file"):
+        open_dataset(root / "shards/shard_{000..003}.tar")
+    with pytest.raises(ConfigError, match="listed twice"):
+        open_dataset(root / "shards/shard_00{0,0}.tar")
+    with pytest.raises(ConfigError, match="more than"):
+        expand_patterns(["x{0..99999999}.tar"])
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "x.tar.zst", "x.tar.bz2", "x.tar.xz"])
+def test_compressed_tars_are_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
+    data = {"x.tar.zst": b"\x28\xb5\x2f\xfd", "x.tar.bz2": b"BZh91AY", "x.tar.xz": b"\xfd7zXZ\0"}
+    (tmp_path / name).write_bytes(data.get(name, b"\x1f\x8b") + bytes(600))
+    for url in (tmp_path / name, tmp_path):
+        with pytest.raises(DataError, match=r"compressed, which allows no random access.*Unpack it first"):
+            open_dataset(url)
+    write_tar(tmp_path / "y.tar", [("a.json", b'{"n": 1}')])
+    assert numbers(tmp_path) == [1]
+    shown = CliRunner().invoke(app, ["info", str(tmp_path)])
+    assert f"{name}: left out, compressed tars are not read" in shown.output
+
+
+def test_check_and_preview_take_patterns(root: Path) -> None:
+    url = str(root / "shards/shard_{000..002}.tar")
+    assert "all is well (9 samples in 3 shards" in CliRunner().invoke(app, ["check", url]).output
+    assert "s00004" in CliRunner().invoke(app, ["preview", url, "--start", "4", "-n", "1"]).output
+    (root / "shards/shard_001.tar").write_bytes((root / "shards/shard_001.tar").read_bytes()[:700])
+    checked = CliRunner().invoke(app, ["check", url])
+    assert checked.exit_code == 1 and "shard_001.tar" in checked.output
+    repaired = CliRunner().invoke(app, ["repair", url])
+    assert repaired.exit_code == 1 and "Repair the folder of its shards" in repaired.output
