@@ -150,8 +150,8 @@ class ParquetFile(ColumnFile):
     @contextmanager
     def _source(self) -> Iterator[Any]:
         if self.store.is_local:
-            with self.store.local_copy(self.path) as local, open(local, "rb") as raw:
-                yield raw
+            with self.store.local_copy(self.path) as local:
+                yield str(local)  # read without Python's help: a thread may be in it when the interpreter ends
         else:
             yield io.BufferedReader(_Ranges(self.store, self.path), 1 << 20)
 

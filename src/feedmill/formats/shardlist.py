@@ -19,11 +19,12 @@ from feedmill.storage import open_store, split_url
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 _MAGIC = re.compile(r"[*?\[]")
+_COMMAND = re.compile(r"::|(?:^|/)pipe:")
 
 
 def refuse_commands(url: str) -> None:
     """Raise `ConfigError` for a name that WebDataset would run or chain."""
-    if url.startswith("pipe:") or "::" in url:
+    if _COMMAND.search(url):
         what = "a command to be run by a shell" if "pipe:" in url else "a chain of openers"
         raise ConfigError(
             f"{url[:120]!r} is {what}, and a name must not run programs",
