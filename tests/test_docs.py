@@ -13,6 +13,7 @@ import pytest
 import typer
 from PIL import Image
 
+import sourcedata
 from feedmill.cli.app import VERBS, app
 from pages import LANGUAGES, Session, blocks
 from tars import write_tar
@@ -72,7 +73,19 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "mixed.jsonl").write_text('{"text": "good"}\n{"text": null}\n{"text": "cut\n{"text": "good"}\n')
     for name, source in TOKENS.items():
         shutil.copyfile(GOLDEN / source, root / name)
+    add_sources(root)
     return root
+
+
+def add_sources(root: Path) -> None:
+    """Data sets of other tools."""
+    for name in ("tables", "downloads"):
+        (root / name).mkdir()
+    sourcedata.parquet(root / "tables", [5, 4, 3])
+    sourcedata.images(root / "downloads", [5, 4], "webdataset")
+    sourcedata.lerobot_v3(root / "robot", [7, 5, 8], "observation.images.top")
+    shutil.copytree(GOLDEN / "sources/huggingface/dict", root / "saved")
+    shutil.copytree(GOLDEN / "sources/mds/plain", root / "streaming")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
