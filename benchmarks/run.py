@@ -20,6 +20,7 @@ import corpus
 import dolma_stat
 import energon
 import near
+import plain
 import reading
 import tagging
 import verbs
@@ -28,7 +29,7 @@ from measure import Failed, Row
 import tokenizing
 import writing
 
-SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near)
+SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near, plain)
 
 
 def main() -> int:

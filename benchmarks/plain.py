@@ -1,0 +1,113 @@
+"""Plain tars beside webdataset, and MDS shards beside MosaicML's own reader: samples as they are stored, undecoded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import corpus
+import numpy as np
+from measure import Failed, Row, alternate, child
+
+WEBDATASET, STREAMING = "FEEDMILL_WEBDATASET_PYTHON", "FEEDMILL_STREAMING_PYTHON"
+SAMPLES, SHARDS = 20_000, 16
+
+
+def missing() -> str | None:
+    """What to do to have everything measured, or None where it is."""
+    names = [name for name in (WEBDATASET, STREAMING) if not os.environ.get(name)]
+    return f"plain shards are not measured beside their peers: set {', '.join(names)}." if names else None
+
+
+def tars() -> Path:
+    """Shards with samples of three parts of 4 to 6 KB; made once."""
+    folder = corpus.folder() / f"plain_{SHARDS}x{SAMPLES // SHARDS}"
+    if not (folder / "done").exists():
+        folder.mkdir(exist_ok=True)
+        rng, each = np.random.default_rng(0), SAMPLES // SHARDS
+        for shard in range(SHARDS):
+            with open(folder / f"shard-{shard:06d}.tar", "wb", buffering=1 << 20) as out:
+                for number in range(shard * each, (shard + 1) * each):
+                    for part in ("a.bin", "b.bin", "c.bin"):
+                        data = rng.bytes(int(rng.integers(4000, 6000)))
+                        out.write(corpus._header(f"sample_{number:08d}.{part}", len(data)))
+                        out.write(data.ljust(-(-len(data) // 512) * 512, b"\0"))
+                out.write(b"\0" * 1024)
+        (folder / "done").touch()
+    corpus.warm(folder)
+    return folder
+
+
+def mds() -> Path:
+    """MDS shards with samples of a number, a text of 1 KB and 512 token ids; written by MosaicML's own writer, once."""
+    folder = corpus.folder() / f"mds_{SAMPLES}"
+    if not (folder / "index.json").exists():
+        program = (
+            "import sys, numpy as np\nfrom streaming import MDSWriter\nrng = np.random.default_rng(0)\n"
+            "columns = {'n': 'int', 'text': 'str', 'ids': 'ndarray:uint16'}\n"
+            "with MDSWriter(out=sys.argv[1], columns=columns) as out:\n"
+            f"    for n in range({SAMPLES}):\n"
+            "        ids = rng.integers(0, 50000, 512, dtype=np.uint16)\n"
+            "        out.write({'n': n, 'text': 'word ' * 200, 'ids': ids})\n"
+        )
+        import subprocess
+
+        done = subprocess.run(
+            [_python(STREAMING), "-c", program, str(folder)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise Failed(done.stderr[-1500:])
+    for path in folder.iterdir():
+        corpus.warm(path)
+    return folder
+
+
+def _python(name: str) -> str:
+    found = os.environ.get(name)
+    if not found:
+        raise Failed(f"set {name}")
+    return found
+
+
+def plain(repeat: int) -> list[Row]:
+    """Every sample of plain tars once, in stored order, in batches of 64."""
+    folder, rows = tars(), []
+    for workers, kinds in ((0, ("threads",)), (2, ("threads", "processes"))):
+        for kind in kinds:
+            found, peer = alternate(
+                repeat,
+                lambda w=workers, k=kind: child(sys.executable, "plain_side.py", "feedmill", folder, w, k),
+                lambda w=workers: child(_python(WEBDATASET), "plain_side.py", "webdataset", folder, w, 64),
+            )
+            what = f"raw samples of plain tars, {workers} workers" + (f" ({kind})" if workers else "")
+            rows.append(Row("plain", what, "/s", found["per_s"], peer["per_s"], wanted=4, note="lists of 64"))
+    found, peer = alternate(
+        repeat,
+        lambda: child(sys.executable, "plain_side.py", "feedmill", folder, 0, "threads"),
+        lambda: child(_python(WEBDATASET), "plain_side.py", "webdataset", folder, 0, 0),
+    )
+    note = "the peer sample by sample"
+    return [
+        *rows,
+        Row("plain", "raw samples of plain tars, 0 workers", "/s", found["per_s"], peer["per_s"], 4, note=note),
+    ]
+
+
+def streaming(repeat: int) -> list[Row]:
+    """Every sample of MDS shards once, in one process."""
+    folder, rows = mds(), []
+    for order in ("in-order", "shuffled"):
+        found, peer = alternate(
+            repeat,
+            lambda o=order: child(sys.executable, "plain_side.py", "feedmill-mds", folder, o),
+            lambda o=order: child(_python(STREAMING), "plain_side.py", "streaming", folder, o),
+        )
+        if {*found["bytes"]} != {*peer["bytes"]}:
+            raise Failed("the two sides read different samples")
+        rows.append(Row("mds", f"samples of MDS shards, {order}", "/s", found["per_s"], peer["per_s"], wanted=2))
+    return rows
+
+
+PARTS: dict[str, Callable[[int], Iterable[Row]]] = {"plain": plain, "mds": streaming}
