@@ -320,8 +320,8 @@ def test_media_metadata_is_kept_and_completed_when_shards_are_added(
             renamed[at + 148 : at + 156] = f"{sum(renamed[at : at + 512]):06o}\0 ".encode()
     (root / "1.tar").write_bytes(renamed)
     probed: list[str] = []
-    original = media.probe
-    monkeypatch.setattr(media, "probe", lambda name, *rest: probed.append(name) or original(name, *rest))
+    original = media.probe_json
+    monkeypatch.setattr(media, "probe_json", lambda name, *rest: probed.append(name) or original(name, *rest))
     report = prepare(str(root), progress=False)
     assert (report.reused, report.media, len(probed)) == (1, 2, 1)
     assert probed[0].startswith("Z")

@@ -1,140 +1,237 @@
-"""Media metadata of a data set's parts, as Energon's index keeps it: sizes of images, durations of audio and video."""
+"""Collecting media metadata: sizes of images, durations of audio and video, of a data set's parts or a folder's files.
+
+The work is cut into pieces of a few hundred files, which are read in bulk, looked at on several threads, and noted when
+they are done (see `feedmill.indexing.media_notes`). A file that cannot be understood is an error in the result and
+spoils nothing else.
+"""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
+import xxhash
 
-from feedmill.errors import DataError, FeedmillError
+from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import split_name
-from feedmill.formats.energon import INDEX, open_index
-from feedmill.formats.offsets import read_records
+from feedmill.formats.energon_media import MediaTables, Row, read_tables
+from feedmill.formats.offsets import Int64s, read_records
+from feedmill.indexing.media_notes import MediaNotes
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
-from feedmill.samples.media import MediaFilter, metadata_json, probe
-from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.samples.media import HEAD_LENGTH, MediaFilter, kind_by, probe_json
+from feedmill.storage import Entry, Store
+from feedmill.storage.window import Window
 
-Row = tuple[str, str, str]
-"""entry_key (full member name), metadata_type, metadata_json."""
-_AT_ONCE = 256
+AT_ONCE = 256
+"""Files in a piece of work."""
+_MOST_BYTES = 32 << 20
+"""Bytes in a piece of work, unless one file has more."""
+LARGE = 16 << 20
+"""Bytes from which a file of audio or video is read as it is used, and not loaded."""
 
-_TABLES = (
-    "CREATE TABLE media_metadata ( entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL,"
-    " metadata_json TEXT NOT NULL )",
-    "CREATE TABLE media_filters ( filter_id INTEGER PRIMARY KEY AUTOINCREMENT, strategy TEXT NOT NULL, patterns TEXT,"
-    " created_at_utc TEXT DEFAULT CURRENT_TIMESTAMP, UNIQUE(strategy, patterns) )",
-)
+Filters = tuple[MediaFilter, ...]
 
 
-def collect(
-    store: Store, scanned: Sequence[Scanned], wanted: MediaFilter, *, workers: int | None = None
-) -> tuple[list[Row], list[DataError]]:
-    """Metadata of all parts that `wanted` selects, in stored order, and the media files that could not be read.
+class Piece(NamedTuple):
+    """Some files to look at.
 
-    Raises:
-        MissingExtra: the library for a kind of media is not installed.
+    Attributes:
+        file: the shard that holds them; None where each is a file of its own.
+        stamp: changes when what holds them does.
+        names: full member names, or paths in the folder.
+        starts, sizes: int64[n], bytes in the shard or file.
+        filters: what makes a file a media file; one is enough.
     """
-    rows: list[Row] = []
-    broken: list[DataError] = []
-    threads = workers or available_cores()
-    for some_rows, some_broken in ordered_map(
-        lambda found: _of_shard(store, found, wanted), scanned, workers=threads, in_flight=2 * threads
-    ):
-        rows += some_rows
-        broken += some_broken
-    return rows, broken
 
+    file: str | None
+    stamp: str
+    names: list[str]
+    starts: Int64s
+    sizes: Int64s
+    filters: Filters
 
-def _of_shard(store: Store, found: Scanned, wanted: MediaFilter) -> tuple[list[Row], list[DataError]]:
-    scan = found.scan
-    names = [f"{scan.keys[s]}.{part}" for s, part in zip(scan.sample.tolist(), scan.parts, strict=True)]
-    chosen = [i for i, name in enumerate(names) if wanted.may_hold(name)]
-    rows: list[Row] = []
-    broken: list[DataError] = []
-    for low in range(0, len(chosen), _AT_ONCE):
-        some = np.asarray(chosen[low : low + _AT_ONCE], np.int64)
-        contents = read_records(store, found.shard, scan.data[some], scan.data[some] + scan.sizes[some])
-        for i, data in zip(some.tolist(), contents, strict=True):
-            kind = wanted.kind(names[i], data)
-            if kind is None:
-                continue
-            try:
-                kind, metadata = probe(names[i], data, kind)
-            except DataError as error:
-                error.file, error.offset = store.locate(found.shard), int(scan.data[i])
-                broken.append(error)
-                continue
-            rows.append((names[i], kind, metadata_json(metadata)))
-    return rows, broken
+    @property
+    def word(self) -> bytes:
+        """Names this piece of work and all that its result depends on."""
+        rows = [one.row for one in self.filters]
+        head = msgspec.msgpack.encode([self.file or "", self.stamp, rows])
+        names = "\0".join(self.names).encode("utf-8", "surrogateescape")
+        return xxhash.xxh3_128_digest(head + names + self.starts.tobytes() + self.sizes.tobytes())
 
 
 @dataclass(slots=True)
 class Gathered:
-    """Media metadata for a new index: by which filters, the rows, and the media files that could not be read."""
+    """Media metadata that was collected: by which filters, the rows, and the media files that could not be read."""
 
     filters: list[MediaFilter] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     broken: list[DataError] = field(default_factory=list)
+    present: MediaTables = field(default_factory=MediaTables)
+
+    @property
+    def created(self) -> dict[tuple[str, str], str | None]:
+        """The filters as `write_tables` takes them: with the time of those that are there already."""
+        return {one.row: self.present.filters.get(one.row) for one in self.filters}
+
+
+def pieces_of_shard(found: Scanned, filters: Filters) -> Iterator[Piece]:
+    """The parts of one shard that may be media."""
+    scan = found.scan
+    may = {part: any(one.part_may_hold(part) for one in filters) for part in set(scan.parts)}
+    chosen = [i for i, part in enumerate(scan.parts) if may[part]]
+    keys = scan.keys
+    names = [f"{keys[s]}.{scan.parts[i]}" for i, s in zip(chosen, scan.sample[chosen].tolist(), strict=True)]
+    numbers = np.asarray(chosen, np.int64)
+    if any(one.strategy == "GLOB" for one in filters):
+        kept = [i for i, name in enumerate(names) if any(one.may_hold(name) for one in filters)]
+        names, numbers = [names[i] for i in kept], numbers[kept]
+    stamp = f"{found.record.size} {found.record.version} {found.record.digest}"
+    yield from _cut(found.shard, stamp, names, scan.data[numbers], scan.sizes[numbers], filters)
+
+
+def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[Piece]:
+    """Those files of a folder that may be media."""
+    chosen = [entry for entry in entries if any(one.may_hold(entry.path) for one in filters)]
+    sizes = np.asarray([entry.size for entry in chosen], np.int64)
+    versions = {entry.path: entry.version for entry in chosen}
+    for piece in _cut(None, "", list(versions), np.zeros_like(sizes), sizes, filters):
+        yield piece._replace(stamp=" ".join(versions[name] for name in piece.names))
+
+
+def _cut(
+    file: str | None, stamp: str, names: list[str], starts: Int64s, sizes: Int64s, filters: Filters
+) -> Iterator[Piece]:
+    """Pieces of so many files and bytes, whatever the size of the machine, so that another run has the same ones."""
+    low, held = 0, 0
+    for i, size in enumerate(sizes.tolist()):
+        if i > low and (i - low == AT_ONCE or held + size > _MOST_BYTES):
+            yield Piece(file, stamp, names[low:i], starts[low:i], sizes[low:i], filters)
+            low, held = i, 0
+        held += size
+    if low < len(names):
+        yield Piece(file, stamp, names[low:], starts[low:], sizes[low:], filters)
+
+
+def collect(
+    store: Store,
+    pieces: Sequence[Piece],
+    *,
+    notes: MediaNotes | None = None,
+    workers: int | None = None,
+    progress: bool = False,
+) -> tuple[list[Row], list[DataError]]:
+    """Metadata of all media files in the pieces, in their order, and the media files that could not be read.
+
+    Args:
+        notes: where finished pieces are noted, and found again after a kill.
+        workers: threads.
+        progress: show a bar on a terminal.
+
+    Raises:
+        MissingExtra: the library for a kind of media is not installed.
+        StorageError: reading failed for another reason than the data.
+    """
+    rows: list[Row] = []
+    broken: list[DataError] = []
+    threads = workers or available_cores()
+
+    def work(piece: Piece) -> tuple[bytes, list[Row], list[DataError], bool]:
+        word = piece.word
+        known = notes.get(word) if notes is not None else None
+        return (word, *known, True) if known is not None else (word, *look(store, piece), False)
+
+    if notes is not None:
+        notes.get(b"")  # read here, not on several threads at once
+    with Progress("media metadata", sum(len(piece.names) for piece in pieces), "files", enabled=progress) as bar:
+        results = ordered_map(work, pieces, workers=threads, in_flight=4 * threads)
+        for piece, (word, found, bad, known) in zip(pieces, results, strict=True):
+            if notes is not None and not known:
+                notes.add(word, found, bad)
+            rows += found
+            broken += bad
+            bar.advance(len(piece.names))
+    return rows, broken
+
+
+def look(store: Store, piece: Piece) -> tuple[list[Row], list[DataError]]:
+    """Rows of one piece's media files, and the errors of those that could not be read."""
+    rows: list[Row] = []
+    broken: list[DataError] = []
+    for i, (name, data) in enumerate(_contents(store, piece)):
+        file, offset = piece.file or name, int(piece.starts[i]) if piece.file else None
+        try:
+            if isinstance(data, FeedmillError):
+                raise data
+            kind = kind_by(piece.filters, name, data if isinstance(data, bytes) else data.peek(HEAD_LENGTH))
+            if kind is None:
+                continue
+            if kind == "image" and not isinstance(data, bytes):
+                data = data.read()
+            kind, metadata = probe_json(name, data, kind)
+        except (DataError, NotFound) as error:
+            where = store.locate(file)
+            broken.append(DataError(error.what, kind=error.kind, fix=error.fix, file=where, offset=offset, record=name))
+            continue
+        rows.append((name, kind, metadata))
+    return rows, broken
+
+
+def _contents(store: Store, piece: Piece) -> Iterator[tuple[str, bytes | io.BufferedReader | FeedmillError]]:
+    """Each file of a piece: its bytes, or where it is large a reader, or why it cannot be read."""
+    large = (piece.sizes >= LARGE).tolist()
+    blocks: Sequence[bytes] | None = None
+    if piece.file is not None and not any(large):
+        try:
+            blocks = read_records(store, piece.file, piece.starts, piece.starts + piece.sizes)
+        except (DataError, NotFound):
+            blocks = None  # one by one: only those that are not there are lost
+    for i, name in enumerate(piece.names):
+        file, start, size = piece.file or name, int(piece.starts[i]), int(piece.sizes[i])
+        if blocks is not None:
+            yield name, blocks[i]
+        elif large[i]:
+            yield name, io.BufferedReader(Window(store, file, start, size), 1 << 20)
+        else:
+            try:
+                yield name, store.read(file, start, size) if size else b""
+            except (DataError, NotFound) as error:
+                yield name, error
 
 
 def gather(
-    store: Store, scanned: Sequence[Scanned], wanted: MediaFilter | None, *, workers: int | None = None
+    store: Store,
+    scanned: Sequence[Scanned],
+    wanted: MediaFilter | None,
+    *,
+    notes: MediaNotes | None = None,
+    workers: int | None = None,
+    progress: bool = False,
 ) -> Gathered:
-    """What the new index is to hold: for the union of the present index's filters and `wanted`, as Energon defines it.
+    """What a new index is to hold: for the union of the present index's filters and `wanted`, as Energon defines it.
 
     Shards that were taken over unread keep the rows they had.
     """
-    out = _present(store)
-    old, carried = set(out.filters), out.rows
-    out.filters = list(dict.fromkeys([*out.filters, *([wanted] if wanted else [])]))
+    try:
+        out = Gathered(present=read_tables(store))
+    except DataError:
+        out = Gathered()  # a new index is about to replace the damaged one
+    old = [MediaFilter.of_row(*row) for row in out.present.filters]
+    out.filters = list(dict.fromkeys([*old, *([wanted] if wanted else [])]))
     unread = {found.shard for found in scanned if found.origin == "index"}
-    keys = {key for found in scanned if found.shard in unread for key in found.scan.keys} if carried else set()
-    out.rows = [row for row in carried if split_name(row[0])[0] in keys]
-    for one in out.filters:
-        shards = [found for found in scanned if one not in old or found.shard not in unread]
-        rows, broken = collect(store, shards, one, workers=workers)
-        out.rows += rows
-        out.broken += broken
-    out.rows = list({row[0]: row for row in out.rows}.values())  # a file may pass several filters
+    keys = {key for found in scanned if found.shard in unread for key in found.scan.keys} if out.present.rows else set()
+    kept = [row for row in out.present.rows if split_name(row[0])[0] in keys]
+    pieces: list[Piece] = []
+    for found in scanned:
+        filters = tuple(one for one in out.filters if one not in old or found.shard not in unread)
+        if filters:
+            pieces += pieces_of_shard(found, filters)
+    rows, out.broken = collect(store, pieces, notes=notes, workers=workers, progress=progress)
+    out.rows = list({row[0]: row for row in (*kept, *rows)}.values())  # of two parts with one name the last one counts
     return out
-
-
-def _present(store: Store) -> Gathered:
-    """Filters and rows of the present index; none where it has none or cannot be read."""
-    none = Gathered()
-    if not store.exists(INDEX):
-        return none
-    try:
-        connection = open_index(cached_copy(store, INDEX))
-    except FeedmillError:
-        return none
-    try:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'media_filters'").fetchone():
-            return none
-        filters = connection.execute("SELECT strategy, patterns FROM media_filters ORDER BY filter_id").fetchall()
-        rows = connection.execute("SELECT entry_key, metadata_type, metadata_json FROM media_metadata").fetchall()
-    except sqlite3.DatabaseError:
-        return none
-    finally:
-        connection.close()
-    return Gathered([MediaFilter(name, tuple(p for p in (text or "").split(",") if p)) for name, text in filters], rows)
-
-
-def add_tables(path: Path, gathered: Gathered) -> None:
-    """Add the two media tables to an index that is being built. Of two parts with one name the last one counts."""
-    connection = sqlite3.connect(path)
-    try:
-        with connection:
-            for statement in _TABLES:
-                connection.execute(statement)
-            connection.executemany("INSERT OR REPLACE INTO media_metadata VALUES (?, ?, ?)", gathered.rows)
-            filters = [one.row for one in gathered.filters]
-            connection.executemany("INSERT INTO media_filters (strategy, patterns) VALUES (?, ?)", filters)
-    finally:
-        connection.close()

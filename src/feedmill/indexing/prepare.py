@@ -16,9 +16,11 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon, energon_index, energon_members, energon_write, jsonl, sidecar
+from feedmill.formats.energon_media import write_tables
 from feedmill.formats.shard_journal import Journal
 from feedmill.indexing import splitting
-from feedmill.indexing.media import Gathered, add_tables, gather
+from feedmill.indexing.media import Gathered, gather
+from feedmill.indexing.media_notes import MediaNotes
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
@@ -138,7 +140,7 @@ def prepare(
         entries = [listed[shard] for shard in old]
     _check_writable(store)
     description = describe_type(sample_type, field_map) if sample_type is not None else None
-    journal = Journal.of(store)
+    journal, notes = Journal.of(store), MediaNotes.of(store)
     try:
         if shards is not None:
             entries = [entry for entry in entries if entry.path in set(shards)]
@@ -147,13 +149,15 @@ def prepare(
         splits = None if tar_index_only else _splits(store, kept, split_ratio, split_parts, shuffle_tars, energon_exact)
         if field_map and len(report.parts) < MAX_PARTS:
             check_parts(field_map, report.parts)
-        write_all(store, scanned, splits, _media(store, scanned, media, workers, report))
+        write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
         if description is not None:
             write_description(store, description, dataset_yaml_name, report.parts)
         energon_write.match_modes(store, kept)
     finally:
         journal.close(remove=False)
+        notes.close(remove=False)
     journal.close(remove=True)
+    notes.close(remove=True)
     present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
     report.splits = {name: len(names) for name, names in present.items()}
     report.seconds = time.perf_counter() - began
@@ -295,9 +299,15 @@ def _splits(
 
 
 def _media(
-    store: Store, scanned: Sequence[Scanned], wanted: MediaFilter | None, workers: int | None, report: PrepareReport
+    store: Store,
+    scanned: Sequence[Scanned],
+    wanted: MediaFilter | None,
+    notes: MediaNotes,
+    workers: int | None,
+    report: PrepareReport,
+    progress: bool,
 ) -> Gathered:
-    gathered = gather(store, scanned, wanted, workers=workers)
+    gathered = gather(store, scanned, wanted, notes=notes, workers=workers, progress=progress)
     report.media = len(gathered.rows)
     if wanted is not None and not gathered.rows and not gathered.broken:
         report.warnings.append("no part is a media file by this choice: the media metadata is empty")
@@ -322,7 +332,7 @@ def write_all(
     with store.build(energon.INDEX) as path:
         energon_index.write_index(path, rows)
         if media is not None and media.filters:
-            add_tables(path, media)
+            write_tables(path, media.rows, media.created)
     uuid = energon_write.write_uuid(store)
     with store.build(energon_members.PATH) as path:
         energon_members.write_members(path, rows, uuid)

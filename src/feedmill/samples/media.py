@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
-from typing import Any, Literal, Self
+from fnmatch import translate
+from functools import lru_cache
+from typing import Any, BinaryIO, Literal, Self
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
-from feedmill.samples.imageheader import image_header
+from feedmill.samples.avmetadata import av_metadata
+from feedmill.samples.imageheader import Header, image_header
 
 Kind = Literal["image", "av"]
 
 IMAGE_EXTENSIONS = frozenset(("bmp", "gif", "ico", "j2k", "jp2", "jpx", "jpeg", "jpg", "png", "tif", "tiff", "webp"))
 AV_EXTENSIONS = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "wav", "webm"))
+
+_KINDS: dict[str, Kind] = {**dict.fromkeys(IMAGE_EXTENSIONS, "image"), **dict.fromkeys(AV_EXTENSIONS, "av")}
 
 HEAD_LENGTH = 64
 """How many first bytes `kind_of_header` looks at."""
@@ -85,6 +89,13 @@ class MediaFilter:
             raise ConfigError(f"no pattern in {glob!r}", fix="Give patterns such as '*.jpg,*.png'.")
         return cls("GLOB", patterns)
 
+    @classmethod
+    def of_row(cls, strategy: str, patterns: str | None) -> Self:
+        """From strategy and patterns as the index stores them. Raises `ConfigError` for an unknown strategy."""
+        if strategy not in ("EXTENSION", "HEADER", "GLOB"):
+            raise ConfigError(f"there is no media filter {strategy!r}", fix="Use EXTENSION, HEADER or GLOB.")
+        return cls(strategy, tuple(p for p in (patterns or "").split(",") if p))  # type: ignore[arg-type]
+
     @property
     def row(self) -> tuple[str, str]:
         """Strategy and patterns as the index stores them."""
@@ -96,20 +107,33 @@ class MediaFilter:
             return True
         if self.strategy == "EXTENSION":
             return kind_of_name(name) is not None
-        lowered = name.lower()
-        return any(fnmatchcase(name, pattern) or fnmatchcase(lowered, pattern.lower()) for pattern in self.patterns)
+        return bool(_matcher(self.patterns)(name))
+
+    def part_may_hold(self, part: str) -> bool:
+        """Whether a file whose name ends in a dot and `part` can be media; `may_hold` then says it of the whole name."""
+        return self.strategy != "EXTENSION" or kind_of_name(f"x.{part}") is not None
 
     def kind(self, name: str, head: bytes) -> Kind | None:
         """What kind of media a file is, or None; `head` is its first `HEAD_LENGTH` bytes, or more."""
-        if not self.may_hold(name):
-            return None
-        return kind_of_name(name) if self.strategy == "EXTENSION" else kind_of_header(head) or kind_of_name(name)
+        if self.strategy == "EXTENSION":
+            return kind_of_name(name)
+        return (kind_of_header(head) or kind_of_name(name)) if self.may_hold(name) else None
+
+
+def kind_by(filters: Sequence[MediaFilter], name: str, head: bytes) -> Kind | None:
+    """The kind that the first filter gives which takes the file; None where none does."""
+    for one in filters:
+        kind = one.kind(name, head)
+        if kind is not None:
+            return kind
+    return None
 
 
 def kind_of_name(name: str) -> Kind | None:
     """The kind that a file name's extension tells, in any case."""
-    suffix = PurePosixPath(name).suffix[1:].lower()
-    return "image" if suffix in IMAGE_EXTENSIONS else "av" if suffix in AV_EXTENSIONS else None
+    dot = name.rfind(".")
+    # What begins with its only dot has no extension.
+    return _KINDS.get(name[dot + 1 :].lower()) if dot > name.rfind("/") + 1 else None
 
 
 def kind_of_header(head: bytes) -> Kind | None:
@@ -123,7 +147,7 @@ def kind_of_header(head: bytes) -> Kind | None:
     return None
 
 
-def probe(name: str, data: bytes, kind: Kind | None = None) -> tuple[Kind, dict[str, Any]]:
+def probe(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, dict[str, Any]]:
     """Kind and metadata of one media file.
 
     Images have ``width``, ``height`` (pixels), ``format``, ``mode``. Audio and video have those of ``video_duration``
@@ -132,24 +156,40 @@ def probe(name: str, data: bytes, kind: Kind | None = None) -> tuple[Kind, dict[
 
     Args:
         name: the file's name, for the error and, where the header tells nothing, the kind.
-        data: the whole file.
+        data: the whole file; of audio and video it may be a seekable file too, where `kind` is given.
         kind: from `MediaFilter.kind`; found from header and name if None.
 
     Raises:
         DataError: the file is no media file, or is damaged; `record` is the name.
         MissingExtra: Pillow, or for audio and video PyAV (or soundfile), is not installed.
     """
-    kind = kind or kind_of_header(data) or kind_of_name(name)
+    kind = kind or (kind_of_header(data) if isinstance(data, bytes) else None) or kind_of_name(name)
     if kind is None:
         raise _broken(name, "neither its first bytes nor its extension are those of a media file")
     try:
-        return kind, image_metadata(data) if kind == "image" else av_metadata(data)
+        return kind, image_metadata(data) if kind == "image" and isinstance(data, bytes) else av_metadata(data)
     except MissingExtra:
         raise
     except Exception as error:  # every codec has errors of its own
-        if not data:
+        head = _head(data)
+        if not head:
             raise _broken(name, "the file is empty") from None
-        raise _broken(name, f"{error or type(error).__name__} (it begins with {data[:12]!r})") from error
+        raise _broken(name, f"{error or type(error).__name__} (it begins with {head!r})") from error
+
+
+def probe_json(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, str]:
+    """As `probe`, with the metadata as the index stores it."""
+    if kind == "image" and isinstance(data, bytes) and (header := image_header(data)) is not None:
+        return kind, _image_json(header)
+    kind, metadata = probe(name, data, kind)
+    return kind, metadata_json(metadata)
+
+
+def _head(data: bytes | BinaryIO) -> bytes:
+    if isinstance(data, bytes):
+        return data[:12]
+    data.seek(0)
+    return data.read(12)
 
 
 def metadata_json(metadata: Mapping[str, Any]) -> str:
@@ -159,101 +199,30 @@ def metadata_json(metadata: Mapping[str, Any]) -> str:
 
 def image_metadata(data: bytes) -> dict[str, Any]:
     """Width, height, and Pillow's format and mode."""
-    found = image_header(data)
-    if found is None:
-        try:
-            from PIL import Image
-        except ImportError:
-            raise MissingExtra("metadata of this image needs Pillow", extra="media") from None
-        with Image.open(io.BytesIO(data)) as image:
-            image.load()
-            found = (image.width, image.height, image.format or "UNKNOWN", image.mode)
-    return dict(zip(("width", "height", "format", "mode"), found, strict=True))
+    return dict(zip(("width", "height", "format", "mode"), image_header(data) or _pillows(data), strict=True))
 
 
-def av_metadata(data: bytes) -> dict[str, Any]:
-    """Durations, counts and sizes of the first video and the first audio stream.
-
-    Counting audio samples means decoding them. Where PyAV is not installed, soundfile reads audio.
-    """
+def _pillows(data: bytes) -> Header:
     try:
-        import av
+        from PIL import Image
     except ImportError:
-        return _soundfile_metadata(data)
-    with av.open(io.BytesIO(data)) as container:
-        found = _video(container) if container.streams.video else {}
-        if container.streams.audio:
-            try:
-                container.seek(0)
-                audio = _audio(container)
-            except av.error.FFmpegError:
-                # Seeking fails on short files of some formats (FLAC): begin anew. Elsewhere the seek stays, because
-                # after it some containers leave out the encoder's padding, which the stored counts then do too.
-                with av.open(io.BytesIO(data)) as again:
-                    audio = _audio(again)
-            found |= audio
-    if not found:
-        raise ValueError("it has neither a video nor an audio stream")
-    return {key: value for key, value in found.items() if value is not None}
+        raise MissingExtra("metadata of this image needs Pillow", extra="media") from None
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+        return image.width, image.height, image.format or "UNKNOWN", image.mode
 
 
-def _video(container: Any) -> dict[str, Any]:
-    stream = container.streams.video[0]
-    frames, end = 0, None
-    for packet in container.demux(stream):
-        if packet.pts is not None:
-            frames += 1
-            end = packet.pts + packet.duration if packet.duration is not None else None
-    seconds = _seconds(end if stream.duration is None else stream.duration, stream)
-    fps = float(stream.average_rate) if stream.average_rate is not None else frames / seconds if seconds else None
-    container.seek(0)
-    shown = next(container.decode(video=0), stream)
-    return {
-        "video_duration": seconds,
-        "video_num_frames": frames,
-        "video_fps": fps,
-        "video_width": shown.width,
-        "video_height": shown.height,
-    }
+@lru_cache(65_536)
+def _image_json(header: Header) -> str:
+    return metadata_json(dict(zip(("width", "height", "format", "mode"), header, strict=True)))
 
 
-def _audio(container: Any) -> dict[str, Any]:
-    stream = container.streams.audio[0]
-    samples, end = 0, None
-    for frame in container.decode(audio=0):
-        samples += frame.samples
-        if frame.pts is not None:
-            end = frame.pts + frame.duration if frame.duration is not None else None
-    return {
-        "audio_duration": _seconds(stream.duration if end is None else end, stream),
-        "audio_channels": stream.channels,
-        "audio_sample_rate": stream.sample_rate,
-        "audio_num_samples": samples,
-    }
-
-
-def _seconds(ticks: int | None, stream: Any) -> float | None:
-    if ticks is None or stream.time_base is None:
-        return None
-    return float((ticks - (stream.start_time or 0)) * float(stream.time_base))
-
-
-def _soundfile_metadata(data: bytes) -> dict[str, Any]:
-    try:
-        import soundfile
-    except (ImportError, OSError):
-        raise MissingExtra("metadata of audio and video needs PyAV", extra="media") from None
-    with soundfile.SoundFile(io.BytesIO(data)) as file:
-        # The header alone would not tell that the file is cut short.
-        samples = sum(len(block) for block in file.blocks(1 << 16))
-        if samples != file.frames:
-            raise ValueError(f"cut short: {samples} of {file.frames} samples")
-        return {
-            "audio_duration": samples * (1.0 / file.samplerate),
-            "audio_channels": file.channels,
-            "audio_sample_rate": file.samplerate,
-            "audio_num_samples": samples,
-        }
+@lru_cache(64)
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    """Whether a name, or its lower-cased form, matches one of the patterns."""
+    exact = re.compile("|".join(map(translate, patterns))).match
+    lowered = re.compile("|".join(translate(pattern.lower()) for pattern in patterns)).match
+    return lambda name: exact(name) or lowered(name.lower())
 
 
 def _broken(name: str, what: str) -> DataError:

@@ -1,0 +1,153 @@
+"""The two media tables of Energon's ``index.sqlite``: metadata of media files, and by which choice they were collected.
+
+``media_metadata`` has a row ``entry_key, metadata_type, metadata_json`` for each media file. The key is the full member
+name (``KEY.PART``) in a prepared data set and the path relative to the folder, with ``/``, in a plain folder, whose
+``index.sqlite`` holds nothing but these tables. The type is ``image`` or ``av``, the JSON is compact. ``media_filters`` has
+a row ``filter_id, strategy, patterns, created_at_utc`` for each choice; the metadata is that of their union.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from feedmill.errors import DataError
+from feedmill.formats.energon import INDEX, open_index
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+
+Row = tuple[str, str, str]
+"""entry_key, metadata_type, metadata_json."""
+
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS media_metadata ( entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL,"
+    " metadata_json TEXT NOT NULL )",
+    "CREATE TABLE IF NOT EXISTS media_filters ( filter_id INTEGER PRIMARY KEY AUTOINCREMENT, strategy TEXT NOT NULL,"
+    " patterns TEXT, created_at_utc TEXT DEFAULT CURRENT_TIMESTAMP, UNIQUE(strategy, patterns) )",
+)
+_HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('media_metadata', 'media_filters')"
+
+
+@dataclass(slots=True)
+class MediaTables:
+    """What the two tables hold.
+
+    Attributes:
+        filters: (strategy, patterns) -> time of creation, in order of their ids.
+        rows: metadata, in stored order.
+    """
+
+    filters: dict[tuple[str, str], str] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+
+
+def read_tables(store: Store) -> MediaTables:
+    """The tables of a data set or folder; empty where there is no index, or one without them.
+
+    Raises:
+        DataError: there is an index, and it cannot be read.
+    """
+    found = MediaTables()
+    if not store.exists(INDEX):
+        return found
+    connection = open_index(cached_copy(store, INDEX))
+    try:
+        if connection.execute(_HAS_TABLES).fetchone() != (2,):
+            return found
+        chosen = connection.execute("SELECT strategy, patterns, created_at_utc FROM media_filters ORDER BY filter_id")
+        found.filters = {(strategy, patterns or ""): created for strategy, patterns, created in chosen}
+        found.rows = connection.execute("SELECT entry_key, metadata_type, metadata_json FROM media_metadata").fetchall()
+    except sqlite3.DatabaseError as error:
+        raise _damaged(store, error) from None
+    finally:
+        connection.close()
+    return found
+
+
+def write_tables(
+    path: Path, rows: Iterable[Row], filters: Mapping[tuple[str, str], str | None], without: Iterable[str] = ()
+) -> None:
+    """Put rows and filters into a database that is being built, beside what it has.
+
+    Rows replace those of the same key; a filter is added once. Of two rows with one key the last one counts.
+
+    Args:
+        filters: (strategy, patterns) -> time of creation; None for now.
+        without: keys whose rows go.
+    """
+    connection = sqlite3.connect(path)
+    try:
+        # The file gets its name when it is whole: until then neither a journal nor syncing has a use.
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+        with connection:
+            for statement in TABLES:
+                connection.execute(statement)
+            connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", ((key,) for key in without))
+            connection.executemany("INSERT OR REPLACE INTO media_metadata VALUES (?, ?, ?)", rows)
+            connection.executemany(
+                "INSERT OR IGNORE INTO media_filters (strategy, patterns, created_at_utc)"
+                " VALUES (?, ?, coalesce(?, CURRENT_TIMESTAMP))",
+                [(*one, created) for one, created in filters.items()],
+            )
+    finally:
+        connection.close()
+
+
+class MediaIndex:
+    """Media metadata by file name, looked up in the index. Safe to use from several threads.
+
+    Args:
+        store: a prepared data set, or a folder with media metadata.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._local = threading.local()
+
+    def get(self, name: str) -> tuple[str, dict[str, Any]] | None:
+        """Type (``image`` or ``av``) and metadata of one file; None where none is stored.
+
+        Raises:
+            DataError: the index is damaged.
+        """
+        cursor = self._cursor()
+        try:
+            row = cursor and cursor.execute(
+                "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?", (name,)
+            ).fetchone()
+            return (row[0], orjson.loads(row[1])) if row else None
+        except (sqlite3.DatabaseError, orjson.JSONDecodeError) as error:
+            raise _damaged(self.store, error, name) from None
+
+    @property
+    def present(self) -> bool:
+        """Whether there is media metadata at all."""
+        return self._cursor() is not None
+
+    def _cursor(self) -> sqlite3.Cursor | None:
+        if not hasattr(self._local, "cursor"):
+            connection = open_index(cached_copy(self.store, INDEX)) if self.store.exists(INDEX) else None
+            has = connection is not None and connection.execute(_HAS_TABLES).fetchone() == (2,)
+            self._local.cursor = connection.cursor() if connection is not None and has else None
+        cursor: sqlite3.Cursor | None = self._local.cursor
+        return cursor
+
+    def __reduce__(self) -> Any:
+        return MediaIndex, (self.store,)
+
+
+def _damaged(store: Store, error: Exception, record: str | None = None) -> DataError:
+    return DataError(
+        f"the media metadata cannot be read ({error})",
+        file=store.locate(INDEX),
+        record=record,
+        kind="bad-index",
+        fix="Run 'feedmill prepare' again, with --media-metadata.",
+    )
