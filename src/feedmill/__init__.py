@@ -64,6 +64,7 @@ _HOME = {
     "open": "samples.open",
     "open_store": "storage",
     "prepare": "indexing.prepare",
+    "prepare_media": "indexing.prepare_media",
     "repair": "indexing.repair",
     "stateless": "loading.encoder",
     "with_targets": "samples.targets",
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import PrepareReport, prepare
+    from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.loading.encoder import Cooker, TaskEncoder, stateless
     from feedmill.loading.failures import SkipSample, Substitute
@@ -154,6 +156,7 @@ __all__ = [
     "open",
     "open_store",
     "prepare",
+    "prepare_media",
     "repair",
     "stateless",
     "with_targets",

@@ -36,6 +36,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "check": Verb("feedmill.cli.check", "Find what could spoil a run: cut shards, changed data."),
     "repair": Verb("feedmill.cli.repair", "Drop incomplete tails into a report and index what is whole."),
     "prepare": Verb("feedmill.cli.prepare", "Index a data set, divide it, say how samples are read."),
+    "prepare-media": Verb("feedmill.cli.prepare_media", "Add sizes and durations of media to an index, or a folder."),
     "reshard": Verb("feedmill.cli.reshard", "The same samples in other shards: size, number, order."),
     "append": Verb("feedmill.cli.append", "Add samples to a prepared data set, as new shards."),
     "delete": Verb("feedmill.cli.delete", "Take samples out by key, rewriting only their shards."),

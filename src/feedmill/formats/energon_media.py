@@ -2,8 +2,9 @@
 
 ``media_metadata`` has a row ``entry_key, metadata_type, metadata_json`` for each media file. The key is the full member
 name (``KEY.PART``) in a prepared data set and the path relative to the folder, with ``/``, in a plain folder, whose
-``index.sqlite`` holds nothing but these tables. The type is ``image`` or ``av``, the JSON is compact. ``media_filters`` has
-a row ``filter_id, strategy, patterns, created_at_utc`` for each choice; the metadata is that of their union.
+``index.sqlite`` holds nothing but these tables. The type is ``image`` or ``av``, the JSON is compact.
+``media_filters`` has a row ``filter_id, strategy, patterns, created_at_utc`` for each choice; the metadata is that of
+their union.
 """
 
 from __future__ import annotations
@@ -119,9 +120,12 @@ class MediaIndex:
         """
         cursor = self._cursor()
         try:
-            row = cursor and cursor.execute(
-                "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?", (name,)
-            ).fetchone()
+            row = (
+                cursor
+                and cursor.execute(
+                    "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?", (name,)
+                ).fetchone()
+            )
             return (row[0], orjson.loads(row[1])) if row else None
         except (sqlite3.DatabaseError, orjson.JSONDecodeError) as error:
             raise _damaged(self.store, error, name) from None

@@ -68,6 +68,17 @@ def match_modes(store: Store, shards: Sequence[str]) -> None:
                 path.chmod(mode & 0o7777)
 
 
+def match_folder(store: Store, name: str) -> None:
+    """The same for a plain folder: ``.nv-meta`` gets the folder's mode, the file in it that without execution."""
+    if not store.is_local:
+        return
+    root = Path(store.locate(""))
+    with contextlib.suppress(OSError):
+        mode = root.stat().st_mode
+        (root / META).chmod((mode | 0o700) & 0o7777)
+        (root / name).chmod((mode | 0o600) & 0o666)
+
+
 def write_yaml(store: Store, name: str, content: Mapping[str, Any]) -> None:
     """A description file in ``.nv-meta``, keys in the order given."""
     store.write_bytes(f"{META}/{name}", yaml.dump(dict(content), sort_keys=False).encode())

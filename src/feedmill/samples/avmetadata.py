@@ -1,7 +1,7 @@
 """Durations, counts and sizes of audio and video, as Energon stores them.
 
-Duration and frame rate are the header's where it has them. Frames are counted in the container's index where it has one of
-every frame (MP4, QuickTime), else by walking through the packets; audio samples are counted by decoding them.
+Duration and frame rate are the header's where it has them. Frames are counted in the container's index where it has one
+of every frame (MP4, QuickTime), else by walking through the packets; audio samples are counted by decoding them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,13 @@ def _video(container: Any, want_duration: bool, want_frames: bool, want_size: bo
         frames, end = _walk(container, stream)
         ticks = end if ticks is None else ticks
     seconds = _seconds(ticks, stream)
-    fps = float(stream.average_rate) if stream.average_rate is not None else frames / seconds if frames and seconds else None
+    fps = (
+        float(stream.average_rate)
+        if stream.average_rate is not None
+        else frames / seconds
+        if frames and seconds
+        else None
+    )
     found = {"video_duration": seconds, "video_num_frames": frames if want_frames else None, "video_fps": fps}
     if want_size:
         container.seek(0)

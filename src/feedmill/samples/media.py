@@ -68,7 +68,8 @@ class MediaFilter:
 
     Attributes:
         strategy: ``EXTENSION``, ``HEADER`` or ``GLOB``.
-        patterns: for ``GLOB``, `fnmatch` patterns; ``*`` matches slashes too, and case does not matter.
+        patterns: for ``GLOB``, `fnmatch` patterns; ``*`` matches slashes too, the part behind the last
+            slash is tried as well, and case does not matter.
     """
 
     strategy: Literal["EXTENSION", "HEADER", "GLOB"]
@@ -110,7 +111,7 @@ class MediaFilter:
         return bool(_matcher(self.patterns)(name))
 
     def part_may_hold(self, part: str) -> bool:
-        """Whether a file whose name ends in a dot and `part` can be media; `may_hold` then says it of the whole name."""
+        """Whether a file whose name ends in a dot and `part` can be media; `may_hold` says it of the whole name."""
         return self.strategy != "EXTENSION" or kind_of_name(f"x.{part}") is not None
 
     def kind(self, name: str, head: bytes) -> Kind | None:
@@ -219,10 +220,14 @@ def _image_json(header: Header) -> str:
 
 @lru_cache(64)
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Whether a name, or its lower-cased form, matches one of the patterns."""
+    """Whether a name, or what follows its last slash, matches one of the patterns as it is or in lower case."""
     exact = re.compile("|".join(map(translate, patterns))).match
     lowered = re.compile("|".join(translate(pattern.lower()) for pattern in patterns)).match
-    return lambda name: exact(name) or lowered(name.lower())
+
+    def matches(name: str) -> object:
+        return exact(name) or lowered(name.lower()) or ("/" in name and matches(name.rpartition("/")[2]))
+
+    return matches
 
 
 def _broken(name: str, what: str) -> DataError:

@@ -1,4 +1,4 @@
-"""A piece of a stored file as a file of its own, read by offset: for libraries that seek in what is too large to load."""
+"""A piece of a stored file as a file of its own, read by offset: for libraries that seek in what is too large."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from feedmill.storage.base import Store
 
 
 class Window(io.RawIOBase):
-    """The bytes ``[offset, offset + length)`` of a file, read-only and seekable, none of them read before it is asked for.
+    """The bytes ``[offset, offset + length)`` of a file, read-only and seekable; none is read before it is asked for.
 
     Wrap it in `io.BufferedReader` where the reader asks for little at a time. Pickles as its place, without data. Not
     for several threads at once.

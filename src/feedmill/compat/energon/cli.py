@@ -34,6 +34,8 @@ from feedmill.cli.prepare import (
     TarIndexOnly,
     YamlName,
 )
+from feedmill.cli.prepare_media import MediaTarget
+from feedmill.cli.prepare_media import show as show_media
 from feedmill.cli.preview import preview
 
 app = new_app(no_args_is_help=True, help="Energon's command line: the same options, the same files.")
@@ -172,3 +174,26 @@ def prepare(
     prepare_cli.show(report)
     if is_folder and non_interactive and sample_type is None and not skip_dataset_yaml and not tar_index_only:
         typer.echo("No dataset.yaml was written (--sample-type writes one).")
+
+
+@app.command("prepare-media")
+def prepare_media_(
+    path: MediaTarget,
+    progress: Progress = True,
+    num_workers: Threads = None,
+    media_metadata: Media = False,  # noqa: ARG001 - it is the verb's only purpose
+    media_metadata_by_glob: ByGlob = None,
+    media_metadata_by_header: ByHeader = False,
+    media_metadata_by_extension: ByExtension = False,
+    tmp_path: Annotated[  # noqa: ARG001 - temporary files have one place of their own
+        str | None,
+        typer.Option("--tmp-path", metavar="DIR", help="Accepted, but TMPDIR says where temporary files go."),
+    ] = None,
+) -> None:
+    """Add media metadata to a prepared data set or a plain folder, as Energon does."""
+    from feedmill.indexing.prepare_media import prepare_media
+
+    media = prepare_cli.media_filter(
+        True, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
+    )
+    show_media(prepare_media(path, media, workers=num_workers, progress=progress))

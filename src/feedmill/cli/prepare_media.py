@@ -1,0 +1,60 @@
+"""``feedmill prepare-media``: sizes and durations of media, for a prepared data set or a plain folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json, Threads
+from feedmill.cli.output import emit, facts
+from feedmill.cli.prepare import ByExtension, ByGlob, ByHeader, Media, Progress, media_filter
+
+if TYPE_CHECKING:
+    from feedmill.indexing.prepare_media import MediaReport
+
+MediaTarget = Annotated[
+    str, typer.Argument(metavar="PATH", help="A prepared data set, or a folder of media files; a path or URL.")
+]
+
+
+def prepare_media(
+    path: MediaTarget,
+    media_metadata: Media = False,  # noqa: ARG001 - it is the verb's only purpose
+    media_by_extension: ByExtension = False,
+    media_by_header: ByHeader = False,
+    media_by_glob: ByGlob = None,
+    workers: Threads = None,
+    progress: Progress = True,
+    json: Json = False,
+) -> None:
+    """Store sizes of images, durations and rates of audio and video in the index, without scanning the shards again.
+
+    A plain folder gets an index of its media metadata alone. Broken media files are reported, and stop nothing.
+    """
+    from feedmill.indexing.prepare_media import prepare_media as work
+
+    media = media_filter(True, media_by_extension, media_by_header, media_by_glob)
+    report = work(path, media, workers=workers, progress=progress and not json)
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def show(report: MediaReport) -> None:
+    """Print what was done."""
+    per_second = report.files / max(report.seconds, 1e-9)
+    facts(
+        [
+            ("media of", f"{report.path} ({'plain folder' if report.kind == 'folder' else 'prepared data set'})"),
+            ("files", report.files),
+            ("images", report.images or None),
+            ("audio, video", report.av or None),
+            ("broken", len(report.broken) or None),
+            ("gone", report.gone or None),
+            ("in the index", report.media),
+            ("time", f"{report.seconds:.2f} s, {per_second:,.0f} files/s"),
+        ]
+    )
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    for error in report.broken:
+        typer.echo(f"broken: {error}", err=True)

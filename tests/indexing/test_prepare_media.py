@@ -1,0 +1,244 @@
+"""`prepare-media`: golden tables, plain folders, broken files, killed runs, and the defects of the original."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sqlite3
+import wave
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from digests import GOLDEN, expected
+from feedmill.cli.app import app
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.energon_media import MediaIndex, read_tables
+from feedmill.indexing import media as collecting
+from feedmill.indexing.prepare import prepare
+from feedmill.indexing.prepare_media import prepare_media
+from feedmill.samples.media import MediaFilter
+from feedmill.storage import LocalStore
+
+Image = pytest.importorskip("PIL.Image")
+EXTENSION, HEADER = MediaFilter.parse(extension=True), MediaFilter.parse(header=True)
+
+
+def picture(width: int = 5, height: int = 3, format: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height), (width, height, 7)).save(stream, format)
+    return stream.getvalue()
+
+
+def sound(samples: int = 80) -> bytes:
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(bytes(2 * samples))
+    return stream.getvalue()
+
+
+def folder(root: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+def dump(root: Path) -> dict[str, list[Any]]:
+    with sqlite3.connect(f"file:{root}/.nv-meta/index.sqlite?mode=ro", uri=True) as connection:
+        names = [n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        tables = {name: [list(row) for row in connection.execute(f"SELECT * FROM {name}")] for name in names}
+        tables["schema"] = [
+            [kind, name, table, " ".join(sql.split()) if sql else None]
+            for kind, name, table, sql in connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
+        ]
+        return tables
+
+
+def same(found: dict[str, list[Any]], golden: dict[str, list[Any]]) -> None:
+    for table, rows in golden.items():
+        ours = [row[:3] for row in found[table]] if table == "media_filters" else found[table]
+        assert sorted(map(str, ours)) == sorted(map(str, rows)), table
+
+
+@pytest.mark.parametrize("verb", [["energon", "prepare-media"], ["prepare-media"]])
+@pytest.mark.parametrize("option", ["--media-by-extension", "--media-metadata-by-extension"])
+def test_a_plain_folder_gets_energons_tables(tmp_path: Path, verb: list[str], option: str) -> None:
+    root = tmp_path / "sounds"
+    shutil.copytree(GOLDEN / "crude_polylithic/sounds", root)
+    shutil.rmtree(root / ".nv-meta")
+    done = CliRunner().invoke(app, [*verb, str(root), option])
+    assert done.exit_code == 0, done.output
+    same(dump(root), expected("crude_polylithic")["disk"]["nv_meta"]["sounds"]["index.sqlite"])
+    assert [path.name for path in (root / ".nv-meta").iterdir()] == ["index.sqlite"]
+
+
+def test_a_prepared_data_set_gets_energons_tables_and_keeps_its_uuid(tmp_path: Path) -> None:
+    root = tmp_path / "ds"
+    shutil.copytree(GOLDEN / "media_wds/ds", root)
+    prepare(str(root), progress=False)
+    shutil.rmtree(root / ".nv-meta")
+    prepare(str(root), split_ratio="1,0,0", progress=False)
+    before = {path.name: path.read_bytes() for path in (root / ".nv-meta").iterdir() if path.name != "index.sqlite"}
+    report = prepare_media(str(root), EXTENSION, progress=False)
+    assert (report.kind, report.files, report.images, report.av, report.media) == ("webdataset", 5, 3, 2, 5)
+    same(dump(root), expected("media_wds")["disk"]["nv_meta"]["ds"]["index.sqlite"])
+    after = {path.name: path.read_bytes() for path in (root / ".nv-meta").iterdir() if path.name != "index.sqlite"}
+    assert after == before
+
+
+def test_metadata_is_read_by_name(tmp_path: Path) -> None:
+    for case, folders in (("media_wds", ["ds"]), ("crude_polylithic", ["images", "sounds", "texts"])):
+        for name in folders:
+            index = MediaIndex(LocalStore(GOLDEN / case / name))
+            for file, golden in expected(case)["filestore"].get(name, {}).items():
+                wanted = golden["media_metadata"]
+                kind_and_facts = (
+                    None if wanted is None else (wanted["type"], {k: wanted[k] for k in wanted if k != "type"})
+                )
+                assert index.get(file) == kind_and_facts
+            assert index.get("no such") is None
+            assert index.present == (name != "texts")
+    assert MediaIndex(LocalStore(tmp_path)).get("x") is None
+
+
+def test_again_with_another_choice_merges(tmp_path: Path) -> None:
+    root = folder(tmp_path, {"a.png": picture(), "b.wav": sound(), "deep/c.dat": picture(9, 9), "t.txt": b"text"})
+    first = prepare_media(str(root), MediaFilter.parse(glob="*.png"), progress=False)
+    assert (first.files, first.media, first.images) == (1, 1, 1)
+    created = dump(root)["media_filters"]
+    second = prepare_media(str(root), HEADER, progress=False)
+    assert (second.files, second.media, second.images, second.av) == (4, 3, 2, 1)
+    tables = dump(root)
+    assert tables["media_filters"][0] == created[0]
+    assert [row[1:3] for row in tables["media_filters"]] == [["GLOB", "*.png"], ["HEADER", ""]]
+    assert prepare_media(str(root), HEADER, progress=False).media == 3
+    assert dump(root) == tables
+    (root / "a.png").write_bytes(picture(8, 8))
+    (root / "b.wav").unlink()
+    third = prepare_media(str(root), HEADER, progress=False)
+    assert (third.gone, third.media) == (1, 2)
+    assert read_tables(LocalStore(root)).rows[0] == (
+        "a.png", "image", '{"width":8,"height":8,"format":"PNG","mode":"RGB"}',
+    )  # fmt: skip
+
+
+def test_a_broken_file_is_reported_and_the_rest_is_stored(tmp_path: Path) -> None:
+    jpg = picture(400, 300, "JPEG")
+    files = {"a.jpg": jpg[: len(jpg) // 2], "b.jpg": jpg, "c.mp4": b"no video", "d.wav": sound(), "e.png": b""}
+    root = folder(tmp_path, files)
+    for chosen in (EXTENSION, HEADER, MediaFilter.parse(glob="*.*")):  # the original hangs on such folders
+        shutil.rmtree(root / ".nv-meta", ignore_errors=True)
+        report = prepare_media(str(root), chosen, progress=False)
+        assert [(Path(error.file or "").name, error.record, error.kind) for error in report.broken] == [
+            (name, name, "bad-media") for name in ("a.jpg", "c.mp4", "e.png")
+        ]
+        assert [row[0] for row in read_tables(LocalStore(root)).rows] == ["b.jpg", "d.wav"]
+    done = CliRunner().invoke(app, ["prepare-media", str(root), "--media-by-extension"])
+    assert done.exit_code == 0 and done.stderr.count("broken: ") == 3 and "Traceback" not in done.output
+    plain = json.loads(CliRunner().invoke(app, ["prepare-media", str(root), "--media-by-extension", "--json"]).stdout)
+    assert (plain["media"], [error["record"] for error in plain["broken"]]) == (2, ["a.jpg", "c.mp4", "e.png"])
+
+
+def test_one_bad_image_does_not_hide_the_rest_of_its_shard(tmp_path: Path) -> None:
+    root = tmp_path / "ds"
+    shutil.copytree(GOLDEN / "negative/truncated_image", root)
+    prepare(str(root), split_ratio="1,0,0", progress=False)
+    report = prepare_media(str(root), EXTENSION, progress=False)
+    assert report.media == 2
+    (error,) = report.broken
+    assert (error.file or "").endswith("0.tar") and error.offset and error.record
+    glob = prepare_media(str(root), MediaFilter.parse(glob="*.png"), progress=False)  # stores nothing in the original
+    assert glob.media == 2
+
+
+def test_what_is_no_place_for_media_metadata_is_refused(tmp_path: Path) -> None:
+    for name in ("x.jsonl", "x.yaml", "x.tar"):
+        with pytest.raises(ConfigError, match="belongs to a folder"):
+            prepare_media(str(tmp_path / name), EXTENSION)
+    with pytest.raises(NotFound, match="the folder is empty"):
+        prepare_media(str(tmp_path), EXTENSION)
+    shutil.copy(GOLDEN / "media_wds/ds/p/m-0.tar", tmp_path)
+    with pytest.raises(NotFound, match="prepare --media-metadata"):
+        prepare_media(str(tmp_path), EXTENSION)
+    with pytest.raises(NotFound):
+        prepare_media(str(tmp_path / "missing"), EXTENSION)
+    assert not (tmp_path / ".nv-meta/index.sqlite").exists()
+    old = tmp_path / "old"
+    shutil.copytree(GOLDEN / "legacy_layouts/v5", old)
+    with pytest.raises(ConfigError, match="tar-index-only"):
+        prepare_media(str(old), EXTENSION)
+
+
+def test_an_index_without_parts_is_completed_by_a_scan(tmp_path: Path) -> None:
+    root = tmp_path / "ds"
+    shutil.copytree(GOLDEN / "legacy_layouts/v6", root)
+    report = prepare_media(str(root), MediaFilter.parse(glob="*.txt"), progress=False)
+    assert (report.files, report.media, report.broken) == (6, 0, [])
+    assert "no file is a media file" in report.warnings[0]
+
+
+def test_a_missing_shard_and_a_shard_that_shrank(tmp_path: Path) -> None:
+    root = tmp_path / "ds"
+    shutil.copytree(GOLDEN / "media_wds/ds", root)
+    os.truncate(root / "p/m-1.tar", 2000)
+    report = prepare_media(str(root), EXTENSION, progress=False)
+    assert report.media == 3 and {error.kind for error in report.broken} == {"truncated"}
+    (root / "p/m-1.tar").unlink()
+    with pytest.raises(NotFound, match="it is gone"):
+        prepare_media(str(root), EXTENSION, progress=False)
+
+
+def test_large_files_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "ds"
+    shutil.copytree(GOLDEN / "media_wds/ds", root)
+    prepare_media(str(root), EXTENSION, progress=False)
+    wanted = dump(root)
+    monkeypatch.setattr(collecting, "LARGE", 500)
+    prepare_media(str(root), EXTENSION, progress=False)
+    assert dump(root)["media_metadata"] == wanted["media_metadata"]
+
+
+def test_a_killed_run_takes_up_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = folder(tmp_path, {f"{i:03d}.png": picture(i + 1) for i in range(40)})
+    monkeypatch.setattr(collecting, "AT_ONCE", 4)
+    looked: list[str] = []
+    original = collecting.look
+
+    def dying(store: Any, piece: Any) -> Any:
+        looked.extend(piece.names)
+        if len(looked) > 24:
+            raise KeyboardInterrupt
+        return original(store, piece)
+
+    monkeypatch.setattr(collecting, "look", dying)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_media(str(root), EXTENSION, workers=1, progress=False)
+    assert not (root / ".nv-meta/index.sqlite").exists()
+    done = len(looked) - 4
+    looked.clear()
+    with open(root / ".nv-meta/feedmill.media.journal", "ab") as journal:
+        journal.write(b"torn")
+    monkeypatch.setattr(collecting, "look", lambda store, piece: looked.extend(piece.names) or original(store, piece))
+    report = prepare_media(str(root), EXTENSION, workers=1, progress=False)
+    assert report.media == 40 and 0 < len(looked) <= 40 - done + 8
+    assert [path.name for path in (root / ".nv-meta").iterdir()] == ["index.sqlite"]
+
+
+def test_modes_follow_the_folder(tmp_path: Path) -> None:
+    root = folder(tmp_path / "media", {"a.png": picture()})
+    root.chmod(0o755)
+    before = os.umask(0o077)
+    try:
+        prepare_media(str(root), EXTENSION, progress=False)
+    finally:
+        os.umask(before)
+    assert (root / ".nv-meta").stat().st_mode & 0o777 == 0o755
+    assert (root / ".nv-meta/index.sqlite").stat().st_mode & 0o777 == 0o644
