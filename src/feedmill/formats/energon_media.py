@@ -10,13 +10,9 @@ their union.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import orjson
 
 from feedmill.errors import DataError
 from feedmill.formats.energon import INDEX, open_index
@@ -101,57 +97,10 @@ def write_tables(
         connection.close()
 
 
-class MediaIndex:
-    """Media metadata by file name, looked up in the index. Safe to use from several threads.
-
-    Args:
-        store: a prepared data set, or a folder with media metadata.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._local = threading.local()
-
-    def get(self, name: str) -> tuple[str, dict[str, Any]] | None:
-        """Type (``image`` or ``av``) and metadata of one file; None where none is stored.
-
-        Raises:
-            DataError: the index is damaged.
-        """
-        cursor = self._cursor()
-        try:
-            row = (
-                cursor
-                and cursor.execute(
-                    "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?", (name,)
-                ).fetchone()
-            )
-            return (row[0], orjson.loads(row[1])) if row else None
-        except (sqlite3.DatabaseError, orjson.JSONDecodeError) as error:
-            raise _damaged(self.store, error, name) from None
-
-    @property
-    def present(self) -> bool:
-        """Whether there is media metadata at all."""
-        return self._cursor() is not None
-
-    def _cursor(self) -> sqlite3.Cursor | None:
-        if not hasattr(self._local, "cursor"):
-            connection = open_index(cached_copy(self.store, INDEX)) if self.store.exists(INDEX) else None
-            has = connection is not None and connection.execute(_HAS_TABLES).fetchone() == (2,)
-            self._local.cursor = connection.cursor() if connection is not None and has else None
-        cursor: sqlite3.Cursor | None = self._local.cursor
-        return cursor
-
-    def __reduce__(self) -> Any:
-        return MediaIndex, (self.store,)
-
-
-def _damaged(store: Store, error: Exception, record: str | None = None) -> DataError:
+def _damaged(store: Store, error: Exception) -> DataError:
     return DataError(
         f"the media metadata cannot be read ({error})",
         file=store.locate(INDEX),
-        record=record,
         kind="bad-index",
         fix="Run 'feedmill prepare' again, with --media-metadata.",
     )

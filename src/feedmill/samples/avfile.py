@@ -28,14 +28,48 @@ def pyav() -> Any:
     return av
 
 
+def ffmpeg_error() -> Any:
+    """The class of PyAV's errors."""
+    from av.error import FFmpegError
+
+    return FFmpegError
+
+
 def as_file(source: AvSource) -> Any:
     """What PyAV opens: a path, or a file at its beginning."""
     if isinstance(source, bytes):
         return io.BytesIO(source)
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
-    source.seek(0)
-    return source
+    return _Cursor(source)
+
+
+class _Cursor(io.RawIOBase):
+    """A file with a position of its own, so that it can be open several times. One thread at a time."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at}.get(whence)
+        self._at = offset + (self._file.seek(0, io.SEEK_END) if base is None else base)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        self._file.seek(self._at)
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def open_av(source: AvSource, threads: int = 1) -> Any:

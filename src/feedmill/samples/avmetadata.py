@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from feedmill.errors import MissingExtra
-from feedmill.samples.avfile import AvSource, as_file, check_whole, is_indexed, open_av
+from feedmill.samples.avfile import AvSource, as_file, check_whole, ffmpeg_error, is_indexed, open_av
 
 Metadata = dict[str, Any]
 
@@ -61,23 +61,16 @@ def stream_metadata(
     if video and container.streams.video:
         found |= _video(container, video_duration, video_frames, video_size)
     if audio and container.streams.audio:
-        av_error = _errors()
         try:
             if audio_samples or audio_duration:
                 container.seek(0)
             found |= _audio(container, audio_duration, audio_samples)
-        except av_error:
+        except ffmpeg_error():
             # Seeking fails on short files of some formats (FLAC): begin anew. Elsewhere the seek stays, because
             # after it some containers leave out the encoder's padding, which the stored counts then do too.
             with open_av(source) as again:
                 found |= _audio(again, audio_duration, audio_samples)
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _errors() -> Any:
-    from av.error import FFmpegError
-
-    return FFmpegError
 
 
 def _video(container: Any, want_duration: bool, want_frames: bool, want_size: bool) -> Metadata:

@@ -1,0 +1,356 @@
+"""Audio and video, decoded when and where it is asked for.
+
+`AVDecoder` is what a sample's ``mp4``, ``wav``, ... part is: a handle that holds the bytes (or a path, or a file) and
+decodes clips. Nothing is opened before the first question, and what is open is used again by the next one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
+from feedmill.samples.avaudio import AudioReader
+from feedmill.samples.avdata import AVData
+from feedmill.samples.avfile import AvSource, as_file, check_whole, open_av, size_of
+from feedmill.samples.avmetadata import stream_metadata
+from feedmill.samples.avvideo import Converter, VideoReader, ranges_in_ticks, times_of_frames
+from feedmill.samples.mediafacts import AVMetadata
+
+Arrays = Literal["numpy", "torch"]
+Ranges = Sequence[tuple[float, float]]
+
+
+class AVDecoder:
+    """One file of audio or video.
+
+    Clips are given as (start, end). Video clips hold the frames on the screen from start to end, both included, so each
+    has at least one; audio clips hold the samples from start up to, but not at, end. There is one clip for each range,
+    in the order of the ranges, which may overlap and come in any order. An end of infinity is the file's.
+
+    Pickles with its bytes (once), or its path; never with what it has opened. Threads take turns.
+
+    Args:
+        stream: the file: bytes, a path, or a seekable binary file.
+        suppress_warnings: accepted for Energon's sake; there is nothing to warn of.
+        name: what the file is called, for errors.
+        arrays: what clips are: ``numpy`` arrays, or ``torch`` tensors.
+        threads: threads of the video decoder; 0 for one per core. The result does not depend on it.
+    """
+
+    __slots__ = ("_audio", "_frame_ticks", "_lock", "_video", "arrays", "file", "name", "offset", "source", "threads")
+
+    def __init__(
+        self,
+        stream: AvSource,
+        suppress_warnings: bool = False,  # noqa: ARG002
+        *,
+        name: str | None = None,
+        arrays: Arrays = "numpy",
+        threads: int = 1,
+    ) -> None:
+        if isinstance(stream, io.BytesIO):
+            stream = stream.getvalue()
+        elif isinstance(stream, os.PathLike):
+            stream = os.fspath(stream)
+        self.source, self.name, self.arrays, self.threads = stream, name, arrays, threads
+        self.file: str | None = stream if isinstance(stream, str) else None
+        self.offset: int | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._video: VideoReader | None = None
+        self._audio: AudioReader | None = None
+        self._frame_ticks: npt.NDArray[np.int64] | None = None
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"AVDecoder({self.name or self.file or type(self.source).__name__}, {size_of(self.source):,} bytes)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("source", "name", "arrays", "threads", "file", "offset")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._start()
+
+    def came_from(self, file: str, offset: int | None, record: str) -> None:
+        """Say which file, at which byte, and which sample's part this is; errors name it."""
+        self.file, self.offset, self.name = file, offset, record
+
+    @property
+    def stream(self) -> Any:
+        """The file, to be read from its beginning."""
+        return open(self.source, "rb") if isinstance(self.source, str) else as_file(self.source)
+
+    def close(self) -> None:
+        """Close what is open. The next question opens it again."""
+        for reader in (self._video, self._audio):
+            if reader is not None:
+                reader.close()
+        self._video = self._audio = None
+
+    # Clips
+
+    def get_video(self) -> AVData:
+        """All frames, as one clip."""
+        clips, times = self.get_video_clips([(0, float("inf"))])
+        return AVData(clips, times)
+
+    def get_audio(self) -> AVData:
+        """All samples of audio, as one clip."""
+        clips, times = self.get_audio_clips([(0, float("inf"))])
+        return AVData([], [], clips, times)
+
+    def get_video_with_audio(self) -> AVData:
+        """All frames and all audio, as one clip each."""
+        return self.get_clips([(0, float("inf"))], [(0, float("inf"))])
+
+    def get_clips(
+        self,
+        video_clip_ranges: Ranges | None = None,
+        audio_clip_ranges: Ranges | None = None,
+        video_unit: Literal["frames", "seconds"] = "seconds",
+        audio_unit: Literal["samples", "seconds"] = "seconds",
+        video_out_frame_size: tuple[int, int] | None = None,
+    ) -> AVData:
+        """Video and audio clips; see `get_video_clips` and `get_audio_clips`. None asks for no clips of that kind."""
+        data = AVData()
+        if video_clip_ranges is not None:
+            found = self.get_video_clips(video_clip_ranges, video_unit, video_out_frame_size)
+            data.video_clips, data.video_timestamps = found
+        if audio_clip_ranges is not None:
+            data.audio_clips, data.audio_timestamps = self.get_audio_clips(audio_clip_ranges, audio_unit)
+        return data
+
+    def get_video_clips(
+        self,
+        video_clip_ranges: Ranges,
+        video_unit: Literal["frames", "seconds"] = "seconds",
+        video_out_frame_size: tuple[int, int] | None = None,
+    ) -> tuple[list[Any], list[tuple[float, float]]]:
+        """Clips ``uint8[frames, 3, H, W]``, and of each the start of its first and the end of its last frame (seconds).
+
+        Args:
+            video_clip_ranges: (start, end), both included.
+            video_unit: ``seconds`` on the file's own clock, or ``frames`` by number from 0.
+            video_out_frame_size: width and height to scale to.
+
+        Raises:
+            ConfigError: a range makes no sense.
+            DataError: there is no video, or it is damaged; names sample and file.
+            MissingExtra: PyAV is not installed.
+        """
+        _check(video_clip_ranges, video_unit, ("seconds", "frames"))
+        with self._decoding():
+            reader = self._video_reader()
+            if video_unit == "frames":
+                ranges = self._ticks_of_frames(video_clip_ranges)
+            else:
+                ranges = ranges_in_ticks(video_clip_ranges, reader.time_base)
+            converter, clips = Converter(video_out_frame_size), {}
+            for number in sorted(range(len(ranges)), key=lambda i: ranges[i][0]):
+                pixels, begin, end = converter.pixels(reader.frames(*ranges[number]))
+                times = float(begin * reader.time_base), float(end * reader.time_base)
+                clips[number] = self._array(pixels, (0, 3, 1, 2)), times
+            return [clips[i][0] for i in range(len(ranges))], [clips[i][1] for i in range(len(ranges))]
+
+    def get_audio_clips(
+        self, audio_clip_ranges: Ranges, audio_unit: Literal["samples", "seconds"] = "seconds"
+    ) -> tuple[list[Any], list[tuple[float, float]]]:
+        """Clips ``[channels, samples]`` in the file's own type, and of each start and end (seconds).
+
+        Args:
+            audio_clip_ranges: (start, end), the end not included.
+            audio_unit: ``seconds``, or ``samples`` by number from 0.
+
+        Raises:
+            As `get_video_clips`.
+        """
+        _check(audio_clip_ranges, audio_unit, ("seconds", "samples"))
+        with self._decoding():
+            reader = self._audio_reader()
+            clips, times = [], []
+            for start, end in audio_clip_ranges:
+                if audio_unit == "samples":
+                    start, end = _over(start, reader.rate), _over(end, reader.rate)
+                samples, begin, stop = reader.clip(start, end)
+                clips.append(self._array(samples, None))
+                times.append((begin, stop))
+            return clips, times
+
+    def get_frames(self, video_decode_audio: bool = False) -> AVData:
+        """Everything: all frames of a video (and its audio, where wanted), all samples of a file of audio alone."""
+        if not self.has_video_stream():
+            return self.get_audio()
+        return self.get_video_with_audio() if video_decode_audio and self.has_audio_stream() else self.get_video()
+
+    # What the file is
+
+    def get_metadata(
+        self,
+        get_video: bool = True,
+        get_video_duration: bool = True,
+        get_video_frame_count: bool = True,
+        get_video_frame_size: bool = True,
+        get_audio: bool = True,
+        get_audio_duration: bool = True,
+        get_audio_num_samples: bool = False,
+    ) -> AVMetadata:
+        """Durations, counts and sizes; only what is asked for, as far as the file has it.
+
+        Counting samples decodes all audio; counting frames walks through files without an index of every frame.
+
+        Raises:
+            DataError: the file is damaged; names sample and file.
+            MissingExtra: PyAV is not installed.
+        """
+        with self._decoding(), self._opened() as container:
+            found = stream_metadata(
+                self.source,
+                container,
+                video=get_video,
+                video_duration=get_video_duration,
+                video_frames=get_video_frame_count,
+                video_size=get_video_frame_size,
+                audio=get_audio,
+                audio_duration=get_audio_duration,
+                audio_samples=get_audio_num_samples,
+            )
+        return AVMetadata(**found)
+
+    def get_video_fps(self) -> float:
+        """Frames per second. Raises `DataError` where there is no video."""
+        return float(self._wanted("video_fps", get_video_duration=False, get_audio=False))
+
+    def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
+        """Duration of the video in seconds, and the number of frames where wanted."""
+        found = self.get_metadata(get_video_frame_count=get_frame_count, get_video_frame_size=False, get_audio=False)
+        return found.video_duration, found.video_num_frames
+
+    def get_audio_duration(self) -> float | None:
+        """Duration of the audio in seconds."""
+        return self.get_metadata(get_video=False).audio_duration
+
+    def get_audio_samples_per_second(self) -> int:
+        """Samples per second. Raises `DataError` where there is no audio."""
+        return int(self._wanted("audio_sample_rate", get_video=False, get_audio_duration=False))
+
+    def has_video_stream(self) -> bool:
+        """Whether there is video."""
+        with self._decoding(), self._opened() as container:
+            return len(container.streams.video) > 0
+
+    def has_audio_stream(self) -> bool:
+        """Whether there is audio."""
+        with self._decoding(), self._opened() as container:
+            return len(container.streams.audio) > 0
+
+    @property
+    def video_start(self) -> float:
+        """The time at which the video begins, in seconds: not always 0."""
+        with self._decoding():
+            reader = self._video_reader()
+            return float(reader.origin * reader.time_base)
+
+    def _wanted(self, name: str, **chosen: bool) -> Any:
+        found = self.get_metadata(get_video_frame_count=False, get_video_frame_size=False, **chosen)
+        value = getattr(found, name)
+        if value is None:
+            raise self._located(DataError(f"it has no {name.replace('_', ' ')}", kind="no-media", fix="Leave it out."))
+        return value
+
+    # Within
+
+    def _open(self) -> Any:
+        container = open_av(self.source, self.threads)
+        try:
+            check_whole(self.source, container)
+        except BaseException:
+            container.close()
+            raise
+        return container
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        container = self._open()
+        try:
+            yield container
+        finally:
+            container.close()
+
+    def _video_reader(self) -> VideoReader:
+        if self._video is None:
+            self._video = VideoReader(self._open)
+        return self._video
+
+    def _audio_reader(self) -> AudioReader:
+        if self._audio is None:
+            self._audio = AudioReader(self._open)
+        return self._audio
+
+    def _ticks_of_frames(self, ranges: Ranges) -> list[tuple[int, int | None]]:
+        if self._frame_ticks is None:
+            with self._opened() as container:
+                self._frame_ticks = times_of_frames(container)
+        ticks = self._frame_ticks
+        if not len(ticks):
+            raise DataError("it has no frames", kind="no-video", fix="Replace the file, or leave the sample out.")
+
+        def tick(number: float) -> int:
+            return int(ticks[min(max(int(number), 0), len(ticks) - 1)])
+
+        return [(tick(start), None if end == float("inf") else tick(end)) for start, end in ranges]
+
+    def _array(self, array: npt.NDArray[Any], axes: tuple[int, ...] | None) -> Any:
+        """The array with its axes in this order, without a copy, as what the user wants."""
+        if self.arrays == "numpy":
+            return array if axes is None else array.transpose(axes)
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtra("clips as torch tensors need torch", extra="torch") from None
+        return torch.from_numpy(array) if axes is None else torch.from_numpy(array).permute(axes)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        """One thread at a time; whatever the codec raises names sample and file."""
+        with self._lock:
+            try:
+                yield
+            except FeedmillError as error:
+                self.close()
+                raise self._located(error) from error.__cause__
+            except Exception as error:  # PyAV has errors of its own, and passes on those of others
+                self.close()
+                what = f"the audio or video cannot be decoded: {error or type(error).__name__}"
+                fix = "Replace the file, or leave the sample out."
+                raise self._located(DataError(what, kind="bad-media", fix=fix)) from error
+
+    def _located(self, error: FeedmillError) -> FeedmillError:
+        if error.file is None:
+            error.file, error.offset = self.file, self.offset
+        if error.record is None and self.name != error.file:
+            error.record = self.name
+        return error
+
+
+def _over(number: float, rate: int) -> Any:
+    return number if number == float("inf") else Fraction(number) / rate
+
+
+def _check(ranges: Ranges, unit: str, units: tuple[str, ...]) -> None:
+    if unit not in units:
+        raise ConfigError(f"there is no unit {unit!r}", fix=f"Use {' or '.join(units)}.")
+    for start, end in ranges:
+        if not start <= end or start == float("inf"):
+            raise ConfigError(f"the clip from {start} to {end} makes no sense", fix="Give start and end in that order.")

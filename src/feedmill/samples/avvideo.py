@@ -1,0 +1,230 @@
+"""Frames of a video by time, found by way of its key frames.
+
+A clip is the frames that are on the screen from its start to its end, both included: from the last frame that begins at
+or before the start to the last one that begins at or before the end. So every clip has a frame, wherever it lies: one
+that begins behind the end of the video has the last frame, one before its beginning the first. Times are those of the
+frames (``pts``), so nothing depends on a constant rate, on the container, or on what was read before.
+
+The reader goes on decoding where the next clip is near, and seeks where a key frame lies between. Where a container
+seeks wrongly (too far, or not at all), that is noticed by the time of the first frame, and it seeks further back.
+Frames before the start of a clip that no other frame is made from are not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError
+from feedmill.samples.avfile import ffmpeg_error
+
+Pixels = npt.NDArray[np.uint8]
+
+_TOLERANCE = Fraction(1, 1000)
+"""Of a tick: how far beside a frame's time a time may lie that means it, being a rounded decimal."""
+_FAR = 1.0
+"""Seconds without a known key frame between from which seeking is tried."""
+
+
+def to_ticks(seconds: float, time_base: Fraction) -> int | None:
+    """The tick at or before a time; None for infinity."""
+    if seconds == float("inf"):
+        return None
+    return int((Fraction(seconds) / time_base + _TOLERANCE) // 1)
+
+
+class VideoReader:
+    """Frames of the first video stream of a container.
+
+    Args:
+        open_container: opens the file, at its beginning.
+    """
+
+    def __init__(self, open_container: Callable[[], Any]) -> None:
+        self._open = open_container
+        self.container: Any = None
+        self.stream: Any
+        self._shown: Any = None
+        self._ahead: Any = None
+        self._skip_before: int | None = None
+        self._rewind()
+        self.time_base: Fraction = self.stream.time_base
+
+    @property
+    def origin(self) -> int:
+        """The tick at which the video begins, by its header."""
+        return int(self.stream.start_time or 0)
+
+    def close(self) -> None:
+        """Close the container."""
+        self.container.close()
+
+    def frames(self, start: int, end: int | None) -> Iterator[Any]:
+        """The frames on the screen from tick `start` to tick `end` (None: to the last).
+
+        Raises:
+            DataError: there is no frame at all, or frames have no times.
+            Exception: whatever the codec raises.
+        """
+        for careful in (False, True):
+            if careful or not self._near(start):
+                self._seek(start)
+            shown, ahead = self._reach(start, skip=not careful)
+            # A frame's stated duration may be wrong; then what was left out as past is what should be seen.
+            if shown is None or self._skipped_to <= shown.pts:
+                break
+        if shown is not None:
+            yield shown
+        elif ahead is None:
+            raise _no_frames("it has no frames")
+        while ahead is not None and (end is None or ahead.pts <= end or shown is None):
+            shown = self._shown = ahead
+            ahead = self._ahead = None
+            yield shown
+            ahead = self._ahead = self._next()
+
+    def _reach(self, start: int, *, skip: bool) -> tuple[Any, Any]:
+        """The frame on the screen at `start` (None before the first one), and the one after it (None at the end)."""
+        self._skip_before = start if skip else None
+        shown, ahead = self._shown, self._ahead
+        if ahead is None or ahead.pts <= start:
+            shown = ahead or shown
+            while (ahead := self._next()) is not None and ahead.pts <= start:
+                shown = ahead
+        self._skip_before = None
+        self._shown, self._ahead = shown, ahead
+        return shown, ahead
+
+    def _near(self, start: int) -> bool:
+        """Whether to go on decoding rather than to seek."""
+        if self._fresh:
+            return self._reaches(self.origin, start)
+        return self._shown is not None and self._shown.pts <= start and self._reaches(self._last, start)
+
+    def _reaches(self, now: int, start: int) -> bool:
+        entries = self.stream.index_entries
+        if len(entries) > 1:
+            place = entries.search_timestamp(start)
+            return bool(place < 0 or entries[place].timestamp <= now)
+        return float((start - now) * self.time_base) <= _FAR
+
+    def _seek(self, start: int) -> None:
+        """Be at a key frame from which `start` is reached."""
+        second = max(int(1 / self.time_base), 1)
+        for back in (0, second, 4 * second, 16 * second):
+            target = start - back
+            if target <= self.origin:
+                break
+            try:
+                self.container.seek(target, stream=self.stream, backward=True)
+            except ffmpeg_error():
+                break  # this container cannot seek
+            self._begin()
+            self._ahead = self._next()
+            if self._ahead is not None and self._ahead.pts <= start:
+                return
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """Be at the beginning, which takes opening the file anew: not every container can seek there."""
+        if self.container is not None:
+            self.container.close()
+        self.container = self._open()
+        if not self.container.streams.video:
+            self.container.close()
+            raise _no_frames("it has no video stream")
+        self.stream = self.container.streams.video[0]
+        self._begin()
+        self._fresh = True
+
+    def _begin(self) -> None:
+        self._frames = self._decoded()
+        self._shown = self._ahead = None
+        self._fresh = False
+        self._last: int = -(1 << 62)
+        self._skipped_to: int = self._last
+        self._skip_before = None
+        self._skipping(False)
+
+    def _next(self) -> Any:
+        frame = next(self._frames, None)
+        if frame is not None:
+            self._fresh = False
+            if frame.pts is None:
+                raise _no_frames("its frames have no times")
+            self._last = frame.pts
+        return frame
+
+    def _decoded(self) -> Iterator[Any]:
+        for packet in self.container.demux(self.stream):
+            before, pts = self._skip_before, packet.pts
+            past = bool(before is not None and pts is not None and packet.duration and pts + packet.duration <= before)
+            if past != self._skips:
+                self._skipping(past)
+            if past:
+                self._skipped_to = max(self._skipped_to, pts)
+            yield from packet.decode()
+
+    def _skipping(self, on: bool) -> None:
+        self._skips = on
+        self.stream.codec_context.skip_frame = "NONREF" if on else "DEFAULT"
+
+
+class Converter:
+    """Frames to pixels, ``uint8[n, H, W, 3]``, with one scaler for all.
+
+    Args:
+        size: width and height of the result; None for those of the first frame.
+    """
+
+    def __init__(self, size: tuple[int, int] | None = None) -> None:
+        from av.video.reformatter import VideoReformatter
+
+        self.size = size
+        self._reformatter = VideoReformatter()
+
+    def pixels(self, frames: Iterator[Any]) -> tuple[Pixels, int, int]:
+        """Pixels of the frames, the tick at which the first begins and the one at which the last ends."""
+        out = np.empty((0, 0, 0, 3), np.uint8)
+        count, begin, end = 0, 0, 0
+        for frame in frames:
+            width, height = self.size or (out.shape[2] or frame.width, out.shape[1] or frame.height)
+            if count == len(out):
+                grown = np.empty((max(32, 2 * count), height, width, 3), np.uint8)
+                grown[:count] = out[:count] if count else 0
+                out = grown
+            self._into(out[count], frame, width, height)
+            begin = frame.pts if not count else begin
+            end = frame.pts + (frame.duration or 0)
+            count += 1
+        # What was grown too far is given back where it would weigh.
+        return (out[:count] if count > len(out) // 2 else out[:count].copy()), begin, end
+
+    def _into(self, out: Pixels, frame: Any, width: int, height: int) -> None:
+        picture: Any = self._reformatter.reformat(frame, width, height, "rgb24", interpolation="BILINEAR", threads=1)
+        plane: Any = picture.planes[0]
+        rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
+        out[:] = rows[:height, : 3 * width].reshape(height, width, 3)
+
+
+def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
+    """The tick at which each frame of the first video stream begins, int64[n], in the order of being shown.
+
+    Walks through the container's packets and decodes nothing.
+    """
+    stream = container.streams.video[0]
+    ticks = np.fromiter((p.pts for p in container.demux(stream) if p.pts is not None), np.int64)
+    return np.sort(ticks)
+
+
+def ranges_in_ticks(ranges: Sequence[tuple[float, float]], time_base: Fraction) -> list[tuple[int, int | None]]:
+    """Clips in seconds as clips in ticks."""
+    return [(to_ticks(start, time_base) or 0, to_ticks(end, time_base)) for start, end in ranges]
+
+
+def _no_frames(what: str) -> DataError:
+    return DataError(what, kind="no-video", fix="Replace the file, or leave the sample out.")

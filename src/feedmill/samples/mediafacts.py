@@ -1,0 +1,119 @@
+"""What the index of a data set or a folder knows of its media files: the tables that ``prepare-media`` writes."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from dataclasses import dataclass, fields
+from typing import Any
+
+import orjson
+
+from feedmill.errors import DataError, NotFound
+from feedmill.formats.energon import INDEX, open_index
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+
+_QUERY = "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageMetadata:
+    """An image: width and height in pixels, Pillow's names of its format (``JPEG``) and mode (``RGB``)."""
+
+    width: int
+    height: int
+    format: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AVMetadata:
+    """Audio or video: durations in seconds, counts and sizes; None for what the file does not have."""
+
+    video_duration: float | None = None
+    video_num_frames: int | None = None
+    video_fps: float | None = None
+    video_width: int | None = None
+    video_height: int | None = None
+    audio_duration: float | None = None
+    audio_channels: int | None = None
+    audio_sample_rate: int | None = None
+    audio_num_samples: int | None = None
+
+
+MediaMetadata = ImageMetadata | AVMetadata
+
+
+class MediaFacts:
+    """The media tables of one folder; opened when first asked. Safe to use from several threads.
+
+    Args:
+        store: the folder that has ``.nv-meta``.
+        name: the folder as people know it.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._name = store, name
+        self._local = threading.local()
+
+    def __reduce__(self) -> tuple[type[MediaFacts], tuple[Store, str]]:
+        return MediaFacts, (self._store, self._name)
+
+    def find(self, key: str) -> MediaMetadata:
+        """What is known of one file, by its name.
+
+        Raises:
+            NotFound: nothing is known of it, or of any file of this folder.
+            DataError: the index is damaged.
+        """
+        try:
+            cursor = self._local.cursor
+        except AttributeError:
+            cursor = self._local.cursor = self._open()
+        try:
+            row = cursor.execute(_QUERY, (key,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            if "no such table" in str(error):
+                raise self._nothing() from None
+            raise self._damaged(str(error), key) from None
+        if row is None:
+            raise NotFound(
+                "there is no media metadata of this file",
+                file=self._name,
+                record=key,
+                kind="no-media-metadata",
+                fix=f"Run 'feedmill prepare-media' on {self._name} with an option that finds this file.",
+            )
+        return self._understood(key, *row)
+
+    def _understood(self, key: str, kind: str, text: str) -> MediaMetadata:
+        try:
+            given: dict[str, Any] = orjson.loads(text)
+            known = ImageMetadata if kind == "image" else AVMetadata
+            names = {field.name for field in fields(known)}
+            return known(**{name: value for name, value in given.items() if name in names})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise self._damaged(f"{error} in {text[:80]!r}", key) from None
+
+    def _open(self) -> sqlite3.Cursor:
+        if not self._store.exists(INDEX):
+            raise self._nothing()
+        return open_index(cached_copy(self._store, INDEX)).cursor()
+
+    def _nothing(self) -> NotFound:
+        return NotFound(
+            "there is no media metadata",
+            file=self._name,
+            kind="no-media-metadata",
+            fix=f"Run 'feedmill prepare-media --media-by-extension {self._name}'.",
+        )
+
+    def _damaged(self, why: str, key: str) -> DataError:
+        return DataError(
+            f"the media metadata cannot be read ({why})",
+            file=self._store.locate(INDEX),
+            record=key,
+            kind="bad-index",
+            fix=f"Run 'feedmill prepare-media' on {self._name} again.",
+        )
