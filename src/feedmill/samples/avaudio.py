@@ -72,8 +72,7 @@ class AudioReader:
         joined = np.concatenate(held, axis=1) if held else self._nothing()
         low = min(max(first - base, 0), joined.shape[1])
         high = joined.shape[1] if last is None else min(max(last - base, low), joined.shape[1])
-        begin = (base + low) / self.rate
-        return np.ascontiguousarray(joined[:, low:high]), begin, begin + (high - low) / self.rate
+        return np.ascontiguousarray(joined[:, low:high]), (base + low) / self.rate, (base + high) / self.rate
 
     @property
     def origin(self) -> int:
@@ -104,8 +103,9 @@ class AudioReader:
         if self._grid is None:
             self._grid = self._find_grid()
         begin, size = self._grid
-        nearest = round((number - begin) / size) * size + begin
-        return nearest if abs(nearest - number) <= slack else number
+        end = number + int(frame.samples)  # after a seek some decoders leave out the beginning of the first frame
+        nearest = round((end - begin) / size) * size + begin
+        return number + (nearest - end if abs(nearest - end) <= slack else 0)
 
     def _find_grid(self) -> tuple[int, int]:
         """The number of a frame's first sample, and samples per frame; the first frame may be a shorter one."""
