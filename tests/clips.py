@@ -50,7 +50,7 @@ def movie(
         if gaps:
             video.codec_context.time_base = Fraction(1, 2 * fps)
         if codec == "libx264":
-            video.options = {"preset": "veryfast", "bf": "2"}
+            video.options = {"preset": "veryfast", "bf": "2", "sc_threshold": "0"}
         tone = container.add_stream(sound, rate=RATE, layout="mono") if audio else None
         rows, columns = np.mgrid[0 : size[1], 0 : size[0]]
         for number in range(int(seconds * fps)):

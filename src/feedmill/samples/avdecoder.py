@@ -20,7 +20,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.samples.avaudio import AudioReader
 from feedmill.samples.avdata import AVData
-from feedmill.samples.avfile import AvSource, as_file, check_whole, open_av, size_of
+from feedmill.samples.avfile import AvSource, as_file, check_whole, open_av, reason, size_of
 from feedmill.samples.avmetadata import stream_metadata
 from feedmill.samples.avvideo import Converter, VideoReader, ranges_in_ticks, times_of_frames
 from feedmill.samples.mediafacts import AVMetadata
@@ -332,7 +332,7 @@ class AVDecoder:
                 raise self._located(error) from error.__cause__
             except Exception as error:  # PyAV has errors of its own, and passes on those of others
                 self.close()
-                what = f"the audio or video cannot be decoded: {error or type(error).__name__}"
+                what = f"the audio or video cannot be decoded: {reason(error)}"
                 fix = "Replace the file, or leave the sample out."
                 raise self._located(DataError(what, kind="bad-media", fix=fix)) from error
 

@@ -35,6 +35,11 @@ def ffmpeg_error() -> Any:
     return FFmpegError
 
 
+def reason(error: Exception) -> str:
+    """What a codec's error says, without its numbers."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 def as_file(source: AvSource) -> Any:
     """What PyAV opens: a path, or a file at its beginning."""
     if isinstance(source, bytes):

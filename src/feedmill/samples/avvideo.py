@@ -161,13 +161,18 @@ class VideoReader:
 
     def _decoded(self) -> Iterator[Any]:
         for packet in self.container.demux(self.stream):
-            before, pts = self._skip_before, packet.pts
-            past = bool(before is not None and pts is not None and packet.duration and pts + packet.duration <= before)
+            past = self._is_past(packet)
             if past != self._skips:
                 self._skipping(past)
             if past:
-                self._skipped_to = max(self._skipped_to, pts)
+                self._skipped_to = max(self._skipped_to, packet.pts)
             yield from packet.decode()
+
+    def _is_past(self, packet: Any) -> bool:
+        """Whether the packet's frame has left the screen, by its stated duration, when the clip begins."""
+        if self._skip_before is None or packet.pts is None or not packet.duration:
+            return False
+        return bool(packet.pts + packet.duration <= self._skip_before)
 
     def _skipping(self, on: bool) -> None:
         self._skips = on

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Literal, Self
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.samples.avfile import reason
 from feedmill.samples.avmetadata import av_metadata
 from feedmill.samples.imageheader import Header, image_header
 
@@ -175,7 +176,7 @@ def probe(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[
         head = _head(data)
         if not head:
             raise _broken(name, "the file is empty") from None
-        raise _broken(name, f"{error or type(error).__name__} (it begins with {head!r})") from error
+        raise _broken(name, f"{reason(error)} (it begins with {head!r})") from error
 
 
 def probe_json(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, str]:

@@ -1,0 +1,73 @@
+"""Clips of audio: the samples that decoding from the beginning gives, in every container."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import clips
+from feedmill.errors import DataError
+from feedmill.samples.avclips import get_clips_uniform
+from feedmill.samples.avdecoder import AVDecoder
+
+pytest.importorskip("av")
+EXACT = ("wav", "flac", "mov", "mp3", "avi")  # the others have decoders whose noise depends on what came before
+RATE = clips.RATE
+
+
+def data_of(kind: str) -> bytes:
+    return clips.sound(kind) if kind in clips.SOUNDS else clips.movie(kind)
+
+
+@pytest.mark.parametrize("kind", [*clips.SOUNDS, *clips.KINDS])
+def test_clips_are_pieces_of_the_whole(kind: str) -> None:
+    decoder = AVDecoder(data_of(kind), name=f"x.{kind}")
+    whole, first = clips.all_samples(data_of(kind))
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 1.5)), min_size=1, max_size=3))
+    def run(given: list[tuple[float, float]]) -> None:
+        ranges = [(start, start + length) for start, length in given]
+        found, stamps = decoder.get_audio_clips(ranges)
+        for (start, end), clip, (begin, stop) in zip(ranges, found, stamps, strict=True):
+            low, high = (max(int(t * RATE + 0.5) - first, 0) for t in (start, end))
+            wanted = whole[:, low:high]
+            assert (clip.shape, clip.dtype) == (wanted.shape, wanted.dtype)
+            assert np.array_equal(clip, wanted) if kind in EXACT else np.allclose(clip, wanted, atol=0.02)
+            assert stop - begin == pytest.approx(wanted.shape[1] / RATE)
+
+    run()
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac", "mp3"])
+def test_clips_by_sample_numbers(kind: str) -> None:
+    whole, first = clips.all_samples(data_of(kind))
+    (clip, rest, none), times = AVDecoder(data_of(kind)).get_audio_clips(
+        [(2000, 5000), (100_000, float("inf")), (10**7, 10**7 + 5)], "samples"
+    )
+    assert np.array_equal(clip, whole[:, 2000 - first : 5000 - first])
+    assert np.array_equal(rest, whole[:, 100_000 - first :])
+    assert none.shape == (1, 0) and none.dtype == whole.dtype
+    assert times[0] == (2000 / RATE, 5000 / RATE)
+
+
+def test_all_audio_and_what_it_is() -> None:
+    decoder = AVDecoder(clips.sound("wav"))
+    data = decoder.get_audio()
+    assert data.video_clips == [] and data.audio_clips[0].shape == (1, 3 * RATE)
+    assert data.audio_timestamps == [(0.0, 3.0)]
+    assert decoder.get_audio_samples_per_second() == RATE
+    assert decoder.get_audio_duration() == 3.0
+    assert (decoder.has_audio_stream(), decoder.has_video_stream()) == (True, False)
+    assert decoder.get_frames().audio_clips[0].shape == (1, 3 * RATE)
+    uniform = get_clips_uniform(decoder, 0.5, 4, request_audio=True)
+    assert [clip.shape for clip in uniform.audio_clips] == [(1, RATE // 2)] * 4
+    assert [start for start, _ in uniform.audio_timestamps] == pytest.approx([0, 2.5 / 3, 5 / 3, 2.5], abs=1e-4)
+    with pytest.raises(DataError, match="no video"):
+        get_clips_uniform(decoder, 0.5, 4, request_video=True)
+    with pytest.raises(DataError, match="no video stream"):
+        decoder.get_video()
+    with pytest.raises(DataError, match="no audio stream"):
+        AVDecoder(clips.movie("mp4", audio=False)).get_audio()

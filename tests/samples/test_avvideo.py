@@ -1,0 +1,122 @@
+"""Clips of video: the frames that decoding from the beginning gives at these times, in every container."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import clips
+from feedmill.samples.avclips import get_clips_uniform, get_single_frames_uniform
+from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.avvideo import VideoReader, to_ticks
+
+pytest.importorskip("av")
+INF = float("inf")
+
+
+@cache
+def truth(kind: str, gaps: bool = False) -> tuple[AVDecoder, np.ndarray, np.ndarray]:
+    data = clips.movie(kind, gaps=gaps)
+    return AVDecoder(data, name=f"x.{kind}"), *clips.all_frames(data)
+
+
+def shown(frames: np.ndarray, times: np.ndarray, start: float, end: float) -> np.ndarray:
+    """The frames on the screen from start to end."""
+    first, last = (max(int(np.searchsorted(times, t + 1e-7, side="right")) - 1, 0) for t in (start, end))
+    return frames[first : max(last, first) + 1]
+
+
+MOMENTS = st.one_of(st.floats(-1, 5), st.integers(-5, 120).map(lambda n: n / 25))
+RANGES = st.lists(st.tuples(MOMENTS, st.sampled_from([0.0, 0.04, 0.5, 1.3, INF])), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gaps"), [*((kind, False) for kind in clips.KINDS), ("mp4", True), ("mkv", True), ("webm", True)]
+)
+def test_clips_are_the_frames_on_the_screen(kind: str, gaps: bool) -> None:
+    decoder, frames, times = truth(kind, gaps)
+
+    @settings(max_examples=25, deadline=None)
+    @given(RANGES)
+    def run(given: list[tuple[float, float]]) -> None:
+        ranges = [(start, start + length) for start, length in given]
+        found, stamps = decoder.get_video_clips(ranges)
+        for (start, end), clip, (begin, stop) in zip(ranges, found, stamps, strict=True):
+            wanted = shown(frames, times, start, end)
+            assert clip.shape == (len(wanted), 3, 48, 64) and clip.dtype == np.uint8
+            assert np.array_equal(clip.transpose(0, 2, 3, 1), wanted)
+            assert begin == pytest.approx(times[max(np.searchsorted(times, start + 1e-7, side="right") - 1, 0)])
+            assert stop > begin
+
+    run()
+
+
+@pytest.mark.parametrize(("kind", "gaps"), [("mp4", False), ("mkv", False), ("ts", False), ("mp4", True)])
+def test_clips_by_frame_numbers(kind: str, gaps: bool) -> None:
+    decoder, frames, _ = truth(kind, gaps)
+    ranges = [(3, 5), (0, 0), (90, 200), (47, 52), (99, INF), (500, 600)]
+    found, _ = decoder.get_video_clips(ranges, "frames")
+    for (start, end), clip in zip(ranges, found, strict=True):
+        low, high = min(start, 99), int(min(end, 99))
+        assert np.array_equal(clip.transpose(0, 2, 3, 1), frames[low : high + 1])
+
+
+def test_frames_whose_stated_durations_are_too_short_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tiny(self: VideoReader, packet: Any) -> bool:
+        return self._skip_before is not None and packet.pts is not None and packet.pts + 1 <= self._skip_before
+
+    monkeypatch.setattr(VideoReader, "_is_past", tiny)
+    _, frames, times = truth("mkv", gaps=True)
+    decoder = AVDecoder(clips.movie("mkv", gaps=True))
+    for moment in np.arange(0, 4, 0.07).tolist():
+        found, _ = decoder.get_video_clips([(moment, moment + 0.1)])
+        assert np.array_equal(found[0].transpose(0, 2, 3, 1), shown(frames, times, moment, moment + 0.1))
+
+
+def test_frames_are_scaled() -> None:
+    decoder, _, _ = truth("mp4")
+    found, _ = decoder.get_video_clips([(1, 1.2)], video_out_frame_size=(32, 16))
+    assert found[0].shape == (6, 3, 16, 32)
+
+
+def test_near_clips_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeks = []
+    original = VideoReader._seek
+    monkeypatch.setattr(VideoReader, "_seek", lambda self, start: seeks.append(start) or original(self, start))
+    decoder = AVDecoder(clips.movie("mp4", gop=50))
+    decoder.get_video_clips([(0.2, 0.3), (0.35, 0.5), (0.5, 0.9), (1.2, 1.3)])
+    assert seeks == []
+    decoder.get_video_clips([(3.2, 3.3), (2.2, 2.3)])
+    assert len(seeks) == 1  # to 2.2; 3.2 has the same key frame
+
+
+@pytest.mark.parametrize("kind", ["mp4", "mkv", "ts", "avi"])
+def test_uniform_clips_and_frames(kind: str) -> None:
+    decoder, frames, times = truth(kind)
+    duration = decoder.get_video_duration()[0] or 0
+    data = get_clips_uniform(decoder, 1.0, 5, request_video=True)
+    starts = np.linspace(0, duration - 1, 5) + decoder.video_start
+    assert len(data.video_clips) == 5 and data.audio_clips == []
+    for start, clip in zip(starts, data.video_clips, strict=True):
+        assert np.array_equal(clip.transpose(0, 2, 3, 1), shown(frames, times, start, start + 1.0))
+    single, moments = get_single_frames_uniform(decoder, 7, return_timestamps=True)
+    assert single.shape == (7, 3, 48, 64) and len(moments) == 7
+    assert get_single_frames_uniform(decoder, 0).shape == (0, 3, 0, 0)
+    both = get_clips_uniform(decoder, 0.5, 3, request_video=True, request_audio=True)
+    assert len(both.video_clips) == len(both.audio_clips) == 3
+    longer = get_clips_uniform(decoder, 60.0, 2, request_video=True)
+    assert all(len(clip) == 100 for clip in longer.video_clips)
+
+
+def test_ticks_of_rounded_decimals() -> None:
+    from fractions import Fraction
+
+    for number in range(1000):
+        assert to_ticks(number * 0.04, Fraction(1, 12800)) == number * 512
+        assert to_ticks(number / 30, Fraction(1, 30)) == number
+    assert to_ticks(INF, Fraction(1, 25)) is None
