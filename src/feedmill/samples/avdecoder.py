@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, Literal
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.samples.avaudio import AudioReader
 from feedmill.samples.avdata import AVData
-from feedmill.samples.avfile import AvSource, as_file, check_whole, open_av, reason, size_of
+from feedmill.samples.avfile import AvSource, as_file, check_whole, is_indexed, open_av, reason, size_of
 from feedmill.samples.avmetadata import stream_metadata
 from feedmill.samples.avvideo import Converter, VideoReader, ranges_in_ticks, times_of_frames
 from feedmill.samples.mediafacts import AVMetadata
@@ -214,10 +214,14 @@ class AVDecoder:
             DataError: the file is damaged; names sample and file.
             MissingExtra: PyAV is not installed.
         """
-        with self._decoding(), self._opened() as container:
+        with (
+            self._decoding(),
+            self._container_of_facts(get_audio and get_audio_num_samples) as (container, first_frame),
+        ):
             found = stream_metadata(
                 self.source,
                 container,
+                first_frame=first_frame,
                 video=get_video,
                 video_duration=get_video_duration,
                 video_frames=get_video_frame_count,
@@ -247,8 +251,8 @@ class AVDecoder:
 
     def has_video_stream(self) -> bool:
         """Whether there is video."""
-        with self._decoding(), self._opened() as container:
-            return len(container.streams.video) > 0
+        with self._decoding():
+            return self._has_video()
 
     def has_audio_stream(self) -> bool:
         """Whether there is audio."""
@@ -287,6 +291,28 @@ class AVDecoder:
             yield container
         finally:
             container.close()
+
+    @contextmanager
+    def _container_of_facts(self, audio_samples: bool) -> Iterator[tuple[Any, Callable[[], Any] | None]]:
+        """The container that frames are read from where nothing has to be walked through, else one of its own."""
+        if self._video is not None or (not audio_samples and self._has_video()):
+            reader = self._video_reader()
+            sounds = reader.container.streams.audio
+            known = all(sound.duration is not None for sound in sounds)
+            if not audio_samples and known and is_indexed(reader.container, reader.stream):
+                yield reader.container, reader.first
+                return
+        with self._opened() as container:
+            yield container, None
+
+    def _has_video(self) -> bool:
+        try:
+            self._video_reader()
+        except DataError as error:
+            if error.kind != "no-video":
+                raise
+            return False
+        return True
 
     def _video_reader(self) -> VideoReader:
         if self._video is None:

@@ -6,6 +6,7 @@ of every frame (MP4, QuickTime), else by walking through the packets; audio samp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from feedmill.errors import MissingExtra
@@ -48,6 +49,7 @@ def stream_metadata(
     audio: bool = True,
     audio_duration: bool = True,
     audio_samples: bool = False,
+    first_frame: Callable[[], Any] | None = None,
 ) -> Metadata:
     """Metadata of an open container, in stored order, what is not known left out.
 
@@ -56,13 +58,14 @@ def stream_metadata(
         video, audio: whether to look at the video, at the audio.
         video_duration, audio_duration: whether to find it out where the header does not say it.
         video_frames, video_size, audio_samples: whether to count frames, to decode one, to decode all audio.
+        first_frame: gives a frame of the video, where the container is being read by somebody.
     """
     found: Metadata = {}
     if video and container.streams.video:
-        found |= _video(container, video_duration, video_frames, video_size)
+        found |= _video(container, video_duration, video_frames, video_size, first_frame)
     if audio and container.streams.audio:
         try:
-            if audio_samples or audio_duration:
+            if audio_samples or (audio_duration and container.streams.audio[0].duration is None):
                 container.seek(0)
             found |= _audio(container, audio_duration, audio_samples)
         except ffmpeg_error():
@@ -73,7 +76,13 @@ def stream_metadata(
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _video(container: Any, want_duration: bool, want_frames: bool, want_size: bool) -> Metadata:
+def _video(
+    container: Any,
+    want_duration: bool,
+    want_frames: bool,
+    want_size: bool,
+    first_frame: Callable[[], Any] | None,
+) -> Metadata:
     stream = container.streams.video[0]
     ticks, frames = stream.duration, None
     if is_indexed(container, stream):
@@ -91,8 +100,9 @@ def _video(container: Any, want_duration: bool, want_frames: bool, want_size: bo
     )
     found = {"video_duration": seconds, "video_num_frames": frames if want_frames else None, "video_fps": fps}
     if want_size:
-        container.seek(0)
-        shown = next(container.decode(video=0), stream)
+        if first_frame is None:
+            container.seek(0)
+        shown = next(container.decode(video=0), stream) if first_frame is None else first_frame()
         found |= {"video_width": shown.width, "video_height": shown.height}
     return found
 

@@ -63,6 +63,10 @@ class VideoReader:
         """Close the container."""
         self.container.close()
 
+    def first(self) -> Any:
+        """The first frame. Raises as `frames`."""
+        return next(self.frames(self.origin, self.origin))
+
     def frames(self, start: int, end: int | None) -> Iterator[Any]:
         """The frames on the screen from tick `start` to tick `end` (None: to the last).
 
@@ -116,9 +120,7 @@ class VideoReader:
         """Be at a key frame from which `start` is reached."""
         second = max(int(1 / self.time_base), 1)
         for back in (0, second, 4 * second, 16 * second):
-            target = start - back
-            if target <= self.origin:
-                break
+            target = max(start - back, self.origin)
             try:
                 self.container.seek(target, stream=self.stream, backward=True)
             except ffmpeg_error():
@@ -127,6 +129,8 @@ class VideoReader:
             self._ahead = self._next()
             if self._ahead is not None and self._ahead.pts <= start:
                 return
+            if target == self.origin:
+                break
         self._rewind()
 
     def _rewind(self) -> None:
