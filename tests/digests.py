@@ -22,6 +22,8 @@ def expected(case: str) -> dict[str, Any]:
 def digest(value: Any) -> Any:
     """What the golden data says of a value: type, and hash or the value itself."""
     kind = {"t": type(value).__name__}
+    if kind["t"] == "AVDecoder":  # what Energon's own digest has of it
+        return {"t": "bytes"} | {name: fact for name, fact in digest(value.stream.read()).items() if name != "t"}
     if isinstance(value, str):
         raw = value.encode("utf-8")
         return kind | {"len": len(value), "sha256_utf8": hashlib.sha256(raw).hexdigest()}

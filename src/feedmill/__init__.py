@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "AVDecoder": "samples.avdecoder",
     "CaptioningSample": "samples.types",
     "CheckReport": "indexing.check",
     "ConfigError": "errors",
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
+    from feedmill.samples.avdecoder import AVDecoder
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
     from feedmill.samples.targets import LossMask, with_targets
@@ -111,6 +113,7 @@ if TYPE_CHECKING:
     from feedmill.writing.writer import Writer, writer
 
 __all__ = [
+    "AVDecoder",
     "CaptioningSample",
     "CheckReport",
     "ConfigError",

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
-from feedmill.samples.decode import Decoder, decode_json
+from feedmill.samples.decode import Decoder, SampleDecoder, decode_json
 from rawsamples import sample_of
 
 decode = Decoder()
@@ -49,8 +49,8 @@ def npz(**arrays: np.ndarray) -> bytes:
         ("gz", gzip.compress(b"hello", mtime=0), b"hello"),
         ("bin.gz", gzip.compress(b"hello", mtime=0), b"hello"),
         ("txt.gz.gz", gzip.compress(gzip.compress(b"", mtime=0), mtime=0), gzip.compress(b"", mtime=0)),
-        # Everything else stays bytes; suffixes count as written, except for images.
-        *[(name, b"\x80\x04K\x01.", b"\x80\x04K\x01.") for name in ("", "TXT", "mp4", "wav", "pth", "xyz", "ps", "h5")],
+        # Everything else stays bytes; suffixes count as written, except for media.
+        *[(name, b"\x80\x04K\x01.", b"\x80\x04K\x01.") for name in ("", "TXT", "pth", "xyz", "ps", "h5")],
         *[(name, b"\x80\x04K\x01.", b"\x80\x04K\x01.") for name in ("pyd", "pickle", "a.pkl")],
         ("__meta__.json", b"not json", b"not json"),
     ],
@@ -116,10 +116,15 @@ def test_a_pickle_runs_only_when_trusted() -> None:
 def test_settings_are_checked_and_travel() -> None:
     with pytest.raises(ConfigError, match=r"no image spec 'torchrbg' \(did you mean 'torchrgb'\?\)"):
         Decoder("torchrbg")
-    with pytest.raises(ConfigError, match="cannot be decoded as 'torch'"):
-        Decoder(av="torch")
+    with pytest.raises(ConfigError, match=r"cannot be decoded as 'avdecoder' \(did you mean 'AVDecoder'\?\)"):
+        Decoder(av="avdecoder")
     copied = pickle.loads(pickle.dumps(Decoder("pil", trust=True)))
-    assert (copied.image, copied.av, copied.trust) == ("pil", "bytes", True)
+    assert (copied.image, copied.av, copied.trust) == ("pil", "AVDecoder", True)
+    assert copied == Decoder("pil", trust=True) and hash(copied) == hash(Decoder("pil", trust=True))
+    assert copied != Decoder("pil") and Decoder("torchrgb") != SampleDecoder()
+    energons = pickle.loads(pickle.dumps(SampleDecoder(av_decode="torch", guess_content=True)))
+    assert energons == SampleDecoder(av_decode="torch", guess_content=True)
+    assert "guess_content=True" in repr(energons)
 
 
 @pytest.mark.parametrize("module", ["PIL", "torch"])

@@ -106,7 +106,22 @@ class Sample(Mapping[str, Any]):
                 self._values[name] = data if self._decode is None else self._decode(name, data)
             except FeedmillError as error:
                 raise locate(error, self.source, f"{self.key}.{name}") from error.__cause__
+            self._tell(name, self._values[name])
         return self._values[name]
+
+    def _tell(self, name: str, value: Any) -> None:
+        """Say to a handle that decodes later which file and sample it is of, for its errors."""
+        told = getattr(value, "came_from", None)
+        if told is not None:
+            source = self.source
+            told(source.where, source.offset, f"{self.key}.{name}")
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        # A handle holds the bytes of its part, which the sample carries anyway: it is made again when asked for.
+        state = {name: getattr(self, name) for name in self.__slots__}
+        values = state["_values"] or {}
+        kept = {name: value for name, value in values.items() if not hasattr(value, "came_from")}
+        return None, {**state, "_values": kept or None}
 
     def get(self, name: str, default: Any = None) -> Any:
         """One part's value, or `default` where the sample has no such part."""

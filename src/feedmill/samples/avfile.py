@@ -35,7 +35,7 @@ def ffmpeg_error() -> Any:
     return FFmpegError
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """What a codec's error says, without its numbers."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 

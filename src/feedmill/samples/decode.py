@@ -1,7 +1,8 @@
 """What a part's bytes mean, told by the last suffix of its name.
 
-Suffixes of images are matched in any case, all others as written. Nothing in the data may run code: pickles stay bytes
-unless trusted, arrays are read without object types. Audio and video stay bytes.
+Suffixes of images, audio and video are matched in any case, all others as written. Nothing in the data may run code:
+pickles stay bytes unless trusted, arrays are read without object types. Audio and video become a handle that decodes
+when it is asked (`feedmill.samples.avdecoder`), or what the decoder is told.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import gzip
 import io
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.samples import cbor, tenbin
+from feedmill.samples.avfile import reason
 from feedmill.samples.images import IMAGE_SUFFIXES, check_spec, decode_image
+from feedmill.samples.media import kind_of_header
+from feedmill.samples.types import did_you_mean
 
-AV_SUFFIXES = frozenset({"avi", "flac", "flv", "mkv", "mov", "mp3", "mp4", "wav", "webm"})
+ENERGON_AV_SUFFIXES = frozenset({"avi", "flac", "flv", "mkv", "mov", "mp3", "mp4", "wav", "webm"})
+AV_SUFFIXES = ENERGON_AV_SUFFIXES | {"aac", "m4a", "m4v", "oga", "ogg", "ogv", "opus"}
+AV_SPECS = ("AVDecoder", "numpy", "torch", "pyav", "bytes")
 PICKLE_SUFFIXES = frozenset({"pickle", "pkl", "pyd"})
 
 
@@ -28,7 +34,12 @@ class Decoder:
 
     Args:
         image: the image spec, see `feedmill.samples.images`; ``rgb8`` gives ``uint8[H, W, 3]``.
-        av: what audio and video become; ``bytes`` leaves them undecoded.
+        av: what audio and video become: ``AVDecoder``, a handle that gives clips when asked (torch tensors where the
+            image spec is one of torch, numpy arrays otherwise); ``numpy`` or ``torch``, an `AVData` of everything;
+            ``pyav``, an open container of PyAV; ``bytes``.
+        video_decode_audio: whether ``numpy`` and ``torch`` have a video's audio too.
+        guess_content: whether the content says what is an image, audio or video, and the name only where that says
+            nothing.
         trust: whether ``.pyd``, ``.pickle`` and ``.pkl`` parts are unpickled, which runs code that the data names.
 
     Raises (when called):
@@ -39,17 +50,43 @@ class Decoder:
     {'caption': 'a cat'}
     """
 
-    __slots__ = ("av", "image", "trust")
+    __slots__ = ("av", "guess_content", "image", "trust", "video_decode_audio")
 
-    def __init__(self, image: str = "rgb8", av: str = "bytes", trust: bool = False) -> None:
-        if av != "bytes":
-            raise ConfigError(f"audio and video cannot be decoded as {av!r}", fix="Use av='bytes'.")
+    av_suffixes: ClassVar[frozenset[str]] = AV_SUFFIXES
+
+    def __init__(
+        self,
+        image: str = "rgb8",
+        av: str = "AVDecoder",
+        trust: bool = False,
+        video_decode_audio: bool = False,
+        guess_content: bool = False,
+    ) -> None:
+        if av not in AV_SPECS:
+            raise ConfigError(
+                f"audio and video cannot be decoded as {av!r}{did_you_mean(av, list(AV_SPECS))}",
+                fix=f"Use one of {', '.join(AV_SPECS)}.",
+                kind="unknown-av-spec",
+            )
         self.image = check_spec(image)
         self.av = av
         self.trust = trust
+        self.video_decode_audio = video_decode_audio
+        self.guess_content = guess_content
+
+    def _settings(self) -> tuple[Any, ...]:
+        return type(self), self.image, self.av, self.trust, self.video_decode_audio, self.guess_content
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decoder) and self._settings() == other._settings()
+
+    def __hash__(self) -> int:
+        return hash(self._settings())
 
     def __repr__(self) -> str:
-        return f"Decoder(image={self.image!r}, av={self.av!r}, trust={self.trust})"
+        audio = f", video_decode_audio={self.video_decode_audio}" if self.av in ("numpy", "torch") else ""
+        guess = ", guess_content=True" if self.guess_content else ""
+        return f"{type(self).__name__}(image={self.image!r}, av={self.av!r}, trust={self.trust}{audio}{guess})"
 
     def __call__(self, name: str, data: bytes) -> Any:
         if name.startswith("__"):
@@ -59,29 +96,85 @@ class Decoder:
             if suffix == "gz":
                 data = gzip.decompress(data)
                 suffix = name[:-3].rpartition(".")[2]
-            return self._value(suffix, data)
+            return self._value(name, suffix, data)
         except FeedmillError:
             raise
         except Exception as error:  # codecs raise OSError, SyntaxError, struct.error, MemoryError, ... for bad bytes
             raise _undecodable(name, suffix, data, error) from error
 
-    def _value(self, suffix: str, data: bytes) -> Any:
-        decode = _BY_SUFFIX.get(suffix)
-        if decode is not None:
-            return decode(data)
-        if suffix.lower() in IMAGE_SUFFIXES:
+    def _value(self, name: str, suffix: str, data: bytes) -> Any:
+        kind = kind_of_header(data) if self.guess_content else None
+        if kind is None:
+            decode = _BY_SUFFIX.get(suffix)
+            if decode is not None:
+                return decode(data)
+            lowered = suffix.lower()
+            kind = "image" if lowered in IMAGE_SUFFIXES else "av" if lowered in self.av_suffixes else None
+        if kind == "image":
             return decode_image(data, self.image)
+        if kind == "av":
+            return self._av(name, data)
         if self.trust and suffix in PICKLE_SUFFIXES:
             return _unpickle(data)
         return data
+
+    def _av(self, name: str, data: bytes) -> Any:
+        if self.av == "bytes":
+            return data
+        if self.av == "pyav":
+            from feedmill.samples.avfile import open_av
+
+            return open_av(data)
+        from feedmill.samples.avdecoder import AVDecoder
+
+        in_torch = self.av == "torch" or (self.av == "AVDecoder" and self.image.startswith("torch"))
+        decoder = AVDecoder(data, name=name, arrays="torch" if in_torch else "numpy")
+        return decoder if self.av == "AVDecoder" else decoder.get_frames(self.video_decode_audio)
+
+
+class SampleDecoder(Decoder):
+    """`Decoder` with the names and defaults of Energon's: tensors, lazy audio and video.
+
+    Args:
+        image_decode: the image spec.
+        av_decode: ``AVDecoder``, ``torch`` or ``pyav``; also ``numpy`` and ``bytes``.
+        video_decode_audio: whether ``torch`` has a video's audio too.
+        guess_content: whether the content says what is an image, audio or video.
+        trust: whether pickles are read, which runs code that the data names.
+    """
+
+    __slots__ = ()
+
+    av_suffixes = ENERGON_AV_SUFFIXES
+
+    def __init__(
+        self,
+        *,
+        image_decode: str = "torchrgb",
+        av_decode: str = "AVDecoder",
+        video_decode_audio: bool = False,
+        guess_content: bool = False,
+        trust: bool = False,
+    ) -> None:
+        super().__init__(image_decode, av_decode, trust, video_decode_audio, guess_content)
+
+    def _av(self, name: str, data: bytes) -> Any:
+        found = super()._av(name, data)
+        if self.av == "AVDecoder":
+            found.arrays = "torch"  # whatever images are
+        return found
+
+    def decode(self, fname: str, raw: bytes) -> Any:
+        """The value of one file by its name."""
+        return self(fname, raw)
 
 
 def _undecodable(name: str, suffix: str, data: bytes, error: BaseException) -> DataError:
     if not data:
         what = f"the part {name!r} is empty"
     else:
-        reason = str(error) or type(error).__name__
-        what = f"the part {name!r} cannot be decoded as {suffix or 'bytes'}: {reason} (it begins with {data[:16]!r})"
+        why = f"{reason(error)} (it begins with {data[:16]!r})"
+        what = f"the part {name!r} cannot be decoded as {suffix or 'bytes'}: {why}"
     return DataError(
         what,
         kind="bad-part",

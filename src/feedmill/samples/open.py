@@ -49,7 +49,7 @@ def open(
         split: a split by name; None opens everything (but excluded shards and samples).
         dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``.
         split_config: another split file than ``split.yaml`` in ``.nv-meta``.
-        decode: how parts become values, see `Decoder`; None leaves them bytes.
+        decode: how parts become values, see `Decoder` and `SampleDecoder`; None leaves them bytes.
         raw: ignore the description: samples stay mappings of parts.
         trust: allow code that the data set names (``sample_loader.py``, pickles) to run.
         seq_len: cut token data into windows of this length; each format by the rule of its own reader.
