@@ -296,7 +296,7 @@ def test_the_fingerprint_is_of_what_is_said() -> None:
 def test_the_schema_is_json() -> None:
     schema = json.loads(json.dumps(Recipe.json_schema()))
     own = {"seed", "samples", "epochs", "global_batch", "shuffle", "stages", "unit", "order", "pack", "skip"}
-    own.add("mixed_tokenizers")
+    own |= {"mixed_tokenizers", "decode"}
     assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
     assert not schema["additionalProperties"]
 

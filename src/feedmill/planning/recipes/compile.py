@@ -286,6 +286,9 @@ class _Walk:
         windows = getattr(wanted, "windows", None)
         if windows is not None:
             options |= windows.options()
+        decode = wanted.decode or self.file.model.decode
+        if decode is not None:
+            options["decode"] = decode.decoder(trust=compiler.trust)
         path = join_url(self.file.base, wanted.path)
         dataset = compiler.dataset(path, options)
         if wanted.split is None and "train" in dataset.splits:

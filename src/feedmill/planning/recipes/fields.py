@@ -141,6 +141,42 @@ def one_of(model: BaseModel, *names: str) -> None:
         raise ValueError(f"give exactly one of {listed} (found: {', '.join(given) or 'none'})")
 
 
+class DecodeModel(Strict):
+    """What the parts of samples become: see `feedmill.Decoder`."""
+
+    image: str = Field(default="rgb8", description="image spec, such as rgb8 or torchrgb: see docs/samples.md")
+    av: str = Field(default="AVDecoder", description="audio and video: AVDecoder, numpy, torch, pyav or bytes")
+    video_decode_audio: StrictBool = Field(default=False, description="numpy, torch: a video's audio too")
+    guess_content: StrictBool = Field(default=False, description="the content says what is media, not the name")
+    undecoded: StrictBool = Field(default=False, description="leave all parts bytes")
+
+    @model_validator(mode="after")
+    def _known(self) -> DecodeModel:
+        if self.undecoded and self.model_fields_set != {"undecoded"}:
+            raise ValueError("'undecoded' parts have no other options")
+        try:
+            self.decoder(trust=False)
+        except ConfigError as error:
+            raise ValueError(f"{error.what}. {error.fix}") from None
+        return self
+
+    def decoder(self, *, trust: bool) -> Any:
+        """A `feedmill.Decoder`, or None for bytes."""
+        from feedmill.samples.decode import Decoder
+
+        return None if self.undecoded else Decoder(trust=trust, **self.model_dump(exclude={"undecoded"}))
+
+
+def _decode_short(value: Any) -> Any:
+    """An image spec, or 'bytes', in place of the mapping."""
+    if value == "bytes":
+        return {"undecoded": True}
+    return {"image": value} if isinstance(value, str) else value
+
+
+DecodeField = Annotated[DecodeModel, BeforeValidator(_decode_short)]
+
+
 class JoinPart(Strict):
     """One data set of a join."""
 
@@ -149,6 +185,7 @@ class JoinPart(Strict):
     dataset_config: str | None = Field(None, description="name of the data set's description file")
     split_config: str | None = Field(None, description="name of the data set's split file")
     subflavors: dict[str, Any] | None = Field(None, description="data attached to its samples")
+    decode: DecodeField | None = Field(None, description="what its parts become, instead of the recipe's own")
     nonmatch: Literal["error", "skip", "none"] = Field(
         default="error", description="where it lacks a key of the first: refuse, leave the row out, or leave a gap"
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.schema import Member, RecipeModel
 
 Open = Callable[..., "Dataset"]
-"""``open(path, split=..., dataset_config=..., split_config=...)``; what a recipe leaves out is not passed."""
+"""``open(path, split=..., dataset_config=..., split_config=..., decode=...)``; what a recipe leaves out is left out."""
 
 
 class Recipe:

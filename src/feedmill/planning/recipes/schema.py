@@ -20,6 +20,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.recipes.fields import (
     Count,
+    DecodeField,
     Epochs,
     OrderField,
     PackModel,
@@ -40,7 +41,7 @@ from feedmill.planning.recipes.fields import (
     skip_short,
 )
 
-_OF_A_PATH = ("split", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
+_OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
 
 
 def _check_epochized(members: list[Member]) -> list[Member]:
@@ -132,6 +133,7 @@ class Member(Strict):
     )
     subflavors: dict[str, Any] | None = Field(None, description="data attached to every sample")
     aux: dict[str, str] | None = Field(None, description="data that its samples refer to, by name: paths or URLs")
+    decode: DecodeField | None = Field(None, description="what parts of samples become, instead of the recipe's own")
     shuffle: ShuffleField | None = Field(None, description="instead of the recipe's own")
     repetitions: Epochs | None = Field(
         default=None, description="in 'blend_epochized': how often it is given per epoch, 1 where absent"
@@ -144,7 +146,7 @@ class Member(Strict):
         one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:5]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:6]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' belongs to a data set ('path'); write it where the data set stands")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
@@ -195,6 +197,9 @@ class RecipeModel(Strict):
 
     mixed_tokenizers: StrictBool = Field(
         default=False, description="mix token data that was made by different tokenizers, or the same by other names"
+    )
+    decode: DecodeField | None = Field(
+        default=None, description="what parts of samples become: an image spec, or options; see docs/samples.md"
     )
     pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
 
