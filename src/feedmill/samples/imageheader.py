@@ -1,9 +1,11 @@
-"""Size, format and mode from the headers of JPEG, PNG and plain WebP files.
+"""Size, format and mode from the headers of JPEG, PNG, GIF, BMP, TIFF and plain WebP files.
 
 Only what is certain is answered: the file must have its end in place and nothing that makes Pillow see another format
-or mode (multi-picture JPEGs, extended WebP). For everything else the answer is None, and Pillow is asked.
+or mode (multi-picture JPEGs, extended WebP, rare kinds of BMP and TIFF). For everything else the answer is None, and
+Pillow is asked.
 
-Sources: ITU-T T.81 (JPEG markers), the PNG specification (chunks), RFC 6386 and the WebP container specification.
+Sources: ITU-T T.81 (JPEG markers), the PNG specification (chunks), RFC 6386 and the WebP container specification,
+the GIF89a specification, Microsoft's bitmap headers, TIFF 6.0.
 """
 
 from __future__ import annotations
@@ -22,6 +24,16 @@ _PNG_MODES = {
     4: {8: "LA", 16: "RGBA"},
     6: {8: "RGBA", 16: "RGBA"},
 }
+_TIFF_MODES = {
+    # photometric interpretation, bits per sample, extra samples
+    (1, (8,), ()): "L",
+    (2, (8, 8, 8), ()): "RGB",
+    (2, (8, 8, 8, 8), (2,)): "RGBA",
+    (3, (8,), ()): "P",
+    (5, (8, 8, 8, 8), ()): "CMYK",
+}
+_TIFF_TYPES = {1: "B", 3: "H", 4: "I"}
+_MOST_STRIPS = 1 << 16
 
 
 def image_header(data: bytes) -> Header | None:
@@ -33,6 +45,12 @@ def image_header(data: bytes) -> Header | None:
             return _png(data)
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
+        if data.startswith((b"GIF87a", b"GIF89a")):
+            return _gif(data)
+        if data.startswith(b"BM"):
+            return _bmp(data)
+        if data.startswith((b"II*\0", b"MM\0*")):
+            return _tiff(data)
     except (struct.error, IndexError):
         pass
     return None
@@ -83,3 +101,76 @@ def _webp(data: bytes) -> Header | None:
         (bits,) = struct.unpack_from("<I", data, 21)
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, "WEBP", "RGBA" if bits >> 28 & 1 else "RGB"
     return None
+
+
+def _gif(data: bytes) -> Header | None:
+    if not data.endswith(b";"):
+        return None
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    at, colours = 13, b""
+    if flags & 0x80:
+        colours = data[at : at + 3 * (2 << (flags & 7))]
+        at += len(colours)
+    while data[at] == 0x21:  # extensions before the first picture
+        at = _after_blocks(data, at + 2)
+    left, top, across, down, flags = struct.unpack_from("<HHHHB", data, at + 1)
+    if data[at] != 0x2C or not across or not down or left + across > width or top + down > height:
+        return None
+    at += 10
+    if flags & 0x80:
+        colours = data[at : at + 3 * (2 << (flags & 7))]
+        at += len(colours)
+    if _after_blocks(data, at + 1) >= len(data):
+        return None
+    # Grey levels in order are no palette to Pillow.
+    grey = all(colours[i] == i // 3 for i in range(len(colours)))
+    return width, height, "GIF", "L" if grey else "P"
+
+
+def _after_blocks(data: bytes, at: int) -> int:
+    """The byte behind a chain of sub-blocks. Raises `IndexError` where it does not end."""
+    while data[at]:
+        at += 1 + data[at]
+    return at + 1
+
+
+def _bmp(data: bytes) -> Header | None:
+    begin, header, width, height, planes, bits, compression = struct.unpack_from("<IIiiHHI", data, 10)
+    if header not in (40, 108, 124) or width <= 0 or not height or planes != 1 or compression or bits not in (8, 24):
+        return None
+    if begin + (width * bits + 31) // 32 * 4 * abs(height) > len(data):
+        return None
+    if bits == 24:
+        return width, abs(height), "BMP", "RGB"
+    (count,) = struct.unpack_from("<I", data, 46)
+    colours = data[14 + header : 14 + header + 4 * (count or 256)]
+    if count not in (0, 256) or len(colours) < 1024:
+        return None
+    grey = all(colours[4 * i : 4 * i + 3] == bytes((i, i, i)) for i in range(256))
+    return width, abs(height), "BMP", "L" if grey else "P"
+
+
+def _tiff(data: bytes) -> Header | None:
+    order = "<" if data.startswith(b"II") else ">"
+    (at,) = struct.unpack_from(f"{order}I", data, 4)
+    (count,) = struct.unpack_from(f"{order}H", data, at)
+    struct.unpack_from("4x", data, at + 2 + 12 * count)  # the directory has an end
+    tags: dict[int, tuple[int, ...]] = {}
+    for place in range(at + 2, at + 2 + 12 * count, 12):
+        tag, kind, values = struct.unpack_from(f"{order}HHI", data, place)
+        if kind in _TIFF_TYPES and values <= _MOST_STRIPS:
+            layout = f"{order}{values}{_TIFF_TYPES[kind]}"
+            inside = struct.calcsize(layout) <= 4
+            where = place + 8 if inside else struct.unpack_from(f"{order}I", data, place + 8)[0]
+            tags[tag] = struct.unpack_from(layout, data, where)
+    one = (1,)
+    plain = tags.get(266, one) == tags.get(274, one) == one and set(tags.get(339, one)) == {1}
+    if not plain or tags.get(259, one)[0] not in (1, 5, 8, 32773) or tags.get(284, one) != one:
+        return None  # turned, signed or float samples, planes one by one, or compressions that tell of the mode
+    mode = _TIFF_MODES.get((tags.get(262, (0,))[0], tags.get(258, one), tags.get(338, ())))
+    width, height, starts, sizes = (tags.get(tag, ()) for tag in (256, 257, 273, 279))
+    if mode is None or len(width) != 1 or len(height) != 1 or not starts or len(starts) != len(sizes):
+        return None
+    if max(map(sum, zip(starts, sizes, strict=True))) > len(data) or not width[0] or not height[0]:
+        return None
+    return width[0], height[0], "TIFF", mode
