@@ -19,6 +19,7 @@ from pathlib import Path
 import corpus
 import dolma_stat
 import energon
+import media
 import near
 import plain
 import reading
@@ -29,7 +30,7 @@ from measure import Failed, Row
 import tokenizing
 import writing
 
-SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near, plain)
+SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near, plain, media)
 
 
 def main() -> int:

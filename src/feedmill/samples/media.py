@@ -2,9 +2,9 @@
 
 Which files count is decided by a `MediaFilter`: by extension, by header (the first bytes, then the extension), or by
 glob patterns. `probe` gives what Energon stores: for images Pillow's format and mode, for audio and video PyAV's
-durations and counts. Headers of JPEG, PNG and plain WebP are parsed here, without decoding, where the file's end is
-in place; all else, and every doubt, goes to Pillow. A file that is not whole is a `DataError`, for the caller to
-report.
+durations and counts. Headers of JPEG, PNG, GIF, BMP, TIFF and plain WebP are parsed here, without decoding, where the
+file's end is in place; all else, and every doubt, goes to Pillow. A file that is not whole is a `DataError`, for the
+caller to report.
 """
 
 from __future__ import annotations

@@ -1,0 +1,159 @@
+"""Media metadata beside Energon, and clips of video beside bare PyAV. README.md says what is compared.
+
+Energon's interpreter is named by ``FEEDMILL_ENERGON_PYTHON``; for video it needs PyAV too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import corpus
+from energon import CORES, DESCRIPTION, _peer_env, missing, peer
+from measure import Row, alternate, child, feedmill, run
+
+CLIPS, SHARDS = 200, 4
+OPTION = "--media-metadata-by-extension"
+
+__all__ = ["PARTS", "missing"]
+
+
+def videos() -> Path:
+    """200 clips of 8 to 12 seconds, 320 x 240, 25 frames a second, a key frame every 2 seconds, with sound: as files in
+    ``files/``, and the same in four prepared shards."""
+    path = corpus.folder() / f"videos_{CLIPS}"
+    if (path / ".complete").exists():
+        return path
+    shutil.rmtree(path, ignore_errors=True)
+    (path / "files").mkdir(parents=True)
+    (path / "wds").mkdir()
+    for shard in range(SHARDS):
+        with tarfile.open(path / "wds" / f"{shard}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for number in range(shard * CLIPS // SHARDS, (shard + 1) * CLIPS // SHARDS):
+                data = _clip(number)
+                (path / "files" / f"{number:04d}.mp4").write_bytes(data)
+                info = tarfile.TarInfo(f"{number:04d}.mp4")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    run(feedmill("prepare", path / "wds", "--non-interactive"))
+    (path / ".complete").touch()
+    return path
+
+
+def _clip(number: int) -> bytes:
+    import av
+    import numpy as np
+
+    rng = np.random.default_rng(number)
+    rows, columns = np.mgrid[0:240, 0:320]
+    speed, shade = rng.integers(1, 9, 4), rng.integers(0, 256, 3)
+    grain = rng.integers(0, 24, (240, 320, 3))
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp4") as container:
+        video = container.add_stream("libx264", rate=25)
+        video.width, video.height, video.pix_fmt, video.gop_size = 320, 240, "yuv420p", 50
+        video.options = {"preset": "veryfast"}
+        sound = container.add_stream("aac", rate=16_000, layout="mono")
+        for at in range(25 * (8 + number % 5)):
+            planes = [columns + at * speed[0], rows * 2 - at * speed[1], columns + rows + at * speed[2]]
+            pixels = (np.stack(planes, -1) + shade + np.roll(grain, at * speed[3], 1)) % 256
+            for packet in video.encode(av.VideoFrame.from_ndarray(pixels.astype(np.uint8), format="rgb24")):
+                container.mux(packet)
+            frame = av.AudioFrame.from_ndarray(rng.integers(-999, 999, (1, 640), dtype=np.int16), "s16", "mono")
+            frame.sample_rate, frame.pts = 16_000, 640 * at
+            for packet in sound.encode(frame):
+                container.mux(packet)
+        for stream in (video, sound):
+            for packet in stream.encode():
+                container.mux(packet)
+    return out.getvalue()
+
+
+def prepare_media(repeat: int) -> Iterable[Row]:
+    """`prepare` with the sizes of 40,000 JPEGs, whole commands; and `prepare-media` on what is prepared."""
+    path = corpus.shards(8, 5_000)
+
+    def ours() -> dict[str, float]:
+        corpus.unprepare(path)
+        corpus.warm(path)
+        return run(feedmill("prepare", path, "--non-interactive", "--split-ratio", "1,0,0", *DESCRIPTION, OPTION))
+
+    def theirs() -> dict[str, float]:
+        corpus.unprepare(path)
+        corpus.warm(path)
+        common = ("--non-interactive", "--no-progress", "--num-workers", str(CORES), "--split-ratio", "1,0,0")
+        return run([_energon(), "prepare", str(path), *common, *DESCRIPTION, OPTION], _peer_env())
+
+    ours()
+    a, b = alternate(repeat, ours, theirs if peer() else None)
+    yield Row("prepare-media", "prepare with media metadata, 40,000 images", "s", a["s"], b.get("s", []), 6)
+    ours()
+    a, b = alternate(
+        repeat,
+        lambda: run(feedmill("prepare-media", path, OPTION)),
+        (lambda: run([_energon(), "prepare-media", str(path), "--no-progress", OPTION], _peer_env()))
+        if peer()
+        else None,
+    )
+    yield Row("prepare-media", "prepare-media, 40,000 images", "s", a["s"], b.get("s", []), note="whole command")
+    files = videos() / "files"
+    a, b = alternate(repeat, partial(_folder, files, _ours_on), partial(_folder, files, _theirs_on) if peer() else None)
+    yield Row("prepare-media", f"prepare-media, folder of {CLIPS} videos with sound", "s", a["s"], b.get("s", []))
+
+
+def _energon() -> str:
+    return str(Path(peer() or "").with_name("energon"))
+
+
+def _folder(path: Path, command: Callable[[Path], tuple[list[str], dict[str, str] | None]]) -> dict[str, float]:
+    shutil.rmtree(path / ".nv-meta", ignore_errors=True)
+    corpus.warm(path)
+    words, env = command(path)
+    return run(words, env)
+
+
+def _ours_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
+    return feedmill("prepare-media", path, OPTION), None
+
+
+def _theirs_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
+    words = [_energon(), "prepare-media", str(path), "--no-progress", "--num-workers", str(CORES), OPTION]
+    return words, _peer_env()
+
+
+def video(repeat: int) -> Iterable[Row]:
+    """Metadata and five uniform clips of a second of each of 200 videos."""
+    path = videos()
+    sides: dict[str, Callable[[], dict[str, Any]]] = {
+        how: partial(_clips, sys.executable, how, path) for how in ("feedmill", "pyav", "pyav-auto")
+    }
+    if peer():
+        sides["energon"] = partial(_clips, peer() or "", "energon", path, env=_peer_env())
+    a, b = alternate(repeat, sides["feedmill"], sides["pyav"])
+    assert {*a["frames"]} == {*b["frames"]} and {*a["sum"]} == {*b["sum"]}, "the two sides decoded different frames"
+    note = f"metadata and 5 clips of 1 s each of {CLIPS} videos; the same pixels"
+    yield Row("video", "videos, bare PyAV with key-frame seek", "/s", a["per_s"], b["per_s"], 1, note=note)
+    yield Row("video", "the same, processor time", "s", a["cpu"], b["cpu"], note="of the process")
+    a, b = alternate(max(repeat // 2, 1), sides["feedmill"], sides["pyav-auto"])
+    yield Row("video", "videos, bare PyAV with all its threads", "/s", a["per_s"], b["per_s"], note="Feedmill on one")
+    yield Row("video", "the same, processor time", "s", a["cpu"], b["cpu"])
+    if "energon" in sides:
+        a, b = alternate(max(repeat // 2, 1), sides["feedmill"], sides["energon"])
+        yield Row("video", "videos, Energon's AVDecoder", "/s", a["per_s"], b["per_s"], note="tensors of both")
+
+
+def _clips(python: str, how: str, path: Path, env: dict[str, str] | None = None) -> dict[str, Any]:
+    corpus.warm(path)
+    found = child(python, "media_side.py", how, path, env=env or dict(os.environ))
+    found.pop("wall")
+    return found
+
+
+PARTS: dict[str, Callable[[int], Iterable[Row]]] = {"prepare-media": prepare_media, "video": video}
