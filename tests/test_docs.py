@@ -13,6 +13,7 @@ import pytest
 import typer
 from PIL import Image
 
+import clips
 import sourcedata
 from feedmill.cli.app import VERBS, app
 from pages import LANGUAGES, Session, blocks
@@ -74,6 +75,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, source in TOKENS.items():
         shutil.copyfile(GOLDEN / source, root / name)
     add_sources(root)
+    media_files(root)
     return root
 
 
@@ -86,6 +88,19 @@ def add_sources(root: Path) -> None:
     sourcedata.lerobot_v3(root / "robot", [7, 5, 8], "observation.images.top")
     shutil.copytree(GOLDEN / "sources/huggingface/dict", root / "saved")
     shutil.copytree(GOLDEN / "sources/mds/plain", root / "streaming")
+
+
+def media_files(root: Path) -> None:
+    """A folder of media, one of them cut short, and shards with videos."""
+    photo = dict(caption_files(0, 1))["000000.jpg"]
+    video = clips.movie("mp4", seconds=6.0)
+    files = {"photos/one.jpg": photo, "photos/cut.jpg": photo[:200], "talk.mp4": video, "tone.wav": clips.sound("wav")}
+    for name, data in {**files, "notes.txt": b"not media"}.items():
+        (root / "media" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "media" / name).write_bytes(data)
+    asked = [json.dumps({"question": f"What is in video {n}?", "answers": ["a gradient"]}).encode() for n in range(3)]
+    shard = [(f"{n:04d}.{part}", data) for n in range(3) for part, data in (("mp4", video), ("json", asked[n]))]
+    write_tar(root / "videos/0.tar", shard)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
@@ -176,7 +191,9 @@ DESCRIBED_IN = {
     ("filter",): "tokens.md",
     ("numbers",): "tokens.md",
     **{("modalities", "data", name): "migration/modalities.md" for name in MODALITIES},
+    ("prepare-media",): "media.md",
     ("energon", "prepare"): "migration/energon.md",
+    ("energon", "prepare-media"): "migration/energon.md",
     ("energon", "lint"): "migration/energon.md",
     ("energon", "preview"): "migration/energon.md",
 }
