@@ -116,3 +116,13 @@ def test_typed_samples_and_batches_have_handles(tmp_path: Path) -> None:
     assert [video.get_metadata().video_num_frames for video in batch["video"]] == [100, 100]
     frames = open_dataset(root, decode=Decoder(av="numpy"))[0].video.video_clips[0]
     assert frames.shape == (100, 3, 48, 64)
+
+
+def test_checking_samples_decodes_their_videos(tmp_path: Path) -> None:
+    from feedmill.indexing.check import check
+
+    assert check(str(dataset_with_video(tmp_path / "good")), samples=True, progress=False).findings == []
+    (finding,) = check(str(dataset_with_video(tmp_path / "bad", bad=True)), samples=True, progress=False).findings
+    assert (finding.kind, finding.record) == ("bad-media", "a.mp4") and (finding.file or "").endswith("0.tar")
+    with pytest.raises(DataError, match=r"neither video nor audio|cannot be decoded"):
+        AVDecoder(b"1\n00:00:00,000 --> 00:00:01,000\nwords\n\n").check()

@@ -22,6 +22,8 @@ from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare import find_shards
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.progress import Progress
+from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.fields import named_fields
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import Entry, Store
 from feedmill.storage.cache import cached_copy
@@ -306,9 +308,9 @@ def _check_samples(
         for index in range(len(dataset)):
             try:
                 sample = dataset.read([index])[0]
-                if dataset.view is None:
-                    for name in sample:
-                        sample[name]
+                for value in (named_fields(sample) or {}).values():
+                    if isinstance(value, AVDecoder):
+                        value.check()
             except FeedmillError as error:
                 report.findings.append(error)
                 if len(report.findings) >= MAX_FINDINGS:

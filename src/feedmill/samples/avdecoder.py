@@ -273,6 +273,15 @@ class AVDecoder:
             raise self._located(DataError(f"it has no {name.replace('_', ' ')}", kind="no-media", fix="Leave it out."))
         return value
 
+    def check(self) -> None:
+        """Decode everything, and keep nothing. Raises `DataError` where the file is damaged; names sample and file."""
+        with self._decoding(), self._opened() as container:
+            wanted = [*container.streams.video[:1], *container.streams.audio[:1]]
+            if not wanted:
+                raise DataError("it has neither video nor audio", kind="no-media", fix="Leave it out.")
+            for packet in container.demux(wanted):
+                packet.decode()
+
     # Within
 
     def _open(self) -> Any:
