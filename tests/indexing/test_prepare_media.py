@@ -24,7 +24,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.media import MediaFilter
 from feedmill.samples.mediafacts import MediaFacts
-from feedmill.storage import LocalStore
+from feedmill.storage import LocalStore, open_store
 
 Image = pytest.importorskip("PIL.Image")
 EXTENSION, HEADER = MediaFilter.parse(extension=True), MediaFilter.parse(header=True)
@@ -243,3 +243,19 @@ def test_modes_follow_the_folder(tmp_path: Path) -> None:
         os.umask(before)
     assert (root / ".nv-meta").stat().st_mode & 0o777 == 0o755
     assert (root / ".nv-meta/index.sqlite").stat().st_mode & 0o777 == 0o644
+
+
+def test_an_object_store_is_completed_in_place(tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("ds", "files"):
+        store = open_store(f"{s3_bucket}/{name}")
+        source = GOLDEN / ("media_wds/ds" if name == "ds" else "crude_polylithic/sounds")
+        for path in source.rglob("*"):
+            if path.is_file() and (name == "ds" or ".nv-meta" not in path.parts):
+                store.write_bytes(str(path.relative_to(source)), path.read_bytes())
+    report = prepare_media(f"{s3_bucket}/ds", MediaFilter.parse(glob="*.png"), progress=False)
+    assert (report.kind, report.images, report.media) == ("webdataset", 1, 5)
+    report = prepare_media(f"{s3_bucket}/files", EXTENSION, progress=False)
+    assert (report.kind, report.av, report.media) == ("folder", 2, 2)
+    assert MediaFacts(open_store(f"{s3_bucket}/files"), "files").find("s0.wav").audio_num_samples == 400  # type: ignore[union-attr]
+    assert not list((tmp_path / "cache").glob("media-*"))
