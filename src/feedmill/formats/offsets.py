@@ -5,7 +5,7 @@ An offset file is n + 1 unsigned 64-bit little-endian numbers: where each record
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -67,3 +67,14 @@ def hash_words(words: Sequence[str]) -> str:
     import xxhash
 
     return str(xxhash.xxh3_128_hexdigest("\0".join(words).encode("utf-8", "surrogateescape")))
+
+
+def fingerprint_of_starts(shards: Iterable[tuple[str, Int64s]]) -> str:
+    """A short hash of shard paths and of where their samples begin."""
+    import xxhash
+
+    found = xxhash.xxh3_128()
+    for number, (shard, starts) in enumerate(shards):
+        found.update(("\0" * bool(number) + f"{shard} ").encode("utf-8", "surrogateescape"))
+        found.update(starts.tobytes().hex().encode())
+    return str(found.hexdigest())

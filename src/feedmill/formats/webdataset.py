@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
-from feedmill.formats.offsets import Int64s, hash_words, read_records
+from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
 from feedmill.kernels import tar
 from feedmill.storage import Store
 
@@ -94,17 +94,6 @@ class ScannedShards(ShardTable):
     def fingerprint(self, first: int | None = None) -> str:
         known = zip(self.shards[:first], self.scans[:first], strict=True)
         return fingerprint_of_starts((shard, scan.starts) for shard, scan in known)
-
-
-def fingerprint_of_starts(shards: Iterable[tuple[str, Int64s]]) -> str:
-    """A short hash of shard paths and of where their samples begin."""
-    import xxhash
-
-    found = xxhash.xxh3_128()
-    for number, (shard, starts) in enumerate(shards):
-        found.update(("\0" * bool(number) + f"{shard} ").encode("utf-8", "surrogateescape"))
-        found.update(starts.tobytes().hex().encode())
-    return str(found.hexdigest())
 
 
 class TarDataset(Dataset):
