@@ -236,7 +236,7 @@ class RowsDataset(Dataset):
         return int(key)
 
     def fingerprint(self) -> str:
-        return self._fingerprint(len(self.files)) or ""
+        return self._fingerprint(len(self.files))
 
     def fingerprint_of_first(self, count: int) -> str | None:
         files = int(np.searchsorted(self._ends, count)) + 1
@@ -244,9 +244,8 @@ class RowsDataset(Dataset):
             return None  # it did not grow by whole files
         return self._fingerprint(files)
 
-    def _fingerprint(self, files: int) -> str | None:
-        words = (f"{name} {count} {self._word(n)}" for n, (name, count) in enumerate(zip(self.files, self.counts)))  # noqa: B905
-        return hash_words([word for word, _ in zip(words, range(files), strict=False)])
+    def _fingerprint(self, files: int) -> str:
+        return hash_words([f"{self.files[n]} {self.counts[n]} {self._word(n)}" for n in range(files)])
 
     @abstractmethod
     def _word(self, file: int) -> str:
