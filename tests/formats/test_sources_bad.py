@@ -107,6 +107,13 @@ def test_mds_with_damaged_bytes(tmp_path: Path) -> None:
         dataset[4]
 
 
+def test_mds_in_folders_by_split_names_one(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    mds(tmp_path / "train")
+    with pytest.raises(NotFound, match=r"Open the folder itself, e\.g\. .*/train/\."):
+        open_dataset(tmp_path)
+
+
 def test_mds_hashes_are_compared(tmp_path: Path) -> None:
     edit(mds(tmp_path) / "index.json", lambda c: c["shards"][2]["raw_data"].update(hashes={"sha1": "00", "odd": "x"}))
     found = CliRunner().invoke(app, ["check", str(tmp_path)])

@@ -104,11 +104,12 @@ def sniff(url: str) -> Found:
         return Found(TAR, store, entry.path)  # refused when opened, with what to do
     inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
     lines = [name for name in inside if name.endswith((".jsonl", megatron.BIN))]
+    lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
     raise NotFound(
         "no data set was recognised here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
         file=url,
         kind="unknown-format",
-        fix=f"Open the file itself, e.g. {url.rstrip('/')}/{lines[0]}."
+        fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
         else "Known are folders of .tar shards (prepared or not), .pbin or .ds files; .tar, .jsonl, .pbin, .ds files;"
         " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma; .parquet and .arrow files; data sets of Hugging"

@@ -4,6 +4,7 @@ from feedmill.formats.tokens.ds import file_order
 from feedmill.planning.orders.modalities import ModalitiesSampler, sampler_indices
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset, nanoset_index, normalised
 from feedmill.planning.orders.vla import Cursor, Manifest, Window, read_manifest, select_window
+from feedmill.planning.orders.wids import wids_order
 
 __all__ = [
     "BlendableDataset",
@@ -18,4 +19,5 @@ __all__ = [
     "read_manifest",
     "sampler_indices",
     "select_window",
+    "wids_order",
 ]
