@@ -105,3 +105,16 @@ def test_a_block_that_cannot_be_made_is_tried_again() -> None:
     with pytest.raises(ZeroDivisionError):
         cache.get(1, lambda: (1 // 0, 1))
     assert cache.get(1, lambda: (5, 1)) == 5
+
+
+def test_row_groups_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from feedmill.formats import tables
+
+    monkeypatch.setattr(tables, "CACHE_BYTES", 1000)
+    rows = sourcedata.table(0, 400)
+    sourcedata.pq.write_table(rows, tmp_path / "0.parquet", row_group_size=20)
+    dataset = open_dataset(tmp_path)
+    assert isinstance(dataset, tables.TableDataset)
+    order = np.random.default_rng(0).permutation(400)
+    assert [s["n"] for s in dataset.read(order)] == order.tolist()
+    assert dataset._blocks._bytes <= 1000 and len(dataset._blocks._blocks) <= 2
