@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 
 import corpus
 from measure import Row, alternate, child
@@ -46,6 +47,8 @@ def writing(repeat: int) -> list[Row]:
     """Samples per second for each kind of sample."""
     rows = []
     for mode, what in MODES.items():
+        if mode == "pth" and find_spec("feedmill.formats.pth") is None:
+            continue
         theirs = partial(side, "webdataset", mode) if _python() else None
         ours, peer = alternate(repeat, partial(side, "feedmill", mode), theirs)
         rates = ours["samples_s"], peer.get("samples_s", [])

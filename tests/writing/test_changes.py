@@ -21,7 +21,7 @@ from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
 from feedmill.writing.reshard import reshard
-from tars import make_shards
+from tars import make_shards, write_tar
 from written import contents, files, samples
 
 
@@ -95,6 +95,12 @@ class TestReshard:
         with pytest.raises(NotFound):
             reshard(str(tmp_path / "none"), str(tmp_path / "e"), samples=3)
         assert not (tmp_path / "e").exists()
+
+    def test_two_parts_of_one_name_are_not_lost_silently(self, tmp_path: Path) -> None:
+        write_tar(tmp_path / "d/x.tar", [("a.txt", b"1"), ("b.txt", b"2"), ("b.json", b"{}"), ("b.txt", b"3")])
+        with pytest.raises(DataError) as error:
+            reshard(str(tmp_path / "d"), str(tmp_path / "e"), samples=5, workers=1)
+        assert error.value.kind == "duplicate-part" and error.value.record == "b.txt"
 
 
 class TestAppend:

@@ -17,7 +17,7 @@ from feedmill.formats.webdataset import TarDataset
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
-from feedmill.writing.copying import Piece, open_source
+from feedmill.writing.copying import Piece, open_source, refuse_twofold
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker
 from feedmill.writing.layout import Layout
@@ -178,6 +178,7 @@ class _Adder:
             raise
 
     def _with(self, sample: Sample, added: Mapping[str, Any]) -> dict[str, Any]:
+        refuse_twofold(sample)
         both = [name for name in added if name in sample]
         if both and not self.column.replace:
             raise DataError(

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats import energon
-from feedmill.formats.base import Dataset
+from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sniff import ENERGON, sniff
 from feedmill.formats.webdataset import TarDataset
@@ -156,9 +156,25 @@ class Copy:
         for first in range(piece.first, piece.last, _READ_AT_ONCE):
             numbers = order.numbers(first, min(first + _READ_AT_ONCE, piece.last))
             for sample in self.dataset.read_raw(numbers):
+                refuse_twofold(sample)
                 if self.prefix:
                     sample.key = self.prefix + sample.key
                 yield encoding(sample)
+
+
+def refuse_twofold(sample: Sample) -> None:
+    """Refuse a sample with two parts of one name: only one of them could be read, and the other would be lost."""
+    source = sample.source
+    if len(source.names) > len(sample):
+        twice = next(name for name in source.names if source.names.count(name) > 1)
+        raise DataError(
+            "the sample has this part twice, and only one of them could be kept",
+            file=source.where,
+            offset=source.offset,
+            record=twice,
+            kind="duplicate-part",
+            fix="Rename or remove one of the two members in the shard, and prepare it again.",
+        )
 
 
 def facts(dataset: Dataset, **options: Any) -> dict[str, Any]:

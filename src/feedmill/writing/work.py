@@ -71,6 +71,8 @@ class Work:
             raise StorageError(
                 "another process is writing this data set", file=self.store.url, kind="busy", fix="Wait, or stop it."
             ) from None
+        except OSError:  # a file system without locks: as good as alone
+            pass
         return lock
 
     def _begin(self, job: dict[str, Any]) -> None:

@@ -88,18 +88,9 @@ def write(
         with closing(target):
             report = write_shards(target, items, produce, encoding, workers=workers, progress=progress)
     else:
-        writer = Writer(
-            url,
-            pattern=pattern,
-            samples_per_shard=samples_per_shard,
-            shard_size=shard_size,
-            split=split,
-            sample_type=sample_type,
-            field_map=field_map,
-            encode=encode,
-            append=append,
-            overwrite=overwrite,
-        )
+        options = {"split": split, "sample_type": sample_type, "field_map": field_map, "encode": encode}
+        limits = {"pattern": pattern, "samples_per_shard": samples_per_shard, "shard_size": shard_size}
+        writer = Writer(url, append=append, overwrite=overwrite, **limits, **options)  # type: ignore[arg-type]
         report = write_samples(writer, samples, workers=workers or 0, progress=progress)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
