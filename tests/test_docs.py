@@ -196,6 +196,7 @@ DESCRIBED_IN = {
     ("energon", "prepare-media"): "migration/energon.md",
     ("energon", "lint"): "migration/energon.md",
     ("energon", "preview"): "migration/energon.md",
+    ("energon", "mount"): "migration/energon.md",
 }
 
 

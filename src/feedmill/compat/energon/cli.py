@@ -197,3 +197,19 @@ def prepare_media_(
         True, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
     )
     show_media(prepare_media(path, media, workers=num_workers, progress=progress))
+
+
+@app.command()
+def mount(
+    path: DatasetPath,
+    mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty folder.")],
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once.")] = False,
+    sample_folders: Annotated[bool, typer.Option("--sample-folders", "-s", help="A folder for each sample.")] = False,
+    allow_slow: Annotated[  # noqa: ARG001 - old indexes are read from the tars in any case
+        bool, typer.Option("--allow-slow", "-w", help="Accepted: data sets without an index are scanned anyway.")
+    ] = False,
+) -> None:
+    """Show a data set as a read-only file system."""
+    from feedmill.mounting.mount import mount as mount_dataset
+
+    mount_dataset(path, mountpoint, sample_folders=sample_folders, detach=detach)
