@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
+from feedmill.formats.energon import read_info
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
+from feedmill.kernels.tar import sample_name
+from feedmill.storage import LocalStore
 from feedmill.writing.layout import Layout, parse_size
 from feedmill.writing.work import FOLDER
-from written import Broken, breaking, files, samples
+from written import Broken, breaking, contents, files, samples
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -31,6 +38,40 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert raw.get("s00077.json") == b'{"n":77}'
     assert check(str(tmp_path / "d")).findings == []
     assert not (tmp_path / "d" / FOLDER).exists()
+
+
+COMPONENT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0/."), min_size=1, max_size=40)
+FOLDER_NAME = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0/"), min_size=1, max_size=9)
+KEYS = st.builds(lambda folders, last: "/".join([*folders, last]), st.lists(FOLDER_NAME, max_size=3), COMPONENT)
+ANYTHING = st.dictionaries(
+    KEYS,
+    st.dictionaries(st.sampled_from(["bin", "a.b", "tar.gz", "ü", "x y"]), st.binary(max_size=1300), min_size=1),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(ANYTHING, st.integers(1, 5), st.integers(1, 9000))
+def test_anything_comes_back(rows: dict[str, dict[str, bytes]], most: int, size: int) -> None:
+    good = {key: parts for key, parts in rows.items() if not refused(key)}
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(DataError):
+        with fm.writer(f"{folder}/d", samples_per_shard=most, shard_size=size) as w:
+            for key, parts in rows.items():
+                with contextlib.suppress(DataError):
+                    w.write({"__key__": key, **parts})
+        assert contents(f"{folder}/d") == good
+        counts = read_info(LocalStore(f"{folder}/d"))
+        for path, count in counts.items():
+            assert count == 1 or (count <= most and (Path(folder) / "d" / path).stat().st_size <= size)
+        assert check(f"{folder}/d").findings == []
+        return
+    assert not good
+
+
+def refused(key: str) -> bool:
+    """Whether a reader would cut the key elsewhere, skip it, or leave the folder with it."""
+    return sample_name(f"{key}.x") != (key, "x") or any(part in ("", ".", "..") for part in key.split("/"))
 
 
 def test_the_index_is_the_one_that_prepare_makes(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ shards in place. What a shard holds depends on the samples and the limits alone.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -109,6 +110,10 @@ class Writer:
         append: add to the prepared data set that is there, behind its last shard.
         overwrite: replace the data set that is there.
 
+    Attributes:
+        samples: how many were given.
+        report: what was written, once the block has ended.
+
     Raises:
         ConfigError: there is a data set already, or options make no sense.
         StorageError: it cannot be written.
@@ -146,6 +151,8 @@ class Writer:
         self._open()
 
     def _open(self) -> None:
+        self._began = time.perf_counter()
+        self.report: WriteReport | None = None
         self.layout = self.target.layout
         self.shards: list[Shard] = []
         self.reused = 0
@@ -274,9 +281,6 @@ class Writer:
     def close(self) -> WriteReport:
         """Finish the data set. Raises as `write` does, and `DataError` where there was no sample, or fewer samples
         than an interrupted run has written."""
-        import time
-
-        began = time.perf_counter()
         if self._skip:
             raise DataError(
                 f"the samples end before those that an interrupted run has written (next: {self._skip[0]!r})",
@@ -291,7 +295,8 @@ class Writer:
         while self._placed:
             self._note()
         self.target.finish(self.shards)
-        return WriteReport.of(self.url, self.shards, self.reused, time.perf_counter() - began)
+        self.report = WriteReport.of(self.url, self.shards, self.reused, time.perf_counter() - self._began)
+        return self.report
 
     def abort(self) -> None:
         """Give up; finished shards are kept for the next time."""
