@@ -235,8 +235,9 @@ def test_a_large_folder_is_listed_piece_by_piece(tmp_path: Path, monkeypatch: py
     write_index(tmp_path / "index.sqlite", rows)
     catalog = IndexCatalog(tmp_path / "index.sqlite", False)
     asked = []
-    connection = catalog._connection()
-    connection.set_trace_callback(asked.append)
+    assert catalog.is_folder("")
+    assert catalog.file("nothing.txt") is None
+    catalog._idle[0].set_trace_callback(asked.append)
     listing: Iterator[object] = catalog.children("")
     for _ in range(10):
         next(listing)

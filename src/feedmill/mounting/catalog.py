@@ -7,11 +7,10 @@ component). Slashes in keys are folders. Where a file and a folder have one name
 from __future__ import annotations
 
 import sqlite3
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from feedmill.formats.energon import open_index
 
@@ -73,13 +72,21 @@ class IndexCatalog(Catalog):
 
     def __init__(self, database: Path, sample_folders: bool) -> None:
         self.database, self.sample_folders = database, sample_folders
-        self._local = threading.local()
+        # A pool and not one connection per thread: to Python every call by FUSE comes from a new thread.
+        self._idle: list[sqlite3.Connection] = []
 
-    def _connection(self) -> sqlite3.Connection:
-        if not hasattr(self._local, "connection"):
-            self._local.connection = open_index(self.database)
-        connection: sqlite3.Connection = self._local.connection
-        return connection
+    def _ask(self, question: str, arguments: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
+        """All rows of an answer."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = open_index(self.database)
+            connection.execute("PRAGMA mmap_size = 0")  # or each would map the whole file
+            connection.execute("PRAGMA cache_size = -4096")
+        try:
+            return connection.execute(question, arguments).fetchall()
+        finally:
+            self._idle.append(connection)
 
     def children(self, folder: str) -> Iterator[Child]:
         if self.sample_folders and folder:
@@ -90,7 +97,7 @@ class IndexCatalog(Catalog):
                     yield Child(f"{last}.{name}", False)
         cursor, end = folder, folder + _LAST
         while True:
-            keys = [key for (key,) in self._connection().execute(_KEYS, (cursor, end, _AT_ONCE))]
+            keys = [key for (key,) in self._ask(_KEYS, (cursor, end, _AT_ONCE))]
             if not keys:
                 return
             here, cursor = self._before_folder(keys, len(folder))
@@ -116,7 +123,7 @@ class IndexCatalog(Catalog):
             yield from (Child(key[skip:], True) for key in keys if len(key) > skip)
             return
         last = None
-        for key, part in self._connection().execute(_FILES, (keys[0], keys[-1] + "\0")).fetchall():
+        for key, part in self._ask(_FILES, (keys[0], keys[-1] + "\0")):
             name = f"{key[skip:]}.{part}"
             if name != last:  # of two parts with one name the first is shown
                 yield Child(name, False)
@@ -125,12 +132,12 @@ class IndexCatalog(Catalog):
     def is_folder(self, folder: str) -> bool:
         if not folder:
             return True
-        if self._connection().execute(_KEYS, (folder, folder + _LAST, 1)).fetchone():
+        if self._ask(_KEYS, (folder, folder + _LAST, 1)):
             return True
         return self.sample_folders and bool(self._parts(folder[:-1]))
 
-    def _parts(self, key: str) -> list[tuple[str, int, int, int, int]]:
-        return self._connection().execute(_PARTS, (key,)).fetchall()
+    def _parts(self, key: str) -> list[tuple[Any, ...]]:
+        return self._ask(_PARTS, (key,))
 
     def file(self, path: str) -> File | None:
         where, _, name = path.rpartition("/")
