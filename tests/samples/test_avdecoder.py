@@ -146,3 +146,20 @@ def test_sizes_that_headers_promise() -> None:
     unknown = b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\x01" + b"\xff" * 7
     assert announced_size(unknown) is None
     assert announced_size(b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\x84") == 14
+
+
+def test_a_cover_picture_makes_no_video_of_music() -> None:
+    import av
+    from av.stream import Disposition
+
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp3") as container:
+        tone = container.add_stream("libmp3lame", rate=clips.RATE, layout="mono")
+        cover = container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt, cover.disposition = 32, 32, "yuvj420p", Disposition.attached_pic
+        picture = av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8), format="rgb24")
+        for packet in [*cover.encode(picture), *cover.encode()]:
+            container.mux(packet)
+        clips._sing(container, tone, 1.0)
+    data = AVDecoder(out.getvalue()).get_frames(video_decode_audio=True)
+    assert data.video_clips == [] and data.audio_clips[0].shape[1] >= clips.RATE

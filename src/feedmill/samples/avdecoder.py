@@ -20,7 +20,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.samples.avaudio import AudioReader
 from feedmill.samples.avdata import AVData
-from feedmill.samples.avfile import AvSource, as_file, check_whole, is_indexed, open_av, reason, size_of
+from feedmill.samples.avfile import AvSource, as_file, check_whole, is_cover, is_indexed, open_av, reason, size_of
 from feedmill.samples.avmetadata import stream_metadata
 from feedmill.samples.avvideo import Converter, VideoReader, ranges_in_ticks, times_of_frames
 from feedmill.samples.mediafacts import AVMetadata
@@ -189,8 +189,14 @@ class AVDecoder:
             return clips, times
 
     def get_frames(self, video_decode_audio: bool = False) -> AVData:
-        """Everything: all frames of a video (and its audio, where wanted), all samples of a file of audio alone."""
-        if not self.has_video_stream():
+        """Everything: all frames of a video (and its audio, where wanted), all samples of a file of audio alone.
+
+        A cover picture does not make a video of a piece of music.
+        """
+        with self._decoding(), self._opened() as container:
+            pictures = all(is_cover(stream) for stream in container.streams.video)
+            music = pictures and len(container.streams.audio) > 0
+        if music:
             return self.get_audio()
         return self.get_video_with_audio() if video_decode_audio and self.has_audio_stream() else self.get_video()
 

@@ -160,3 +160,10 @@ def check_whole(source: AvSource, container: Any) -> None:
 def is_indexed(container: Any, stream: Any) -> bool:
     """Whether the container came with an index of every frame of the stream, as MP4 and QuickTime have it."""
     return "mp4" in container.format.name and 0 < stream.frames == len(stream.index_entries)
+
+
+def is_cover(stream: Any) -> bool:
+    """Whether a video stream is one picture that goes with the audio."""
+    from av.stream import Disposition
+
+    return bool(stream.disposition & Disposition.attached_pic)
