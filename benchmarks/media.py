@@ -131,27 +131,23 @@ def _theirs_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
 def video(repeat: int) -> Iterable[Row]:
     """Metadata and five uniform clips of a second of each of 200 videos."""
     path = videos()
-    sides: dict[str, Callable[[], dict[str, Any]]] = {
-        how: partial(_clips, sys.executable, how, path) for how in ("feedmill", "pyav", "pyav-auto")
-    }
+    ours, bare = (partial(_clips, sys.executable, how, path) for how in ("feedmill", "pyav"))
+    for cores in dict.fromkeys((1, CORES)):
+        a, b = alternate(repeat, partial(ours, cores), partial(bare, cores))
+        assert {*a["frames"]} == {*b["frames"]} and {*a["sum"]} == {*b["sum"]}, "the two sides decoded different frames"
+        note = f"metadata and 5 clips of 1 s each of {CLIPS} videos; the same pixels"
+        what = "videos on one core" if cores == 1 else f"videos on {cores} cores"
+        yield Row("video", f"{what}, bare PyAV with key-frame seek", "/s", a["per_s"], b["per_s"], 1, note=note)
+        yield Row("video", "the same, processor time", "s", a["cpu"], b["cpu"], note="of the process")
     if peer():
-        sides["energon"] = partial(_clips, peer() or "", "energon", path, env=_peer_env())
-    a, b = alternate(repeat, sides["feedmill"], sides["pyav"])
-    assert {*a["frames"]} == {*b["frames"]} and {*a["sum"]} == {*b["sum"]}, "the two sides decoded different frames"
-    note = f"metadata and 5 clips of 1 s each of {CLIPS} videos; the same pixels"
-    yield Row("video", "videos, bare PyAV with key-frame seek", "/s", a["per_s"], b["per_s"], 1, note=note)
-    yield Row("video", "the same, processor time", "s", a["cpu"], b["cpu"], note="of the process")
-    a, b = alternate(max(repeat // 2, 1), sides["feedmill"], sides["pyav-auto"])
-    yield Row("video", "videos, bare PyAV with all its threads", "/s", a["per_s"], b["per_s"], note="Feedmill on one")
-    yield Row("video", "the same, processor time", "s", a["cpu"], b["cpu"])
-    if "energon" in sides:
-        a, b = alternate(max(repeat // 2, 1), sides["feedmill"], sides["energon"])
-        yield Row("video", "videos, Energon's AVDecoder", "/s", a["per_s"], b["per_s"], note="tensors of both")
+        theirs = partial(_clips, peer() or "", "energon", path, 1, env=_peer_env())
+        a, b = alternate(max(repeat // 2, 1), partial(ours, 1), theirs)
+        yield Row("video", "videos on one core, Energon's AVDecoder", "/s", a["per_s"], b["per_s"])
 
 
-def _clips(python: str, how: str, path: Path, env: dict[str, str] | None = None) -> dict[str, Any]:
+def _clips(python: str, how: str, path: Path, cores: int, env: dict[str, str] | None = None) -> dict[str, Any]:
     corpus.warm(path)
-    found = child(python, "media_side.py", how, path, env=env or dict(os.environ))
+    found = child(python, "media_side.py", how, path, "--cores", cores, env=env or dict(os.environ))
     found.pop("wall")
     return found
 

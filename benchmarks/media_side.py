@@ -1,14 +1,16 @@
 """One side of the video benchmark in one process: metadata and five uniform clips of a second of every video.
 
-    python benchmarks/media_side.py feedmill|pyav|pyav-auto|energon FOLDER
+    python benchmarks/media_side.py feedmill|pyav|energon FOLDER [--cores 2]
 
-Feedmill reads them from prepared shards, the others from files.
+Feedmill reads them from prepared shards, the others from files. With several cores Feedmill decodes several videos at
+once, as a loader's workers do, and bare PyAV lets its decoder have threads.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,17 +19,22 @@ from typing import Any
 SECONDS, COUNT = 1.0, 5
 
 
-def feedmill(path: Path) -> Iterator[tuple[Any, list[Any]]]:
+def feedmill(path: Path, threads: int) -> Iterator[tuple[Any, list[Any]]]:
     import feedmill as fm
+    from feedmill.jobs.threads import ordered_map
     from feedmill.samples.avclips import get_clips_uniform
 
-    for sample in fm.open(path / "wds"):
+    def look(sample: Any) -> tuple[Any, list[Any]]:
         video = sample["mp4"]
         facts = video.get_metadata(get_audio=False)
-        yield facts.video_num_frames, get_clips_uniform(video, SECONDS, COUNT, request_video=True).video_clips
+        return facts.video_num_frames, get_clips_uniform(video, SECONDS, COUNT, request_video=True).video_clips
+
+    dataset = fm.open(path / "wds")
+    samples = (dataset[number] for number in range(len(dataset)))
+    yield from ordered_map(look, samples, workers=0 if threads == 1 else threads, in_flight=threads)
 
 
-def energon(path: Path) -> Iterator[tuple[Any, list[Any]]]:
+def energon(path: Path, threads: int) -> Iterator[tuple[Any, list[Any]]]:
     import io
     import warnings
 
@@ -40,15 +47,15 @@ def energon(path: Path) -> Iterator[tuple[Any, list[Any]]]:
         yield facts.video_num_frames, get_clips_uniform(video, SECONDS, COUNT, request_video=True).video_clips
 
 
-def pyav(path: Path, threads: str | None = None) -> Iterator[tuple[Any, list[Any]]]:
+def pyav(path: Path, threads: int) -> Iterator[tuple[Any, list[Any]]]:
     import av
     import numpy as np
 
     for file in sorted((path / "files").glob("*.mp4")):
         with av.open(str(file)) as container:
             stream = container.streams.video[0]
-            if threads:
-                stream.thread_type = threads
+            if threads > 1:
+                stream.thread_type = "AUTO"
             tick = stream.time_base
             duration, frames = float(stream.duration * tick), stream.frames
             clips = []
@@ -67,11 +74,13 @@ def pyav(path: Path, threads: str | None = None) -> Iterator[tuple[Any, list[Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("how", choices=("feedmill", "pyav", "pyav-auto", "energon"))
+    parser.add_argument("how", choices=("feedmill", "pyav", "energon"))
     parser.add_argument("path", type=Path)
+    parser.add_argument("--cores", type=int, default=1, help="cores to run on")
     options = parser.parse_args()
-    sides = {"feedmill": feedmill, "pyav": pyav, "energon": energon, "pyav-auto": lambda path: pyav(path, "AUTO")}
-    stream = sides[options.how](options.path)
+    cores = sorted(os.sched_getaffinity(0))[: options.cores]
+    os.sched_setaffinity(0, cores)
+    stream = {"feedmill": feedmill, "pyav": pyav, "energon": energon}[options.how](options.path, len(cores))
     next(stream)  # imports and the first file do not count
     videos, frames, total, begin, cpu = 0, 0, 0, time.perf_counter(), time.process_time()
     for _, clips in stream:
