@@ -54,7 +54,7 @@ def _clip(number: int) -> bytes:
     rng = np.random.default_rng(number)
     rows, columns = np.mgrid[0:240, 0:320]
     speed, shade = rng.integers(1, 9, 4), rng.integers(0, 256, 3)
-    grain = rng.integers(0, 24, (240, 320, 3))
+    grain = rng.integers(0, 6, (240, 320, 3))
     out = io.BytesIO()
     with av.open(out, "w", format="mp4") as container:
         video = container.add_stream("libx264", rate=25)

@@ -34,7 +34,7 @@ def feedmill(path: Path, threads: int) -> Iterator[tuple[Any, list[Any]]]:
     yield from ordered_map(look, samples, workers=0 if threads == 1 else threads, in_flight=threads)
 
 
-def energon(path: Path, threads: int) -> Iterator[tuple[Any, list[Any]]]:
+def energon(path: Path, _threads: int) -> Iterator[tuple[Any, list[Any]]]:
     import io
     import warnings
 
