@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.formats.pth import dump
 from feedmill.samples.decode import Decoder, SampleDecoder, decode_json
 from rawsamples import sample_of
 
@@ -50,7 +51,7 @@ def npz(**arrays: np.ndarray) -> bytes:
         ("bin.gz", gzip.compress(b"hello", mtime=0), b"hello"),
         ("txt.gz.gz", gzip.compress(gzip.compress(b"", mtime=0), mtime=0), gzip.compress(b"", mtime=0)),
         # Everything else stays bytes; suffixes count as written, except for media.
-        *[(name, b"\x80\x04K\x01.", b"\x80\x04K\x01.") for name in ("", "TXT", "pth", "xyz", "ps", "h5")],
+        *[(name, b"\x80\x04K\x01.", b"\x80\x04K\x01.") for name in ("", "TXT", "xyz", "ps", "h5")],
         *[(name, b"\x80\x04K\x01.", b"\x80\x04K\x01.") for name in ("pyd", "pickle", "a.pkl")],
         ("__meta__.json", b"not json", b"not json"),
     ],
@@ -110,7 +111,18 @@ def test_a_pickle_runs_only_when_trusted() -> None:
     data = pickle.dumps({"a": 1})
     assert decode("pkl", data) == data
     assert Decoder(trust=True)("pkl", data) == {"a": 1}
-    assert Decoder(trust=True)("pth", data) == data
+    with pytest.raises(DataError, match="pth"):
+        Decoder(trust=True)("pth", data)
+
+
+def test_tensors_are_decoded_as_arrays_or_tensors() -> None:
+    data = dump(np.arange(6).reshape(2, 3))
+    assert decode("input_ids.pth", data).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert decode("x.pth.gz", gzip.compress(data)).shape == (2, 3)
+    torch = pytest.importorskip("torch")
+    assert isinstance(pickle.loads(pickle.dumps(Decoder(tensors="torch")))("pth", data), torch.Tensor)
+    with pytest.raises(ConfigError, match="given as 'jax'"):
+        Decoder(tensors="jax")
 
 
 def test_settings_are_checked_and_travel() -> None:

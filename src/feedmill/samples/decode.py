@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats import pth
 from feedmill.samples import cbor, tenbin
 from feedmill.samples.avfile import reason
 from feedmill.samples.images import IMAGE_SUFFIXES, check_spec, decode_image
@@ -41,6 +42,7 @@ class Decoder:
         guess_content: whether the content says what is an image, audio or video, and the name only where that says
             nothing.
         trust: whether ``.pyd``, ``.pickle`` and ``.pkl`` parts are unpickled, which runs code that the data names.
+        tensors: what ``.pth`` parts become, ``numpy`` or ``torch``, see `feedmill.formats.pth`; trust changes nothing.
 
     Raises (when called):
         DataError: the bytes are not what the suffix promises.
@@ -50,7 +52,7 @@ class Decoder:
     {'caption': 'a cat'}
     """
 
-    __slots__ = ("av", "guess_content", "image", "trust", "video_decode_audio")
+    __slots__ = ("av", "guess_content", "image", "tensors", "trust", "video_decode_audio")
 
     av_suffixes: ClassVar[frozenset[str]] = AV_SUFFIXES
 
@@ -61,6 +63,7 @@ class Decoder:
         trust: bool = False,
         video_decode_audio: bool = False,
         guess_content: bool = False,
+        tensors: str = "numpy",
     ) -> None:
         if av not in AV_SPECS:
             raise ConfigError(
@@ -73,9 +76,12 @@ class Decoder:
         self.trust = trust
         self.video_decode_audio = video_decode_audio
         self.guess_content = guess_content
+        if tensors not in ("numpy", "torch"):
+            raise ConfigError(f"tensors cannot be given as {tensors!r}", fix="Use 'numpy' or 'torch'.")
+        self.tensors = tensors
 
     def _settings(self) -> tuple[Any, ...]:
-        return type(self), self.image, self.av, self.trust, self.video_decode_audio, self.guess_content
+        return type(self), self.image, self.av, self.trust, self.video_decode_audio, self.guess_content, self.tensors
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Decoder) and self._settings() == other._settings()
@@ -86,12 +92,15 @@ class Decoder:
     def __repr__(self) -> str:
         audio = f", video_decode_audio={self.video_decode_audio}" if self.av in ("numpy", "torch") else ""
         guess = ", guess_content=True" if self.guess_content else ""
-        return f"{type(self).__name__}(image={self.image!r}, av={self.av!r}, trust={self.trust}{audio}{guess})"
+        more = "" if self.tensors == "numpy" else f", tensors={self.tensors!r}"
+        return f"{type(self).__name__}(image={self.image!r}, av={self.av!r}, trust={self.trust}{audio}{guess}{more})"
 
     def __call__(self, name: str, data: bytes) -> Any:
         if name.startswith("__"):
             return data
         suffix = name.rpartition(".")[2]
+        if suffix == "pth":
+            return pth.load(data, to=self.tensors)
         try:
             if suffix == "gz":
                 data = gzip.decompress(data)
@@ -108,6 +117,8 @@ class Decoder:
             decode = _BY_SUFFIX.get(suffix)
             if decode is not None:
                 return decode(data)
+            if suffix == "pth":  # of a .pth.gz
+                return pth.load(data, to=self.tensors)
             lowered = suffix.lower()
             kind = "image" if lowered in IMAGE_SUFFIXES else "av" if lowered in self.av_suffixes else None
         if kind == "image":
@@ -156,7 +167,7 @@ class SampleDecoder(Decoder):
         guess_content: bool = False,
         trust: bool = False,
     ) -> None:
-        super().__init__(image_decode, av_decode, trust, video_decode_audio, guess_content)
+        super().__init__(image_decode, av_decode, trust, video_decode_audio, guess_content, tensors="torch")
 
     def _av(self, name: str, data: bytes) -> Any:
         found = super()._av(name, data)

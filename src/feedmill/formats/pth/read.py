@@ -1,0 +1,195 @@
+"""`load`: the value of a ``.pth`` file. Tensors that follow one another are mostly alike, so layouts are remembered."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.formats.pth import names
+from feedmill.formats.pth.archive import Entry, bad, checksums, entries
+from feedmill.formats.pth.pickled import Machine, check_size
+from feedmill.formats.pth.tensors import NUMPY, TORCH, Spec, Storage, element_size, maker
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+_LEGACY_VERSION = 1001
+_ZIP = b"PK\x03\x04"
+_MOST_LAYOUTS = 256
+_MOST_OF_A_SIZE = 8
+
+_Layout = tuple[bytes, int, tuple[tuple[int, int, bytes], ...], Callable[[bytes], Any]]
+_layouts: dict[tuple[str, int], list[_Layout]] = {}
+
+
+def load(data: bytes, *, to: str = NUMPY) -> Any:
+    """The value that `torch.save` wrote.
+
+    Args:
+        data: the whole file.
+        to: ``numpy``: arrays that share `data` and cannot be written to. ``torch``: tensors of their own memory.
+
+    Raises:
+        DataError: it is no such file, is damaged, or asks for more than data needs (kind ``unsafe-pickle``).
+        MissingExtra: torch, or for bfloat16 arrays ml_dtypes, is not installed.
+
+    >>> import numpy as np
+    >>> load(dump({"x": np.arange(3)}))
+    {'x': array([0, 1, 2])}
+    """
+    for prefix, length, rest, make in _layouts.get((to, len(data)), ()):
+        if data[:length] == prefix:
+            for start, stop, same in rest:
+                if data[start:stop] != same:
+                    break
+            else:
+                return make(data)
+    if to not in (NUMPY, TORCH):
+        raise ConfigError(f"tensors cannot be given as {to!r}", fix="Use 'numpy' or 'torch'.")
+    data = bytes(data)
+    try:
+        return _zipped(data, to) if data[:4] == _ZIP else _legacy(data, to)
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError) as error:
+        raise bad(f"its content makes no sense ({type(error).__name__})") from error
+
+
+def _zipped(data: bytes, to: str) -> Any:
+    found = entries(data)
+    pickled = found.get("data.pkl")
+    if pickled is None or "constants.pkl" in found:
+        raise bad("it is a TorchScript program" if "constants.pkl" in found else "it has no data.pkl", "not-tensors")
+    order = found.get("byteorder")
+    written = sys.byteorder.encode() if order is None else data[order.start : order.stop]
+    if written not in (b"little", b"big"):
+        raise bad(f"its byte order is {written[:20]!r}")
+    swapped = written != sys.byteorder.encode() if order is not None else sys.byteorder != "little"
+    specs: list[Spec] = []
+
+    def persistent(pid: Any) -> Storage:
+        kind, key, elements = _storage_id(pid, 5)
+        entry = found.get(f"data/{key}")
+        if entry is None:
+            raise bad(f"the storage {key!r:.40} is missing")
+        return _storage(key, kind, elements, entry.start, entry.stop)
+
+    value = _run(data, pickled.start, pickled.stop, persistent, specs, swapped, to)[0]
+    if len(specs) == 1 and not isinstance(value, list | tuple | dict | set):
+        _remember(data, found, specs[0], swapped, to, value)
+    return value
+
+
+def _run(
+    data: bytes,
+    start: int,
+    stop: int,
+    persistent: Callable[[Any], Any],
+    specs: list[Spec],
+    swapped: bool,
+    to: str,
+) -> tuple[Any, int]:
+    """The value of the pickle, and where it ends."""
+
+    def make(spec: Spec) -> Any:
+        specs.append(spec)
+        return maker(spec, swapped, to)(data)
+
+    machine = Machine(data, start, stop, names.table(make, to), persistent, names.build)
+    value = machine.run()
+    check_size(value)
+    return value, machine.at
+
+
+def _storage_id(pid: Any, length: int) -> tuple[names.StorageClass, str, int]:
+    if not isinstance(pid, tuple) or len(pid) != length or pid[0] != "storage":
+        raise bad(f"its pickle refers to {str(pid)[:60]!r}, which is no storage")
+    kind, key, elements = pid[1], pid[2], pid[4]
+    if not isinstance(kind, names.StorageClass) or type(key) is not str or type(elements) is not int or elements < 0:
+        raise bad("its pickle refers to a storage of no known class, key or size")
+    return kind, key, elements
+
+
+def _storage(key: str, kind: names.StorageClass, elements: int, start: int, stop: int) -> Storage:
+    needed = elements * element_size(kind.dtype)
+    if needed > stop - start:
+        raise bad(f"the storage {key!r:.40} has {stop - start} bytes, and {needed} are said to be in it")
+    return Storage(key, kind.dtype, start, start + needed if elements else start)
+
+
+def _remember(data: bytes, found: Mapping[str, Entry], spec: Spec, swapped: bool, to: str, value: Any) -> None:
+    """Keep the layout of a file that is one tensor: the next file that differs from it in nothing but the tensor's
+    bytes, checksums and the hash that torch adds is read without parsing."""
+    if len(_layouts) >= _MOST_LAYOUTS or not hasattr(value, "shape") or len(data) > 1 << 26:
+        return
+    free: list[tuple[int, int]] = []
+    for name, entry in found.items():
+        if name == f"data/{spec.storage.key}" or name == ".data/serialization_id":
+            free += [(entry.start, entry.stop), *checksums(entry)]
+    segments, at = [], 0
+    for start, stop in sorted(free):
+        if start > at:
+            segments.append((at, start, data[at:start]))
+        at = max(at, stop)
+    if at < len(data):
+        segments.append((at, len(data), data[at:]))
+    if not segments or segments[0][0]:
+        return
+    known = _layouts.setdefault((to, len(data)), [])
+    if len(known) < _MOST_OF_A_SIZE:
+        known.append((segments[0][2], segments[0][1], tuple(segments[1:]), maker(spec, swapped, to)))
+
+
+def _legacy(data: bytes, to: str) -> Any:
+    """A file of the time before zips: the storages' places are known only after the value was walked over once."""
+
+    def plain(start: int) -> tuple[Any, int]:
+        return _run(data, start, len(data), _no_storage, [], False, NUMPY)
+
+    if data[:1] != b"\x80":
+        raise bad(f"it begins with {data[:8]!r}")
+    magic, at = plain(0)
+    if magic != _MAGIC:
+        raise bad("its magic number is not that of torch.save")
+    version, at = plain(at)
+    facts, start = plain(at)
+    if version != _LEGACY_VERSION or not isinstance(facts, dict):
+        raise bad("its version is not known")
+    kinds: dict[str, tuple[str, int]] = {}
+
+    def collect(pid: Any) -> Storage:
+        kind, key, elements = _storage_id(pid, 6)
+        if kinds.setdefault(key, (kind.dtype, elements)) != (kind.dtype, elements):
+            raise bad(f"the storage {key!r:.40} is said to be of two kinds")
+        return Storage(key, kind.dtype, 0, 1 << 62)
+
+    walk = Machine(data, start, len(data), names.table(lambda _: 0, NUMPY), collect, names.build)
+    walk.run()
+    keys, at = plain(walk.at)
+    if not isinstance(keys, list) or set(keys) != set(kinds) or len(set(keys)) != len(keys):
+        raise bad("its list of storages does not fit its value")
+    swapped = bool(facts.get("little_endian", True)) != (sys.byteorder == "little")
+    places: dict[str, tuple[int, int]] = {}
+    for key in keys:
+        dtype, elements = kinds[key]
+        if int.from_bytes(data[at : at + 8], "big" if facts.get("little_endian") is False else "little") != elements:
+            raise bad(f"the storage {key!r:.40} does not have the {elements} elements that are said to be in it")
+        places[key] = at + 8, at + 8 + elements * element_size(dtype)
+        at = places[key][1]
+        if at > len(data):
+            raise bad(f"the storage {key!r:.40} is cut short")
+
+    def persistent(pid: Any) -> Storage:
+        kind, key, elements = _storage_id(pid, 6)
+        low, high = places[key]
+        if pid[5] is not None:
+            view, offset, length = pid[5]
+            size = element_size(kind.dtype)
+            if not all(type(n) is int and n >= 0 for n in (offset, length)) or offset + length > elements:
+                raise bad(f"the view {view!r:.40} lies outside its storage")
+            low, high = low + offset * size, low + (offset + length) * size
+        return Storage(key, kind.dtype, low, high)
+
+    return _run(data, start, len(data), persistent, [], swapped, to)[0]
+
+
+def _no_storage(pid: Any) -> Any:
+    raise bad(f"its pickle refers to {str(pid)[:60]!r} before its value")

@@ -1,0 +1,179 @@
+"""Storages and the tensors on them, as NumPy arrays or torch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import DataError, MissingExtra
+from feedmill.formats.pth.archive import bad
+
+NUMPY, TORCH = "numpy", "torch"
+
+STORAGES = {
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "FloatStorage": "float32",
+    "DoubleStorage": "float64",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+    "UntypedStorage": "uint8",
+}
+"""Class of a storage -> dtype."""
+
+SPECIAL = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1}
+"""Dtypes that NumPy has not -> bytes of an element."""
+
+DTYPES = frozenset({*STORAGES.values(), "uint16", "uint32", "uint64", *SPECIAL})
+
+_LARGEST = 1 << 30
+_OVERLAP = 16
+
+
+@lru_cache(maxsize=64)
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The dtype by torch's name. Raises `MissingExtra`."""
+    if name not in SPECIAL:
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise MissingExtra(f"arrays of {name} need ml_dtypes", extra="dtypes") from None
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
+
+
+@lru_cache(maxsize=64)
+def element_size(name: str) -> int:
+    """Bytes of an element of this dtype."""
+    return SPECIAL.get(name) or np.dtype(name).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes ``[start, stop)`` of the file, with the dtype that its class names."""
+
+    key: str
+    dtype: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A tensor: where its first element lies in the file, and how to go from there (strides in elements)."""
+
+    storage: Storage
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def checked(storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | None = None) -> Spec:
+    """A tensor that lies inside its storage. Raises `DataError`."""
+    if not isinstance(storage, Storage):
+        raise bad("a tensor is made of something other than a storage")
+    name = dtype or storage.dtype
+    if not _numbers((offset,)) or not _numbers(shape) or not _numbers(strides) or len(shape) != len(strides):
+        raise bad("a tensor's offset, shape and strides are not lists of natural numbers")
+    if len(shape) > 32:
+        raise bad(f"a tensor has {len(shape)} dimensions")
+    size = element_size(name)
+    stored = storage.stop - storage.start
+    count = 1
+    for length in shape:
+        count *= length
+    last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True)) if count else 0
+    if count and (last + 1) * size > stored:
+        raise DataError(
+            f"a tensor {tuple(shape)} of {name} at element {offset} needs {(last + 1) * size} bytes of its storage"
+            f" {storage.key!r:.40}, which has {stored}",
+            kind="bad-pth",
+            fix="The file was cut or forged: write it again with torch.save.",
+        )
+    if count * size > max(_LARGEST, _OVERLAP * stored) or (not count and max(shape, default=0) >= 2**48):
+        raise DataError(
+            f"a tensor {tuple(shape)} of {name} would need {count * size:,} bytes, and only {stored:,} are stored",
+            kind="expands-too-far",
+            fix="Save the tensor before it is expanded.",
+        )
+    return Spec(storage, name, offset if count else 0, tuple(shape), tuple(strides))
+
+
+def _numbers(values: Any) -> bool:
+    return isinstance(values, tuple) and all(type(value) is int and 0 <= value < 2**62 for value in values)
+
+
+def maker(spec: Spec, swapped: bool, to: str) -> Callable[[bytes], Any]:
+    """A function from a file's bytes to the tensor."""
+    size, start = element_size(spec.dtype), spec.storage.start + spec.offset * element_size(spec.dtype)
+    strides = tuple(stride * size for stride in spec.strides)
+    plain = spec.strides == contiguous(spec.shape)
+    if swapped and size > 1:
+        return lambda data: _native(data, spec, start, strides, to)
+    if to == TORCH:
+        return _torch_maker(spec)
+    dtype, shape, ndarray = numpy_dtype(spec.dtype), spec.shape, np.ndarray
+    if not all(shape):
+        start = min(start, spec.storage.start)
+    if plain:
+        return lambda data: ndarray(shape, dtype, data, start)
+    return lambda data: ndarray(shape, dtype, data, start, strides)
+
+
+def _native(data: bytes, spec: Spec, start: int, strides: tuple[int, ...], to: str) -> Any:
+    """A tensor written on a machine of the other byte order."""
+    size = element_size(spec.dtype)
+    part = size // 2 if spec.dtype.startswith("complex") else size
+    kind = f"u{part}" if part <= 8 else None
+    found = np.ndarray(spec.shape, np.dtype(f"V{size}"), data, start, strides)
+    array = np.frombuffer(found.tobytes(), kind).byteswap().view(np.uint8)
+    if to == TORCH:
+        import torch
+
+        values = torch.from_numpy(array.copy()).view(getattr(torch, spec.dtype))
+        return values.reshape(spec.shape)
+    return np.ndarray(spec.shape, numpy_dtype(spec.dtype), array.tobytes())
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of an array without gaps."""
+    strides, step = [], 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
+
+
+def torch_module() -> Any:
+    """torch. Raises `MissingExtra`."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("tensors need torch", extra="torch") from None
+    return torch
+
+
+def _torch_maker(spec: Spec) -> Callable[[bytes], Any]:
+    """A tensor of its own memory: torch has none that cannot be written to."""
+    torch = torch_module()
+    dtype, size = getattr(torch, spec.dtype), element_size(spec.dtype)
+    start, shape, strides = spec.storage.start + spec.offset * size, spec.shape, spec.strides
+    if not all(shape):
+        return lambda _: torch.empty(shape, dtype=dtype)
+    extent = 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+    stop = start + extent * size
+    if len(shape) == 1 and strides == (1,):
+        return lambda data: torch.frombuffer(bytearray(data[start:stop]), dtype=dtype)
+    return lambda data: torch.frombuffer(bytearray(data[start:stop]), dtype=dtype).as_strided(shape, strides)
