@@ -34,6 +34,9 @@ from feedmill.formats.tokens.dolma import open_dolma
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
 from feedmill.formats.tokens.megatron import open_megatron
 from feedmill.formats.tokens.pbin import open_pbins
+from feedmill.formats.vla.dataset import FORMAT as VLA
+from feedmill.formats.vla.dataset import open_manifest
+from feedmill.formats.vla.manifest import MANIFEST, looks_like_manifest
 from feedmill.formats.webdataset import TarDataset
 from feedmill.formats.wids import is_wids
 from feedmill.storage import Store, open_store, split_url
@@ -94,6 +97,8 @@ def sniff(url: str) -> Found:
     store = open_store(url)
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
+    if looks_like_manifest(store, MANIFEST):
+        return Found(VLA, store, MANIFEST)
     marked = kind_of_folder(store)
     if marked is not None:
         return Found(marked, store)
@@ -156,6 +161,8 @@ def _kind_of_file(store: Store, name: str) -> str:
             kind="unknown-format",
             fix="Open that file.",
         )
+    if suffix == ".jsonl" and looks_like_manifest(store, name):
+        return VLA
     return _FILES[suffix]
 
 
@@ -166,14 +173,18 @@ def open_raw(
     split_config: str | None = None,
     files: str | None = None,
     token_size: int | None = None,
+    index: str | None = None,
 ) -> tuple[Dataset, Found]:
     """A data set without decoding: parts are bytes. Raises as `sniff` and the format's own opening do.
 
     Args:
         split, split_config: for prepared folders.
         files, token_size: for ``.ds``, see `feedmill.open`.
+        index: for manifests, see `feedmill.open`.
     """
     found = sniff(url)
+    if index is not None and found.kind != VLA:
+        raise ConfigError(f"'index' is for manifests of tars, this is {found.kind}", file=url, fix="Leave it out.")
     if found.kind != DS and (files is not None or token_size is not None):
         raise ConfigError(
             f"'files' and 'token_size' are for .ds files, this is {found.kind}", file=url, fix="Leave them out."
@@ -196,6 +207,8 @@ def open_raw(
         )
     if found.kind in TOKENS:
         return _open_tokens(found, url, files, token_size), found
+    if found.kind == VLA:
+        return open_manifest(found.store, found.name, url, index=index), found
     return _open_tars(found, url), found
 
 
@@ -243,6 +256,6 @@ def open_together(urls: Sequence[str]) -> Dataset:
 
 
 __all__ = [
-    "DOLMA", "DS", "ENERGON", "JSONL", "MEGATRON", "META", "PBIN", "TAR", "TOKENS", "WEBDATASET", "Found", "open_raw",
+    "DOLMA", "DS", "ENERGON", "JSONL", "MEGATRON", "META", "PBIN", "TAR", "TOKENS", "VLA", "WEBDATASET", "Found", "open_raw",
     "open_together", "sniff",
 ]  # fmt: skip

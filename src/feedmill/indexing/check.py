@@ -16,7 +16,7 @@ import numpy as np
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats import energon, jsonl, sidecar
 from feedmill.formats.offsets import Int64s, load_offsets
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, Found, sniff
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, VLA, Found, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS, WIDS
 from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare import find_shards
@@ -79,6 +79,10 @@ def check(
     report = CheckReport(url)
     if found.kind == JSONL:
         _check_jsonl(found.store, found.name, report)
+    elif found.kind == VLA:
+        from feedmill.indexing.manifests import check_manifest
+
+        check_manifest(found.store, found.name, report, workers=workers, progress=progress)
     elif found.kind in KINDS and found.kind != WIDS and not _has_tars(found):
         _check_source(url, report)
     else:

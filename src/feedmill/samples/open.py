@@ -16,7 +16,7 @@ from feedmill.formats.sniff import ENERGON, open_raw, open_together, sniff
 from feedmill.samples.decode import Decoder
 from feedmill.samples.view import DatasetView, build_view
 from feedmill.samples.windowed import WindowOptions, windowed
-from feedmill.storage import Store
+from feedmill.storage import Store, join_url
 
 _DEFAULT = Decoder()
 
@@ -38,16 +38,18 @@ def open(
     eos: int | None = None,
     files: str | None = None,
     token_size: int | None = None,
+    index: str | os.PathLike[str] | None = None,
 ) -> Dataset:
     """Open a data set in any known format.
 
     Args:
-        url: a folder of tar shards (prepared or not), ``.pbin`` or ``.ds`` files; a ``.tar``, ``.jsonl``, ``.pbin`` or
-            ``.ds`` file, a ``.bin`` or ``.idx`` of Megatron-LM, a ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files;
+        url: a folder of tar shards (prepared or not, or with a ``manifest.jsonl``), ``.pbin`` or ``.ds`` files; a ``.tar``, ``.jsonl``, ``.pbin`` or
+            ``.ds`` file, a manifest, a ``.bin`` or ``.idx`` of Megatron-LM, a ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files;
             a data set of Hugging Face, LeRobot, MosaicML or img2dataset; a path or URL. Patterns (``{000..099}``,
             ``*``) and lists of ``.tar``, ``.parquet`` or ``.pbin`` files are opened as one data set.
         split: a split by name; None opens everything (but excluded shards and samples).
-        dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``.
+        dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``, or another manifest than
+            ``manifest.jsonl`` in the folder.
         split_config: another split file than ``split.yaml`` in ``.nv-meta``.
         decode: how parts become values, see `Decoder` and `SampleDecoder`; None leaves them bytes.
         raw: ignore the description: samples stay mappings of parts.
@@ -62,6 +64,8 @@ def open(
         files: a folder of ``.ds`` files ``sorted`` by path (the default), those in folders below included; or as
             ``nanotron`` takes them: only those in the folder itself, permuted.
         token_size: bytes per token of ``.ds`` files, where nothing beside them says it.
+        index: a folder for the index of a manifest's shards, made where it is missing: for data that cannot be written
+            to. By default ``$FEEDMILL_INDEX``, else the index beside the data where 'feedmill vla index' has made it.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -80,7 +84,18 @@ def open(
         eos=eos,
     )
     urls = os.fspath(url) if isinstance(url, str | os.PathLike) else [os.fspath(one) for one in url]
-    how = _How(split, dataset_config, split_config, decode, raw, trust, files, token_size, cut)
+    how = _How(
+        split,
+        dataset_config,
+        split_config,
+        decode,
+        raw,
+        trust,
+        files,
+        token_size,
+        cut,
+        None if index is None else os.fspath(index),
+    )
     dataset = _open(urls, how)
     dataset.again = partial(_open, _absolute(urls) if isinstance(urls, str) else [_absolute(one) for one in urls], how)
     return dataset
@@ -99,17 +114,22 @@ class _How:
     files: str | None
     token_size: int | None
     cut: WindowOptions
+    index: str | None = None
 
 
 def _open(url: str | list[str], how: _How) -> Dataset:
     if not isinstance(url, str):
         return windowed(open_together(url), how.cut).with_view(None, how.decode, None)
-    split, split_config = how.split, how.split_config
-    description = None if how.raw else _describe(url, how.dataset_config, how.decode, how.trust)
+    split, split_config, dataset_config = how.split, how.split_config, how.dataset_config
+    if dataset_config is not None and dataset_config.endswith(".jsonl"):
+        url, dataset_config = join_url(url, dataset_config), None
+    description = None if how.raw else _describe(url, dataset_config, how.decode, how.trust)
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset, _ = open_raw(url, split=split, split_config=split_config, files=how.files, token_size=how.token_size)
+    dataset, _ = open_raw(
+        url, split=split, split_config=split_config, files=how.files, token_size=how.token_size, index=how.index
+    )
     if description is None:
         return windowed(dataset, how.cut).with_view(None, how.decode, None)
     windowed(dataset, how.cut)  # what has a description is no token data, and says so

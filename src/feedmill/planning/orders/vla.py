@@ -15,9 +15,9 @@ from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
-import orjson
 
 from feedmill.errors import ConfigError
+from feedmill.formats.vla.manifest import read_rows
 from feedmill.planning.nodes.base import IntArray
 from feedmill.planning.orders.whole import countable
 from feedmill.storage import open_store, split_url
@@ -261,26 +261,5 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """
     url = os.fspath(path)
     folder, name = split_url(url if "://" in url else os.path.abspath(url))
-    text = open_store(folder).read(name)
-    shards, samples = [], []
-    for number, line in enumerate(text.removesuffix(b"\n").split(b"\n"), 1):
-        shard, count = _row(line, f"{url}:{number}")
-        shards.append(shard)
-        samples.append(count)
-    return Manifest(tuple(shards), np.array(samples, np.int64), url)
-
-
-def _row(line: bytes, where: str) -> tuple[str, int]:
-    try:
-        row = orjson.loads(line)
-        shard, count = row["shard"], row["num_sequences"]
-    except (ValueError, TypeError, KeyError):
-        shard = count = None
-    if not isinstance(shard, str) or not shard or type(count) is not int or not 0 <= count < 2**63:
-        raise ConfigError(
-            f"this is not a line of a manifest: {line[:80].decode('utf-8', 'replace')!r}",
-            file=where,
-            kind="bad-manifest",
-            fix='Each line is {"shard": "name", "num_sequences": samples}, and no line is empty.',
-        )
-    return shard, count
+    rows = read_rows(open_store(folder), name)
+    return Manifest(tuple(row.shard for row in rows), np.array([row.samples for row in rows], np.int64), url)

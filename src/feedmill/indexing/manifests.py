@@ -1,0 +1,220 @@
+"""Manifests of tars: written from the shards that are there, and compared with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.formats.vla.manifest import (
+    DOCUMENTED,
+    MANIFEST,
+    Row,
+    each_row,
+    manifest_text,
+    missing_shard,
+    shard_path,
+    wrong_count,
+)
+from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.jobs.progress import Progress
+from feedmill.samples.images import IMAGE_SUFFIXES
+from feedmill.storage import Entry, Store, open_store
+
+if TYPE_CHECKING:
+    from feedmill.indexing.check import CheckReport
+
+_MOST_ALIKE = 0.9
+"""Where so many of the samples have a part, one without it is a finding."""
+_MOST_NAMED = 20
+
+
+@dataclass(slots=True)
+class ManifestReport:
+    """What `write_manifest` wrote: where, its rows, and what was left out of it."""
+
+    path: str
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def samples(self) -> int:
+        """All samples."""
+        return sum(row.samples for row in self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+        return {"path": self.path, "shards": len(self.rows), "samples": self.samples, "notes": self.notes}
+
+
+def write_manifest(
+    folder: str,
+    *,
+    name: str = MANIFEST,
+    form: str = DOCUMENTED,
+    overwrite: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> ManifestReport:
+    """Write the manifest of all tars in a folder and those below it, by their paths.
+
+    Args:
+        form: ``documented`` writes names with ``.tar``, ``code`` without, as VLA Foundry's code wants them.
+        overwrite: replace a manifest that says something else.
+
+    Raises:
+        NotFound: there are no tars.
+        DataError: a tar is damaged: its samples cannot be counted.
+        ConfigError: there is another manifest already.
+    """
+    store = open_store(folder)
+    entries = list(store.files(suffixes=(".tar",)))
+    if not entries:
+        raise NotFound("there are no .tar files", file=folder, kind="no-shards", fix="Name the folder of the shards.")
+    report = ManifestReport(store.locate(name))
+    with Progress("counting", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
+        for found in scan_all(store, entries, workers=workers, digest=False, rescan=True, advance=bar.advance):
+            if found.scan.problem is not None and not _is_empty(found):
+                raise found.scan.problem
+            if not found.scan.closed:
+                report.notes.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            report.rows.append(Row(found.shard, len(found.scan.keys)))
+    text = manifest_text(report.rows, form)
+    if store.exists(name) and store.read(name) != text and not overwrite:
+        raise ConfigError(
+            "there is another manifest already",
+            file=report.path,
+            kind="exists",
+            fix="Look at it with 'feedmill check', and say --overwrite to replace it.",
+        )
+    store.write_bytes(name, text)
+    return report
+
+
+def check_manifest(
+    store: Store, manifest: str, report: CheckReport, *, workers: int | None = None, progress: bool = True
+) -> None:
+    """Compare a manifest with its shards; what is wrong goes into the report."""
+    rows: list[tuple[int, Row, Entry]] = []
+    for number, row in enumerate(each_row(store, manifest), 1):
+        if isinstance(row, ConfigError):
+            report.findings.append(row)
+            continue
+        path = shard_path(row.shard, "")
+        try:
+            rows.append((number, row, store.stat(path)))
+        except NotFound:
+            report.findings.append(missing_shard(store, manifest, number, path))
+    _note_listing(store, manifest, rows, report)
+    parts = _Parts()
+    seen: set[int] = set()
+    entries = [entry for _, _, entry in rows]
+    with Progress("checking", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
+        scans = scan_all(store, entries, workers=workers, rescan=True, advance=bar.advance)
+        for (number, row, _), found in zip(rows, scans, strict=True):
+            report.shards += 1
+            report.bytes += found.record.size
+            report.samples += len(found.scan.keys)
+            report.findings += _problems(store, manifest, number, row, found)
+            parts.add(store, found)
+            keys = set(map(hash, found.scan.keys))
+            if keys & seen:
+                report.notes.append(f"{store.locate(found.shard)}: {len(keys & seen)} keys occur in other shards too")
+            seen |= keys
+    report.findings += parts.findings()
+
+
+def _is_empty(found: Scanned) -> bool:
+    return found.scan.problem is not None and found.scan.problem.kind == "no-samples"
+
+
+def _note_listing(store: Store, manifest: str, rows: Sequence[tuple[int, Row, Entry]], report: CheckReport) -> None:
+    """Shards listed twice, and tars that are not listed."""
+    listed = Counter(entry.path for _, _, entry in rows)
+    for path, times in listed.items():
+        if times > 1:
+            report.notes.append(f"{store.locate(manifest)}: the shard {path!r} is listed {times} times")
+    others = [entry.path for entry in store.files(suffixes=(".tar",)) if entry.path not in listed]
+    if others:
+        shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+        report.notes.append(f"{store.locate(manifest)}: {len(others)} tars are not listed ({shown})")
+
+
+def _problems(store: Store, manifest: str, number: int, row: Row, found: Scanned) -> Iterator[FeedmillError]:
+    scan = found.scan
+    if scan.problem is not None and not (_is_empty(found) and not row.samples):
+        yield scan.problem
+    if len(scan.keys) != row.samples:
+        yield wrong_count(store, manifest, number, found.shard, row.samples, len(scan.keys))
+    elif not scan.closed and scan.problem is None:
+        yield DataError(
+            "the archive has no end marker: it may have been cut between two samples",
+            file=store.locate(found.shard),
+            kind="no-end-marker",
+            fix="Compare it with its origin; its samples are as many as the manifest says.",
+        )
+    if scan.trailing:
+        yield DataError(
+            "data follows the end of the archive, and no tar reader looks there",
+            file=store.locate(found.shard),
+            offset=int(scan.starts[-1]),
+            kind="data-after-end",
+            fix="Two tars may have been written into one file: divide it again.",
+        )
+    for key, times in Counter(scan.keys).items():
+        if times > 1:
+            yield DataError(
+                f"{times} samples of this shard have one key: its members do not follow one another",
+                file=store.locate(found.shard),
+                record=key,
+                kind="duplicate-key",
+                fix="Write the shard anew, with the members of each sample side by side.",
+            )
+
+
+class _Parts:
+    """Which parts samples have; to find those that lack what nearly all have."""
+
+    def __init__(self) -> None:
+        self.sets: dict[frozenset[str], list[tuple[str, str, int]]] = {}
+        self.counts: Counter[frozenset[str]] = Counter()
+
+    def add(self, store: Store, found: Scanned) -> None:
+        scan = found.scan
+        ends = np.searchsorted(scan.sample, np.arange(len(scan.keys)), side="right").tolist()
+        begin = 0
+        for number, end in enumerate(ends):
+            kinds = frozenset(map(_kind, scan.parts[begin:end]))
+            begin = end
+            self.counts[kinds] += 1
+            some = self.sets.setdefault(kinds, [])
+            if len(some) < _MOST_NAMED:
+                some.append((store.locate(found.shard), scan.keys[number], int(scan.starts[number])))
+
+    def findings(self) -> Iterator[DataError]:
+        total = sum(self.counts.values())
+        having: Counter[str] = Counter()
+        for kinds, count in self.counts.items():
+            for kind in kinds:
+                having[kind] += count
+        common = {kind for kind, count in having.items() if count >= _MOST_ALIKE * total}
+        for kinds, samples in self.sets.items():
+            missing = sorted(common - kinds)
+            for file, key, offset in samples if missing else ():
+                yield DataError(
+                    f"the sample has no part {', '.join(missing)}, which {having[missing[0]]} of {total} samples have",
+                    file=file,
+                    offset=offset,
+                    record=key,
+                    kind="missing-part",
+                    fix="Mend the sample or leave it out; a run that needs the part will leave it out and count it.",
+                )
+
+
+def _kind(part: str) -> str:
+    """A part's name; plain images of any kind are one."""
+    return "image" if part.lower() in IMAGE_SUFFIXES else part
