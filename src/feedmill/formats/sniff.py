@@ -256,6 +256,6 @@ def open_together(urls: Sequence[str]) -> Dataset:
 
 
 __all__ = [
-    "DOLMA", "DS", "ENERGON", "JSONL", "MEGATRON", "META", "PBIN", "TAR", "TOKENS", "VLA", "WEBDATASET", "Found", "open_raw",
-    "open_together", "sniff",
+    "DOLMA", "DS", "ENERGON", "JSONL", "MEGATRON", "META", "PBIN", "TAR", "TOKENS", "VLA", "WEBDATASET", "Found",
+    "open_raw", "open_together", "sniff",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 
 from feedmill.errors import MissingExtra
 from feedmill.formats.base import Sample
+from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.tokens.windows import Window
 from feedmill.samples.fields import named_fields
 
@@ -89,6 +90,9 @@ def to_torch(batch: Any) -> Any:
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.ndarray):
+            if value.dtype.name in SPECIAL:  # bfloat16 and the like: torch knows them, but not as NumPy arrays
+                words = value.view(f"u{value.dtype.itemsize}").copy()
+                return torch.from_numpy(words).view(getattr(torch, value.dtype.name))
             if value.dtype.kind not in "biufc":
                 return value
             native = value.astype(value.dtype.newbyteorder("="), copy=False)

@@ -22,6 +22,7 @@ from feedmill.samples import cbor, tenbin
 from feedmill.samples.avfile import reason
 from feedmill.samples.images import IMAGE_SUFFIXES, check_spec, decode_image
 from feedmill.samples.media import kind_of_header
+from feedmill.samples.npz import read_npz
 from feedmill.samples.types import did_you_mean
 
 ENERGON_AV_SUFFIXES = frozenset({"avi", "flac", "flv", "mkv", "mov", "mp3", "mp4", "wav", "webm"})
@@ -218,11 +219,6 @@ def _npy(data: bytes) -> np.ndarray[Any, Any]:
     return array
 
 
-def _npz(data: bytes) -> dict[str, Any]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-
-
 def _unpickle(data: bytes) -> Any:
     import pickle
 
@@ -236,6 +232,6 @@ _BY_SUFFIX: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("mp", "msgpack", "msg"), _msgpack),
     **dict.fromkeys(("ten", "tb"), tenbin.decode),
     "npy": _npy,
-    "npz": _npz,
+    "npz": read_npz,
     "cbor": cbor.decode,
 }

@@ -1,7 +1,9 @@
-"""Writing ``.npz``: NumPy's archive of arrays, stored without compression, the same bytes for the same arrays.
+"""``.npz``, NumPy's archive of arrays, several times faster than through `zipfile`.
 
-An ``.npz`` is a zip of ``<name>.npy`` members ("NEP 1", and PKWARE's APPNOTE for zip). Small ones are written here,
-several times faster than through `zipfile`; what would need zip64 is left to NumPy.
+An ``.npz`` is a zip of ``<name>.npy`` members ("NEP 1", and PKWARE's APPNOTE for zip). It is read by a walk over the zip's
+directory, with headers of arrays remembered, and written without compression, the same bytes for the same arrays. What
+is not plain (zip64, encrypted, other compression than deflate, object arrays, newer header versions) is left to NumPy,
+which reads it or says what is wrong, and so is writing what would need zip64.
 """
 
 from __future__ import annotations
@@ -9,13 +11,116 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from isal import isal_zlib
 
+Array = np.ndarray[Any, Any]
+
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_END = b"PK\x05\x06"
 _DATE = 0x21  # 1 January 1980, the first day that zip knows
 _ZIP64_FROM = 1 << 31
+_PLAIN_FLAGS = 0x0808 | 0x0006  # a data descriptor, UTF-8, and how hard deflate tried
+
+
+def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool = True) -> dict[str, Array]:
+    """Arrays by name, in stored order.
+
+    Args:
+        names: read only those of these that are there.
+        writable: without it arrays may be read-only, which saves a copy.
+
+    Raises:
+        ValueError, OSError, zipfile.BadZipFile, zlib.error: it is no npz, is damaged, or has objects in it.
+    """
+    wanted = None if names is None else set(names)
+    found = _directory(data)
+    if found is not None:
+        out: dict[str, Array] | None = {}
+        for name, method, crc, packed, size, local in found:
+            if wanted is not None and name not in wanted:
+                continue
+            array = _array(data, method, crc, packed, size, local, writable)
+            if array is None:
+                out = None
+                break
+            assert out is not None
+            out[name] = array
+        if out is not None:
+            return out
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files if wanted is None or name in wanted}
+
+
+def _directory(data: bytes) -> list[tuple[str, int, int, int, int, int]] | None:
+    """(name, method, crc, packed size, size, offset) of every array; None where anything is unusual."""
+    end = len(data) - 22
+    if end < 0 or data[end : end + 4] != _END:
+        return None
+    count, size, at = struct.unpack_from("<10xHLL", data, end)
+    if count == 0xFFFF or at + size != end:
+        return None
+    out = []
+    for _ in range(count):
+        if at + 46 > end:
+            return None
+        mark, _, _, flags, method, _, _, crc, packed, whole, n, extra, comment, _, _, _, local = _CENTRAL.unpack_from(
+            data, at
+        )
+        name = data[at + 46 : at + 46 + n]
+        if (
+            mark != b"PK\x01\x02"
+            or flags & ~_PLAIN_FLAGS
+            or method not in (0, 8)
+            or 0xFFFFFFFF in (packed, whole, local)
+            or not name.endswith(b".npy")
+            or not name.isascii()
+        ):
+            return None
+        out.append((name[:-4].decode(), method, crc, packed, whole, local))
+        at += 46 + n + extra + comment
+    return out if at == end else None
+
+
+def _array(data: bytes, method: int, crc: int, packed: int, size: int, local: int, writable: bool) -> Array | None:
+    if data[local : local + 4] != b"PK\x03\x04":
+        return None
+    n, extra = struct.unpack_from("<HH", data, local + 26)
+    start = local + 30 + n + extra
+    content = data[start : start + packed]
+    if method:
+        inflate = isal_zlib.decompressobj(-15)
+        content = inflate.decompress(content, size + 1)
+    if len(content) != size or zlib.crc32(content) != crc or size < 10 or content[:8] != b"\x93NUMPY\x01\x00":
+        return None
+    begin = 10 + int.from_bytes(content[8:10], "little")
+    header = _header(content[:begin])
+    if header is None:
+        return None
+    dtype, shape, fortran, count = header
+    if begin + count * dtype.itemsize != size:
+        return None
+    array = np.frombuffer(bytearray(content) if writable else content, dtype, count, begin)
+    return array.reshape(shape, order="F") if fortran else array.reshape(shape)
+
+
+@lru_cache(maxsize=4096)
+def _header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int] | None:
+    """dtype, shape, whether in Fortran's order, and elements; None where NumPy shall look at it."""
+    try:
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(header[8:]))
+    except ValueError:
+        return None
+    if dtype.hasobject or dtype.itemsize == 0:
+        return None
+    count = 1
+    for length in shape:
+        count *= length
+    return dtype, shape, fortran, count
 
 
 def npy(array: Any) -> bytes:

@@ -43,10 +43,11 @@ def open(
     """Open a data set in any known format.
 
     Args:
-        url: a folder of tar shards (prepared or not, or with a ``manifest.jsonl``), ``.pbin`` or ``.ds`` files; a ``.tar``, ``.jsonl``, ``.pbin`` or
-            ``.ds`` file, a manifest, a ``.bin`` or ``.idx`` of Megatron-LM, a ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files;
-            a data set of Hugging Face, LeRobot, MosaicML or img2dataset; a path or URL. Patterns (``{000..099}``,
-            ``*``) and lists of ``.tar``, ``.parquet`` or ``.pbin`` files are opened as one data set.
+        url: a folder of tar shards (prepared or not, or with a ``manifest.jsonl``), ``.pbin`` or ``.ds`` files; a
+            ``.tar``, ``.jsonl``, ``.pbin`` or ``.ds`` file, a manifest, a ``.bin`` or ``.idx`` of Megatron-LM, a
+            ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files; a data set of Hugging Face, LeRobot, MosaicML or
+            img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or
+            ``.pbin`` files are opened as one data set.
         split: a split by name; None opens everything (but excluded shards and samples).
         dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``, or another manifest than
             ``manifest.jsonl`` in the folder.

@@ -9,8 +9,8 @@ Layout::
 
 Names are relative to the manifest's folder, with ``.tar`` (as VLA Foundry's documentation has them) or without (as its
 code does). Their order is the order of the data set; a shard may be listed twice. Further keys of a line are left
-alone; empty lines are refused. So are names that leave the folder, are absolute or URLs, or hold ``::`` or ``pipe:``, with
-which WebDataset would run a command.
+alone; empty lines are refused. So are names that leave the folder, are absolute or URLs, or hold ``::`` or ``pipe:``,
+with which WebDataset would run a command.
 
 The manifest's counts decide how many samples training takes, and nothing compares them with the shards there: here a
 count that is not the shard's is an error at opening.

@@ -1,0 +1,184 @@
+"""Normalising robotics fields by their statistics, and back: VLA Foundry's settings, value for value.
+
+``value = (x - center) / max(scale, epsilon)`` in float32. The methods: ``std`` (mean and standard deviation),
+``min_max``, ``percentile_5_95``, ``percentile_1_99`` (low, and high - low: about 0 to 1; with `centered` the middle and
+half of it: about -1 to 1). The scope ``global`` has one center for all steps; with ``per_timestep`` each step has its
+own, aligned by the anchor: step `past` of the statistics is the anchor's step of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+
+Float32s = npt.NDArray[np.float32]
+
+METHODS = ("std", "min_max", "percentile_5_95", "percentile_1_99")
+SCOPES = ("global", "per_timestep")
+_BOUNDS = {
+    "min_max": ("min", "max"),
+    "percentile_5_95": ("percentile_5", "percentile_95"),
+    "percentile_1_99": ("percentile_1", "percentile_99"),
+}
+_NEVER = ("text", "language", "instruction", "mask", "valid")
+_OWN = ("method", "scope", "epsilon", "enabled")
+
+
+@dataclass(frozen=True, slots=True)
+class Normalization:
+    """How fields are normalised.
+
+    Attributes:
+        enabled: whether at all.
+        method, scope, epsilon: see above.
+        centered: about -1 to 1 instead of 0 to 1 (``centered_norm``); ``std`` always is.
+        include: the fields concerned (``include_fields``); None for those that have statistics.
+        fields: a field, or a part of its name -> its own ``method``, ``scope``, ``epsilon`` and ``enabled``
+            (``field_configs``).
+        past: steps before the anchor in the statistics (``lowdim_past_timesteps``); for ``per_timestep``.
+
+    Raises:
+        ConfigError: an unknown method or scope, or a setting that is not known.
+    """
+
+    enabled: bool = True
+    method: str = "std"
+    scope: str = "global"
+    epsilon: float = 1e-8
+    centered: bool = False
+    include: tuple[str, ...] | None = None
+    fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    past: int | None = None
+
+    def __post_init__(self) -> None:
+        for settings in ({name: getattr(self, name) for name in _OWN}, *self.fields.values()):
+            unknown = [name for name in settings if name not in _OWN]
+            if unknown:
+                raise ConfigError(f"normalisation has no setting {unknown[0]!r}", fix=f"Known: {', '.join(_OWN)}.")
+            _one_of("method", settings.get("method", "std"), METHODS)
+            _one_of("scope", settings.get("scope", "global"), SCOPES)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], past: int | None = None) -> Normalization:
+        """Of VLA Foundry's ``normalization`` settings, under its names. Raises `ConfigError`."""
+        names = {"centered_norm": "centered", "include_fields": "include", "field_configs": "fields"}
+        ignored = {"lowdim_past_timesteps", "lowdim_future_timesteps"}
+        given = {names.get(key, key): value for key, value in config.items() if key not in ignored}
+        unknown = [key for key in given if key not in cls.__slots__]
+        if unknown:
+            raise ConfigError(f"normalization has no setting {unknown[0]!r}", fix=f"Known: {', '.join(cls.__slots__)}.")
+        include = given.get("include")
+        given["include"] = tuple(include) if include else None
+        given.setdefault("past", config.get("lowdim_past_timesteps", past))
+        return cls(**given)
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(
+            f"the {name} {value!r} is not known", kind="bad-normalization", fix=f"Use {', '.join(known)}."
+        )
+
+
+class Normalizer:
+    """Normalises batches of fields.
+
+    Args:
+        statistics: entries of ``stats.json`` by field, see `feedmill.samples.robotics.statistics`.
+
+    Raises:
+        ConfigError: a field has no statistics, or not those that the method needs.
+    """
+
+    def __init__(self, statistics: Mapping[str, Mapping[str, Any]], how: Normalization) -> None:
+        self.how = how
+        self._tables: dict[str, tuple[Float32s, Float32s, bool]] = {}
+        fields = how.include if how.include is not None else tuple(statistics)
+        for name in fields if how.enabled else ():
+            own = self._settings(name)
+            if own["enabled"] and not any(word in name for word in _NEVER):
+                if name not in statistics:
+                    raise ConfigError(
+                        f"the field {name!r} has no statistics",
+                        kind="no-statistics",
+                        fix=f"Compute them with 'feedmill vla stats'; there are: {', '.join(statistics) or 'none'}.",
+                    )
+                self._tables[name] = self._table(name, statistics[name], own)
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        own = {key: getattr(self.how, key) for key in _OWN} | {"enabled": True}
+        for part, settings in self.how.fields.items():
+            if part in name:
+                own |= settings
+        return own | dict(self.how.fields.get(name, {}))
+
+    def _table(self, name: str, entry: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[Float32s, Float32s, bool]:
+        per_step = own["scope"] == "per_timestep"
+        suffix = "_per_timestep" if per_step else ""
+        first, second = ("mean", "std") if own["method"] == "std" else _BOUNDS[own["method"]]
+        try:
+            low = np.asarray(entry[first + suffix], np.float32)
+            high = np.asarray(entry[second + suffix], np.float32)
+        except (KeyError, ValueError, TypeError):
+            raise ConfigError(
+                f"the statistics of {name!r} have no {first}{suffix} and {second}{suffix}",
+                kind="no-statistics",
+                fix="Compute them again with 'feedmill vla stats'.",
+            ) from None
+        if per_step and self.how.past is None:
+            raise ConfigError(
+                "statistics per step need the number of steps before the anchor in them",
+                kind="bad-normalization",
+                fix="Give 'past' (lowdim_past_timesteps); preprocessing_config.yaml has past_lowdim_steps.",
+            )
+        if own["method"] == "std":
+            return low, np.maximum(high, np.float32(own["epsilon"])), per_step
+        scale = high - low
+        if self.how.centered:
+            low, scale = low + scale / np.float32(2), scale / np.float32(2)
+        return low, np.maximum(scale, np.float32(own["epsilon"])), per_step
+
+    def apply(self, name: str, values: Float32s, anchor: int) -> Float32s:
+        """The normalised field; fields without statistics as they are.
+
+        Args:
+            values: float32[..., T, C].
+            anchor: the step of `values` that is the anchor.
+
+        Raises:
+            DataError: per step, and a step is outside the statistics.
+        """
+        if name not in self._tables:
+            return values
+        center, scale = self._aligned(name, values.shape[-2], anchor, clamp=False)
+        return (values - center) / scale
+
+    def invert(self, name: str, values: Float32s, anchor: int) -> Float32s:
+        """What `apply` undid. Steps outside the statistics are taken as their nearest."""
+        if name not in self._tables:
+            return values
+        center, scale = self._aligned(name, values.shape[-2], anchor, clamp=True)
+        return values * scale + center
+
+    def _aligned(self, name: str, steps: int, anchor: int, *, clamp: bool) -> tuple[Float32s, Float32s]:
+        center, scale, per_step = self._tables[name]
+        if not per_step:
+            return center, scale
+        assert self.how.past is not None
+        wanted = np.arange(steps) - anchor + self.how.past
+        if clamp:
+            wanted = np.clip(wanted, 0, len(center) - 1)
+        elif steps and (wanted[0] < 0 or wanted[-1] >= len(center)):
+            raise DataError(
+                f"{name!r} has {anchor} steps before and {steps - anchor - 1} behind the anchor, its statistics"
+                f" {self.how.past} and {len(center) - self.how.past - 1}",
+                kind="window-mismatch",
+                fix="Take a shorter window, or compute the statistics of a longer one.",
+            )
+        return center[wanted], scale[wanted]

@@ -1,0 +1,113 @@
+"""What of a robotics sample is taken, and how: VLA Foundry's settings, completed from the data sets' own files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import yaml
+
+from feedmill.errors import ConfigError
+from feedmill.samples.robotics.normalize import Normalization
+from feedmill.samples.types import did_you_mean
+from feedmill.storage import Store, open_store
+
+PREPROCESSING = "preprocessing_config.yaml"
+INSTRUCTIONS = ("original", "randomized", "verbose", "alternative")
+
+
+@dataclass(frozen=True, slots=True)
+class RoboticsSettings:
+    """What is taken of a sample.
+
+    Attributes:
+        image_names: ``<camera>_t<index>``; `camera_names` times `image_indices` where it is empty.
+        proprioception_fields, action_fields: fields put side by side, in this order.
+        extra_fields: further fields, each by itself (``intrinsics_fields``, ``extrinsics_fields``, ``pose_groups``).
+        past, future: steps around the anchor that are taken; None for all (``lowdim_past_timesteps``, ...).
+        language_instruction_types: one instruction is drawn from all of these types.
+        pad_missing_images: a black image where one is missing, with False in ``image_mask``; else it is an error.
+        normalization: see `feedmill.samples.robotics.normalize`.
+    """
+
+    camera_names: tuple[str, ...] = ()
+    image_indices: tuple[int, ...] = ()
+    image_names: tuple[str, ...] = ()
+    proprioception_fields: tuple[str, ...] = ()
+    action_fields: tuple[str, ...] = ()
+    extra_fields: tuple[str, ...] = ()
+    past: int | None = None
+    future: int | None = None
+    language_instruction_types: tuple[str, ...] = ("original",)
+    pad_missing_images: bool = False
+    normalization: Normalization = field(default_factory=lambda: Normalization(enabled=False))
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The images' names, in the order in which they are stacked."""
+        if self.image_names:
+            return self.image_names
+        return tuple(f"{camera}_t{index}" for index in self.image_indices for camera in self.camera_names)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], folders: Sequence[str]) -> RoboticsSettings:
+        """From VLA Foundry's settings, completed by ``preprocessing_config.yaml`` beside each manifest.
+
+        Raises:
+            ConfigError: a setting is wrong, or the data sets do not agree in one that is not given.
+        """
+        given = {"past": config.get("lowdim_past_timesteps"), "future": config.get("lowdim_future_timesteps")}
+        names = {one.name for one in fields(cls)} - {"normalization", "extra_fields", *given}
+        for name in names & set(config):
+            value = config[name]
+            given[name] = tuple(value) if isinstance(value, list | tuple) else value
+        extra = [config.get(name) or () for name in ("intrinsics_fields", "extrinsics_fields")]
+        given["extra_fields"] = tuple(name for some in extra for name in some)
+        found = [_preprocessing(open_store(folder)) for folder in folders]
+        past = _agreed(found, "past_lowdim_steps", folders)
+        if not given.get("image_names"):
+            for name in ("camera_names", "image_indices"):
+                if not given.get(name):
+                    given[name] = tuple(_agreed(found, name, folders) or ())
+        normalization = config.get("normalization")
+        if normalization is not None:
+            given["normalization"] = Normalization.from_config(normalization, past)
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    def __post_init__(self) -> None:
+        for kind in self.language_instruction_types:
+            if kind not in INSTRUCTIONS:
+                raise ConfigError(
+                    f"there are no language instructions of type {kind!r}{did_you_mean(kind, list(INSTRUCTIONS))}",
+                    fix=f"Use {', '.join(INSTRUCTIONS)}.",
+                )
+        for name in ("past", "future"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise ConfigError(f"a window of {value!r} steps cannot be", fix="Give a number of steps, or none.")
+
+
+def _preprocessing(store: Store) -> Mapping[str, Any]:
+    if not store.exists(PREPROCESSING):
+        return {}
+    try:
+        found = yaml.load(store.read(PREPROCESSING), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"this is no YAML: {error}", file=store.locate(PREPROCESSING)) from None
+    if not isinstance(found, dict):
+        raise ConfigError("this is no mapping", file=store.locate(PREPROCESSING))
+    return found
+
+
+def _agreed(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str]) -> Any:
+    values = [(one[name], folder) for one, folder in zip(found, folders, strict=True) if one.get(name) is not None]
+    for value, folder in values[1:]:
+        if value != values[0][0]:
+            raise ConfigError(
+                f"the data sets do not agree in {name!r}: {values[0][0]} in {values[0][1]}, {value} here",
+                file=f"{folder.rstrip('/')}/{PREPROCESSING}",
+                kind="settings-differ",
+                fix=f"Give {name!r} in the run's configuration.",
+            )
+    return values[0][0] if values else None

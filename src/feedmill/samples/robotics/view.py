@@ -1,0 +1,210 @@
+"""Robotics samples to arrays, and batches of them.
+
+Read are VLA Foundry's own files (``<camera>_t<index>.jpg``, ``lowdim.npz``, ``metadata.json``,
+``language_instructions.json``) and ``.pth`` fields (``actions.pth``, ``state.pth``, ``pixel_values.pth``, ...).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.base import Sample
+from feedmill.samples.npz import read_npz
+from feedmill.samples.robotics.normalize import Normalizer
+from feedmill.samples.robotics.settings import RoboticsSettings
+from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK, Window, joined, window
+from feedmill.samples.vla.captions import picture
+from feedmill.samples.vla.columns import columns
+from feedmill.samples.vla.text import bad_sample, missing, tensor_fields
+
+LOWDIM, METADATA, LANGUAGE = "lowdim.npz", "metadata.json", "language_instructions.json"
+_SUFFIXES = (".jpg", ".png", ".jpeg", ".webp")
+_ANCHOR = "anchor_relative_idx"
+_FIELDS = "fields"
+
+
+class _Metadata(msgspec.Struct):
+    anchor_relative_idx: int
+
+
+@dataclass(frozen=True, slots=True)
+class Robotics:
+    """Robotics samples.
+
+    Attributes:
+        settings: what is taken of a sample.
+        normalizer: of the fields, when a batch is made; None leaves them as they are.
+        lowdim_only: leave the images out, undecoded.
+
+    A batch has ``actions`` float32[B, T, A], ``proprioception`` float32[B, past + 1, P], ``past_mask`` and
+    ``future_mask`` bool[B, T], ``anchor_relative_idx`` int64[B], ``pixel_values`` uint8[B, images, H, W, 3] (a list
+    where sizes differ), ``image_mask`` bool[B, images], ``language_instruction`` list, and the extra fields.
+    """
+
+    settings: RoboticsSettings
+    normalizer: Normalizer | None = None
+    lowdim_only: bool = False
+
+    def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
+        """The sample's fields, not yet normalised. Raises `DataError`."""
+        tensors = tensor_fields(sample)
+        if tensors is not None:
+            if "actions" not in tensors:
+                raise missing(sample, "actions.pth")
+            return {"__key__": sample.key, **tensors}
+        settings = self.settings
+        for name in (LOWDIM, METADATA):
+            if name not in sample:
+                raise missing(sample, name)
+        lowdim = self._lowdim(sample)
+        anchor = _metadata(sample)
+        try:
+            cut = window(lowdim, anchor, settings.past, settings.future)
+        except ValueError as error:
+            raise bad_sample(sample, str(error), "bad-window") from None
+        wanted = dict.fromkeys((*settings.proprioception_fields, *settings.action_fields))
+        out: dict[str, Any] = {
+            "__key__": sample.key,
+            _FIELDS: {name: _field(sample, lowdim, name, cut) for name in wanted},
+            PAST_MASK: cut.past_mask,
+            FUTURE_MASK: cut.future_mask,
+            _ANCHOR: cut.anchor,
+            f"original_{_ANCHOR}": anchor,
+            "language_instruction": self._instruction(sample, rng),
+        }
+        for name in settings.extra_fields:
+            out[name] = None if name not in lowdim else np.asarray(lowdim[name][cut.start : cut.stop], np.float32)
+        if not self.lowdim_only and settings.images:
+            out |= self._images(sample)
+        return out
+
+    def _lowdim(self, sample: Sample) -> Mapping[str, npt.NDArray[Any]]:
+        settings = self.settings
+        names = (*settings.proprioception_fields, *settings.action_fields, *settings.extra_fields)
+        try:
+            return read_npz(sample.raw(LOWDIM), (*names, PAST_MASK, FUTURE_MASK), writable=False)
+        except (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, struct.error) as error:
+            raise bad_sample(sample, f"its {LOWDIM} cannot be read: {error}") from None
+
+    def _images(self, sample: Sample) -> dict[str, Any]:
+        found: list[npt.NDArray[Any] | None] = []
+        for name in self.settings.images:
+            part = next((name + suffix for suffix in _SUFFIXES if name + suffix in sample), None)
+            if part is None and not self.settings.pad_missing_images:
+                raise missing(sample, f"image {name}.jpg")
+            found.append(None if part is None else _picture(sample, part))
+        shapes = {image.shape for image in found if image is not None}
+        if not shapes:
+            raise missing(sample, "image at all")
+        filled = [np.zeros(next(iter(shapes)), np.uint8) if image is None else image for image in found]
+        mask = np.array([image is not None for image in found])
+        alike = len(shapes) == 1 and len({image.dtype for image in filled}) == 1
+        return {"pixel_values": np.stack(filled) if alike else filled, "image_mask": mask}
+
+    def _instruction(self, sample: Sample, rng: np.random.Generator | None) -> str | None:
+        if LANGUAGE not in sample:
+            return None
+        try:
+            given = msgspec.json.decode(sample.raw(LANGUAGE), type=dict[str, list[str] | str | None])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise bad_sample(sample, f"its {LANGUAGE} makes no sense: {error}") from None
+        texts: list[str] = []
+        for kind in self.settings.language_instruction_types:
+            some = given.get(kind) or []
+            texts += [some] if isinstance(some, str) else some
+        if not texts:
+            return None
+        return texts[int(rng.integers(len(texts)))] if rng is not None and len(texts) > 1 else texts[0]
+
+    def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A batch, normalised. Raises `DataError` where samples do not go together."""
+        out = columns(samples)
+        fields = out.pop(_FIELDS, None)
+        if fields is None:
+            return self._tensors(out)
+        if not isinstance(out[PAST_MASK], np.ndarray) or any(not isinstance(v, np.ndarray) for v in fields.values()):
+            raise DataError(
+                "samples of unlike windows are in one batch", kind="bad-window", fix="Give past and future."
+            )
+        anchor = int(out[_ANCHOR][0])
+        if (out[_ANCHOR] != anchor).any():
+            raise DataError(
+                f"the samples of a batch have their anchors at different steps ({sorted(set(out[_ANCHOR].tolist()))})",
+                kind="bad-window",
+                fix="Give a window around the anchor: lowdim_past_timesteps and lowdim_future_timesteps.",
+            )
+        settings = self.settings
+        done = {name: self._normalized(name, values, anchor) for name, values in fields.items()}
+        shape = out[PAST_MASK].shape
+        out["actions"] = joined([done[name] for name in settings.action_fields], shape)
+        out["proprioception"] = joined([done[name] for name in settings.proprioception_fields], shape)[:, : anchor + 1]
+        return out
+
+    def _tensors(self, out: dict[str, Any]) -> dict[str, Any]:
+        """Tensors have no anchor: statistics of all steps apply, those per step from the first one on."""
+        for name in ("actions", "state"):
+            if self.normalizer is not None and isinstance(out.get(name), np.ndarray):
+                out[name] = self._normalized(name, out[name].astype(np.float32), self.normalizer.how.past or 0)
+        return out
+
+    def _normalized(self, name: str, values: npt.NDArray[np.float32], anchor: int) -> npt.NDArray[np.float32]:
+        return values if self.normalizer is None else self.normalizer.apply(name, values, anchor)
+
+    def denormalized(self, actions: npt.NDArray[np.float32], anchor: int, widths: Sequence[int]) -> dict[str, Any]:
+        """A model's actions, float32[..., T, A], as fields in their own units.
+
+        Args:
+            widths: channels of each action field, in their order.
+
+        Raises:
+            ConfigError: the widths are not those of the fields.
+        """
+        names = self.settings.action_fields
+        if len(names) != len(widths) or sum(widths) != actions.shape[-1]:
+            raise ConfigError(f"{actions.shape[-1]} channels are not {len(names)} fields of {list(widths)}")
+        parts = np.split(actions, np.cumsum(widths)[:-1], axis=-1)
+        if self.normalizer is None:
+            return dict(zip(names, parts, strict=True))
+        return {name: self.normalizer.invert(name, part, anchor) for name, part in zip(names, parts, strict=True)}
+
+
+def _metadata(sample: Sample) -> int:
+    try:
+        return msgspec.json.decode(sample.raw(METADATA), type=_Metadata).anchor_relative_idx
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad_sample(sample, f"its {METADATA} makes no sense: {error}") from None
+
+
+def _field(sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cut: Window) -> npt.NDArray[np.float32]:
+    value = lowdim.get(name)
+    if value is None:
+        raise bad_sample(sample, f"its {LOWDIM} has no field {name!r}", "missing-field")
+    if value.dtype.kind not in "fiub" or value.ndim not in (1, 2) or len(value) < cut.stop:
+        raise bad_sample(sample, f"its field {name!r} is {value.dtype}{list(value.shape)}, expected numbers [T, C]")
+    taken = np.asarray(value[cut.start : cut.stop], np.float32)
+    return taken[:, None] if taken.ndim == 1 else taken
+
+
+def _picture(sample: Sample, part: str) -> npt.NDArray[Any]:
+    """uint8[H, W, 3]; the depth in millimetres of a 16-bit grey PNG as uint16[H, W]."""
+    if part.endswith(".png"):
+        data = sample.raw(part)
+        if data[12:16] == b"IHDR" and data[24:26] == b"\x10\x00":
+            from PIL import Image
+
+            try:
+                return np.asarray(Image.open(io.BytesIO(data)), np.uint16)
+            except (OSError, SyntaxError, ValueError) as error:
+                raise bad_sample(sample, f"its depth image {part} cannot be decoded: {error}") from None
+    return picture(sample, part)
