@@ -1,0 +1,14 @@
+"""VLA Foundry's run configurations over Feedmill: lists of manifests and weights, modalities, checkpoint windows.
+
+from feedmill.compat.vla import VlaRun
+
+run = VlaRun.load("config.yaml", ["--data.dataset_weighting", "[0.7, 0.3]"])
+loader = run.loader(rank=0, world_size=8)
+for window in run.windows():
+    for batch in run.batches(loader, window): ...
+"""
+
+from feedmill.compat.vla.encoder import VlaEncoder
+from feedmill.compat.vla.run import CheckpointWindow, VlaRun
+
+__all__ = ["CheckpointWindow", "VlaEncoder", "VlaRun"]

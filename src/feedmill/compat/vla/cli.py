@@ -1,0 +1,169 @@
+"""``feedmill vla ...``: manifests, indices and statistics of VLA Foundry's data, and what a run will read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from feedmill.cli.app import new_app
+from feedmill.cli.options import Json, Threads
+from feedmill.cli.output import counted, emit, facts, table
+
+if TYPE_CHECKING:
+    from feedmill.compat.vla.run import VlaRun
+
+app = new_app(no_args_is_help=True, help="VLA Foundry's data: manifests, indices, statistics, checkpoint windows.")
+
+Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of tars; a path or a URL.")]
+Manifest = Annotated[str, typer.Argument(metavar="PATH", help="A manifest.jsonl, or its folder; a path or a URL.")]
+
+
+@app.command()
+def manifest(
+    folder: Folder,
+    form: Annotated[
+        str,
+        typer.Option("--form", metavar="documented|code", help="Names with .tar, or without."),
+    ] = "documented",
+    name: Annotated[str, typer.Option("--name", metavar="FILE", help="The manifest's name.")] = "manifest.jsonl",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another manifest.")] = False,
+    workers: Threads = None,
+    json: Json = False,
+) -> None:
+    """Write the manifest of all tars in a folder and those below it, by counting their samples."""
+    from feedmill.indexing.manifests import write_manifest
+
+    report = write_manifest(folder, name=name, form=form, overwrite=overwrite, workers=workers, progress=not json)
+
+    def show() -> None:
+        for note in report.notes:
+            typer.echo(f"note: {note}")
+        typer.echo(f"{report.path}: {counted(report.samples, 'sample')} in {counted(len(report.rows), 'shard')}")
+
+    emit(report.as_dict(), json, show)
+
+
+@app.command()
+def index(
+    path: Manifest,
+    output: Annotated[
+        str | None, typer.Option("--index", metavar="FOLDER", help="Where it goes, for data that cannot be written to.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Index the shards of a manifest, so that it opens at once; beside it, or in a folder of its own."""
+    from feedmill.formats.vla.dataset import write_index
+    from feedmill.jobs.progress import Progress
+    from feedmill.storage import open_store
+
+    folder, name = _place(path)
+    store = open_store(folder)
+    total = sum(entry.size for entry in store.files(suffixes=(".tar",)))
+    with Progress("indexing", total, "B", enabled=not json) as bar:
+        where = write_index(store, name, output, advance=bar.advance)
+    emit({"path": path, "index": where}, json, lambda: typer.echo(f"index: {where}"))
+
+
+@app.command()
+def stats(
+    path: Manifest,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="FILE", help="Where they go; stats.json beside the manifest.")
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option("--field", metavar="NAME", help="This field; may be given again."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compute the statistics of robotics fields: means, deviations, extremes and percentiles, per step and over all."""
+    from feedmill.samples.robotics.job import compute_statistics
+
+    folder, name = _place(path)
+    where = output or f"{folder.rstrip('/')}/stats.json"
+    found = compute_statistics(f"{folder.rstrip('/')}/{name}", where, fields=field or None, progress=not json)
+    rows = [[one, *statistics.shape, int(statistics.count.max())] for one, statistics in found.items()]
+    data = {
+        "path": where,
+        "fields": [dict(zip(("field", "steps", "channels", "samples"), row, strict=True)) for row in rows],
+    }
+
+    def show() -> None:
+        table(["field", "steps", "channels", "samples"], rows)
+        typer.echo(f"statistics: {where}")
+
+    emit(data, json, show)
+
+
+@app.command("merge-stats")
+def merge_stats(
+    paths: Annotated[list[str], typer.Argument(metavar="FILE...", help="stats.json files.")],
+    output: Annotated[str, typer.Option("--output", metavar="FILE", help="Where the merged ones go.")],
+    json: Json = False,
+) -> None:
+    """Merge the statistics of several data sets into those of all their samples together."""
+    from feedmill.samples.robotics.statistics import merge_statistics, read_statistics, write_statistics
+
+    merged = merge_statistics([read_statistics(path) for path in paths])
+    write_statistics(output, merged)
+    data = {"path": output, "merged": paths, "fields": list(merged)}
+    emit(data, json, lambda: typer.echo(f"statistics: {output} ({counted(len(merged), 'field')})"))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def plan(
+    ctx: typer.Context,
+    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="A run's YAML; a path or a URL.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what a run reads in each checkpoint window. Settings are given as --data.NAME VALUE, or in the file."""
+    from feedmill.compat.vla.run import VlaRun
+
+    words = list(ctx.args)
+    if config is not None and config.startswith("--"):
+        words, config = [config, *words], None
+    run = VlaRun.load(config, words)
+    data = _planned(run)
+    emit(data, json, lambda: _show_plan(run, data))
+
+
+def _planned(run: VlaRun) -> dict[str, Any]:
+    windows = run.windows() if run.plan.length is not None else []
+    return {
+        "fingerprint": run.plan.fingerprint,
+        "samples": run.plan.length,
+        "datasets": [
+            {"path": source.url, "samples": len(source), "weight": str(weight)}
+            for source, weight in zip(run.plan.sources, _weights(run), strict=True)
+        ],
+        "windows": [
+            {"window": one.number, "start": one.start, "stop": one.stop, "samples": run.shares(one)} for one in windows
+        ],
+        "settings": [meaning._asdict() for meaning in run.settings],
+    }
+
+
+def _weights(run: VlaRun) -> list[Any]:
+    return list(run.config.get("data", {}).get("dataset_weighting") or [])
+
+
+def _show_plan(run: VlaRun, data: dict[str, Any]) -> None:
+    typer.echo(str(run.recipe))
+    typer.echo("")
+    names = list(run.plan.names)
+    rows = []
+    for window in data["windows"]:
+        total = sum(window["samples"])
+        shares = [f"{count:,} ({count / total:.4%})" for count in window["samples"]]
+        rows.append([window["window"], f"{window['start']:,}", f"{window['stop']:,}", *shares])
+    table(["window", "from", "to", *names], rows)
+    ignored = [meaning for meaning in run.settings if not meaning.used]
+    facts([(meaning.name, meaning.words) for meaning in ignored])
+
+
+def _place(path: str) -> tuple[str, str]:
+    from feedmill.formats.vla.manifest import MANIFEST
+    from feedmill.storage import split_url
+
+    return split_url(path) if path.endswith(".jsonl") else (path, MANIFEST)

@@ -1,0 +1,236 @@
+"""A VLA Foundry run: its configuration bound to data, divided into checkpoint windows, and loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import yaml
+
+from feedmill.compat.vla.encoder import VlaEncoder
+from feedmill.compat.vla.options import Meaning, get, merged, nested, parse_options, understood
+from feedmill.errors import ConfigError
+from feedmill.formats.vla.manifest import read_rows
+from feedmill.loading.loader import Loader
+from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.recipe import Recipe
+from feedmill.samples.vla.modalities import Modality, modality
+from feedmill.samples.vla.text import Tokenize
+from feedmill.storage import join_url, open_store, split_url
+
+_MOST_SAMPLES = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWindow:
+    """Samples of the run between two checkpoints: positions ``[start, stop)`` of the plan."""
+
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def samples(self) -> int:
+        """How many."""
+        return self.stop - self.start
+
+
+class VlaRun:
+    """A run.
+
+    Args:
+        config: the settings, nested or with dotted names.
+        base: folder that relative paths are seen from.
+        file: where the settings were read, for messages.
+
+    Attributes:
+        settings: what each setting means here.
+
+    Raises:
+        ConfigError: a setting is not known or makes no sense.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, base: str = ".", file: str | None = None) -> None:
+        self.config = nested(config)
+        self.settings: list[Meaning] = understood(self.config, file)
+        self.base, self.file = base, file
+        epochs, total = get(self.config, "num_epochs"), get(self.config, "total_train_samples")
+        if epochs is not None and total is not None:
+            raise ConfigError(
+                "num_epochs and total_train_samples are both given",
+                file=file,
+                kind="bad-usage",
+                fix="Give one of both.",
+            )
+        if epochs is not None and not get(self.config, "data.allow_multiple_epochs"):
+            raise ConfigError(
+                "num_epochs needs allow_multiple_epochs: data sets of unlike weights end at different times",
+                file=file,
+                kind="bad-usage",
+                fix="Set data.allow_multiple_epochs to true, or give total_train_samples.",
+            )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | None, options: Sequence[str] = ()) -> VlaRun:
+        """A run from a YAML file (or none) and dotted options, which go before it.
+
+        Raises:
+            NotFound: there is no such file.
+            ConfigError: it is no mapping, or a setting makes no sense.
+        """
+        given = parse_options(options)
+        if path is None:
+            return cls(given)
+        url = os.fspath(path)
+        folder, name = split_url(url)
+        try:
+            found = yaml.load(open_store(folder).read(name), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            raise ConfigError(f"this is no YAML: {error}", file=url, kind="bad-yaml") from None
+        if not isinstance(found, dict):
+            raise ConfigError("this is no mapping of settings", file=url, kind="bad-yaml", fix="Write 'data:' in it.")
+        return cls(merged(nested(found), given), base=folder, file=url)
+
+    @property
+    def total(self) -> int | None:
+        """Samples of the whole run; None where nothing limits it but the data."""
+        epochs, total = get(self.config, "num_epochs"), get(self.config, "total_train_samples")
+        if epochs is not None:
+            return int(epochs) * sum(self.samples_per_dataset)
+        return None if total is None else int(total)
+
+    @cached_property
+    def samples_per_dataset(self) -> list[int]:
+        """The sums of ``num_sequences``."""
+        sums = []
+        for manifest in get(self.config, "data.dataset_manifest") or []:
+            folder, name = split_url(join_url(self.base, str(manifest)))
+            sums.append(sum(row.samples for row in read_rows(open_store(folder), name)))
+        return sums
+
+    @property
+    def folders(self) -> list[str]:
+        """The manifests' folders."""
+        return [split_url(join_url(self.base, str(m)))[0] for m in get(self.config, "data.dataset_manifest") or []]
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The mixture as a recipe. Raises `ConfigError`."""
+        config = {key: value for key, value in self.config.items() if key in ("data", "hparams")}
+        weights = get(config, "data.dataset_weighting")
+        if isinstance(weights, list) and weights and all(weight == 0 for weight in weights):
+            raise ConfigError(
+                "all weights are 0", file=self.file, kind="bad-weight", fix="Give a data set a weight above 0."
+            )
+        if self.total is not None:
+            config["total_train_samples"] = self.total
+        return Recipe.parse(config, base=self.base)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan: which sample comes at which position. Raises as `feedmill.Recipe.plan`."""
+        return self.recipe.plan()
+
+    def validation(self) -> Plan:
+        """The plan of the validation data: every sample once, in stored order."""
+        return Recipe.parse({"data": self.config["data"]}, base=self.base, mode="validation").plan()
+
+    def windows(self, checkpoints: int | None = None) -> list[CheckpointWindow]:
+        """The run between its checkpoints: as equal as whole global batches allow.
+
+        Raises:
+            ConfigError: the run has no end, or is too short for so many windows.
+        """
+        count = checkpoints or int(get(self.config, "num_checkpoints"))
+        batch = int(get(self.config, "hparams.global_batch_size"))
+        length = self.plan.length
+        if length is None:
+            raise ConfigError(
+                "the run has no end", file=self.file, kind="endless", fix="Give total_train_samples or num_epochs."
+            )
+        steps = length // batch
+        if steps < count:
+            raise ConfigError(
+                f"{length:,} samples are {steps} steps of {batch}, too few for {count} windows",
+                file=self.file,
+                kind="too-few-samples",
+                fix="Ask for fewer checkpoints or a smaller hparams.global_batch_size.",
+            )
+        ends = [steps * number // count * batch for number in range(count + 1)]
+        return [CheckpointWindow(i, ends[i], ends[i + 1]) for i in range(count)]
+
+    def shares(self, window: CheckpointWindow) -> list[int]:
+        """How many samples of each data set a window has."""
+        counts = np.zeros(len(self.plan.sources), np.int64)
+        for start in range(window.start, window.stop, 1 << 20):
+            found = self.plan.locate(np.arange(start, min(start + (1 << 20), window.stop)))
+            counts += np.bincount(found.source, minlength=len(counts))
+        return [int(count) for count in counts]
+
+    def modalities(self, *, tokenize: Tokenize | None = None) -> dict[str, Modality]:
+        """The modalities of the data sets, by name. Raises `ConfigError`."""
+        data = dict(self.config.get("data", {}))
+        data.setdefault("seq_len", get(self.config, "data.seq_len"))
+        for name in ("dataset_statistics",):
+            if data.get(name):
+                data[name] = [join_url(self.base, str(path)) for path in data[name]]
+        wanted = dict.fromkeys(data.get("dataset_modality") or [])
+        return {name: modality(name, data, self.folders, tokenize=tokenize or self._tokenizer(name)) for name in wanted}
+
+    def _tokenizer(self, name: str) -> Tokenize | None:
+        path = get(self.config, "data.tokenizer")
+        if name != "text_untokenized" or path is None:
+            return None
+        from feedmill.compat.vla.tokenizing import tokenizer
+
+        return tokenizer(join_url(self.base, str(path)))
+
+    def loader(self, rank: int = 0, world_size: int = 1, *, tokenize: Tokenize | None = None, **more: Any) -> Loader:
+        """A loader of this rank's share of every global batch.
+
+        Args:
+            tokenize: for untokenized text, instead of ``data.tokenizer``.
+            more: other arguments of `feedmill.Loader`.
+
+        Raises:
+            ConfigError: the global batch does not divide by the ranks.
+        """
+        batch = int(get(self.config, "hparams.global_batch_size"))
+        if batch % world_size:
+            raise ConfigError(
+                f"a global batch of {batch} does not divide by {world_size} ranks",
+                file=self.file,
+                kind="bad-batch",
+                fix="Choose hparams.global_batch_size as a multiple of the ranks.",
+            )
+        workers = get(self.config, "data.num_workers")
+        settings: dict[str, Any] = {
+            "workers": "auto" if workers is None else int(workers),
+            "prefetch": max(1, int(get(self.config, "data.prefetch_factor"))),
+            "task_encoder": VlaEncoder(self.modalities(tokenize=tokenize)),
+            "remainder": "drop",
+        }
+        return Loader(self.plan, batch // world_size, rank=rank, world_size=world_size, **{**settings, **more})
+
+    def batches(self, loader: Loader, window: CheckpointWindow) -> Iterator[Any]:
+        """The batches of a window that are still to come: from where the loader is, to the window's end.
+
+        Raises:
+            ConfigError: the loader is not inside the window.
+        """
+        if not window.start <= loader.position <= window.stop:
+            raise ConfigError(
+                f"the loader is at sample {loader.position:,}, the window is {window.start:,} to {window.stop:,}",
+                kind="bad-window",
+                fix="Load the state that was saved in this window, or begin with the window that it is in.",
+            )
+        if loader.position == window.stop:
+            return
+        for batch in loader:
+            yield batch
+            if loader.position >= window.stop:
+                return

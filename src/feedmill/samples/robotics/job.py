@@ -1,0 +1,80 @@
+"""Statistics of a whole data set: read in parallel, computed piece by piece, written when all is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.base import Dataset, locate
+from feedmill.formats.sniff import open_raw
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.threads import ordered_map
+from feedmill.samples.npz import read_npz
+from feedmill.samples.robotics.statistics import Statistics, collect, write_statistics
+from feedmill.samples.robotics.view import LOWDIM
+from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK
+
+_AT_ONCE = 64
+
+
+def compute_statistics(
+    url: str, output: str | None = None, *, fields: Sequence[str] | None = None, progress: bool = True
+) -> Statistics:
+    """The statistics of a robotics data set, written to `output` where it is given.
+
+    Args:
+        fields: which; by default all fields of numbers that the first sample has.
+
+    Raises:
+        DataError: a sample has no fields, or not those of the others, or they are not finite.
+        ConfigError: there are no samples.
+    """
+    dataset, _ = open_raw(url)
+    if not len(dataset):
+        raise ConfigError("the data set has no samples", file=url, kind="empty-source")
+    with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
+        try:
+            found = collect(_fields(dataset, fields, bar), fields)
+        except DataError as error:
+            if error.file is None and error.record is not None:
+                raise locate(error, dataset.locate(dataset.find(error.record)), error.record) from None
+            raise
+    if output is not None:
+        write_statistics(output, found)
+    return found
+
+
+def _fields(
+    dataset: Dataset, fields: Sequence[str] | None, bar: Progress
+) -> Iterator[tuple[str, dict[str, npt.NDArray[Any]]]]:
+    starts = range(0, len(dataset), _AT_ONCE)
+    work = partial(_read, dataset, None if fields is None else (*fields, PAST_MASK, FUTURE_MASK))
+    threads = available_cores()
+    for some in ordered_map(work, starts, workers=threads, in_flight=2 * threads):
+        yield from some
+        bar.advance(len(some))
+
+
+def _read(dataset: Dataset, names: Sequence[str] | None, start: int) -> list[tuple[str, dict[str, npt.NDArray[Any]]]]:
+    out = []
+    for sample in dataset.read_raw(range(start, min(start + _AT_ONCE, len(dataset)))):
+        try:
+            out.append((sample.key, read_npz(sample.raw(LOWDIM), names, writable=False)))
+        except FeedmillError:
+            raise
+        except Exception as error:  # what NumPy and zlib raise for damaged bytes is of many kinds
+            source = sample.source
+            raise DataError(
+                f"its {LOWDIM} cannot be read: {error}",
+                file=source.where,
+                offset=source.offset,
+                record=sample.key,
+                kind="bad-part",
+                fix="Mend the sample, or leave it out.",
+            ) from error
+    return out
