@@ -25,12 +25,13 @@ import plain
 import reading
 import tagging
 import verbs
+import vla
 from measure import Failed, Row
 
 import tokenizing
 import writing
 
-SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near, plain, media)
+SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near, plain, media, vla)
 
 
 def main() -> int:
