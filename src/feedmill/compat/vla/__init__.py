@@ -9,6 +9,7 @@ for window in run.windows():
 """
 
 from feedmill.compat.vla.encoder import VlaEncoder
+from feedmill.compat.vla.original import OriginalOrder
 from feedmill.compat.vla.run import CheckpointWindow, VlaRun
 
-__all__ = ["CheckpointWindow", "VlaEncoder", "VlaRun"]
+__all__ = ["CheckpointWindow", "OriginalOrder", "VlaEncoder", "VlaRun"]
