@@ -20,7 +20,7 @@ from feedmill.formats.sniff import ENERGON, JSONL, TAR, VLA, Found, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS, WIDS
 from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare import find_shards
-from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.fields import named_fields
@@ -163,6 +163,7 @@ def _check_shards(
             if found.scan.trailing:
                 report.findings.append(_trailing(store, found))
             report.findings += _duplicates(store, found, seen)
+            report.findings += repeated_parts(store, found)
             if index is not None and index.counts and found.scan.problem is None:
                 report.findings += index.compare(found)
     if index is not None:

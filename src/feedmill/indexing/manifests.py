@@ -20,7 +20,7 @@ from feedmill.formats.vla.manifest import (
     shard_path,
     wrong_count,
 )
-from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.samples.images import IMAGE_SUFFIXES
 from feedmill.storage import Entry, Store, open_store
@@ -120,6 +120,7 @@ def check_manifest(
             report.bytes += found.record.size
             report.samples += len(found.scan.keys)
             report.findings += _problems(store, manifest, number, row, found)
+            report.findings += repeated_parts(store, found)
             parts.add(store, found)
             keys = set(map(hash, found.scan.keys))
             if keys & seen:

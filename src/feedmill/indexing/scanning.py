@@ -5,6 +5,7 @@ The compiled kernel and the hash run without the GIL, so threads are enough, and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from threading import Thread
 from typing import NamedTuple
@@ -46,6 +47,22 @@ def shard_digest(store: Store, shard: str) -> str:
         if not local.stat().st_size:
             return str(xxhash.xxh3_128_hexdigest(b""))
         return str(xxhash.xxh3_128_hexdigest(memoryview(np.memmap(local, np.uint8, "r"))))  # type: ignore[arg-type]
+
+
+def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
+    """Samples with two members of one name: readers disagree on which of them counts."""
+    scan = found.scan
+    for number, part in {
+        pair for pair, times in Counter(zip(scan.sample.tolist(), scan.parts, strict=True)).items() if times > 1
+    }:
+        yield DataError(
+            f"the sample has two members for the part {part!r}, and only the last is read",
+            file=store.locate(found.shard),
+            offset=int(scan.starts[number]),
+            record=scan.keys[number],
+            kind="duplicate-part",
+            fix="Rename one of them, or write the shard anew.",
+        )
 
 
 def load_kernel() -> None:
