@@ -109,6 +109,8 @@ def shard_path(shard: str, where: str) -> str:
             fix="Give a path relative to the manifest, without '..'.",
         )
     path = "/".join(part for part in parts if part not in ("", "."))
+    if path.rpartition("/")[2] in ("", SUFFIX):
+        raise bad_manifest(f"the shard {shard[:60]!r} has no name", where)
     return path if path.endswith(SUFFIX) else path + SUFFIX
 
 
@@ -122,7 +124,13 @@ def manifest_text(rows: Sequence[Row], form: str = DOCUMENTED) -> bytes:
         raise ConfigError(f"there is no form {form!r}", fix=f"Use {' or '.join(FORMS)}.")
     lines = []
     for shard, samples in rows:
-        name = shard.removesuffix(SUFFIX) + (SUFFIX if form == DOCUMENTED else "")
+        name = shard.removesuffix(SUFFIX)
+        if name.endswith(SUFFIX) and form == CODE:
+            raise ConfigError(
+                f"the shard {shard!r} cannot be named without '.tar': another would be meant",
+                fix=f"Rename it, or use the form {DOCUMENTED}.",
+            )
+        name += SUFFIX if form == DOCUMENTED else ""
         quoted = orjson.dumps(name).decode()
         lines.append(f'{{"shard": {quoted}, "num_sequences": {samples}}}\n')
     return "".join(lines).encode()
