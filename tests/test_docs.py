@@ -76,6 +76,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copyfile(GOLDEN / source, root / name)
     add_sources(root)
     media_files(root)
+    for name in ("text", "text_b", "text_doc", "robotics"):
+        shutil.copytree(GOLDEN / "vla" / name, root / name, ignore=shutil.ignore_patterns("expected.json"))
     return root
 
 
@@ -197,6 +199,7 @@ DESCRIBED_IN = {
     ("energon", "lint"): "migration/energon.md",
     ("energon", "preview"): "migration/energon.md",
     ("energon", "mount"): "migration/energon.md",
+    **{("vla", name): "vla.md" for name in ("manifest", "index", "stats", "merge-stats", "plan")},
 }
 
 
@@ -220,7 +223,14 @@ def kinds(path: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["indexing/check.py", "indexing/scanning.py", "kernels/tar.py", "formats/jsonl.py", "formats/webdataset.py"],
+    [
+        "indexing/check.py",
+        "indexing/manifests.py",
+        "indexing/scanning.py",
+        "kernels/tar.py",
+        "formats/jsonl.py",
+        "formats/webdataset.py",
+    ],
 )
 def test_every_finding_is_described(module: str) -> None:
     text = (DOCS / "check.md").read_text()
