@@ -24,7 +24,9 @@ from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.formats.vla.dataset import write_index
 from feedmill.formats.wids import write_wids
+from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
@@ -32,7 +34,7 @@ from tars import make_shards, write_tar
 
 COUNTS = [5, 1, 9, 4]
 TOTAL = sum(COUNTS)
-FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "pax"]
+FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "pax", "vla", "vla-indexed"]
 SOURCES: dict[str, Callable[[Path], Path]] = {
     "parquet": lambda root: sourcedata.parquet(root, COUNTS),
     "arrow": lambda root: sourcedata.arrow(root, COUNTS),
@@ -88,6 +90,10 @@ def make(root: Path, kind: str) -> str:
             write_tar(root / f"{shard}.tar", files, form=2, mtime=1.5)
         return str(root)
     make_shards(root, COUNTS)
+    if kind.startswith("vla"):
+        write_manifest(str(root), progress=False)
+        if kind == "vla-indexed":
+            write_index(open_store(root), "manifest.jsonl")
     if kind == "prepared":
         prepare(str(root), split_ratio="1,0,0", progress=False)
     return str(root)
@@ -219,7 +225,7 @@ def test_fingerprint_is_stable_and_notices_change(dataset: Dataset, kind: str, t
     assert len(dataset.fingerprint()) == 32
 
 
-@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl", *TOKENS])
+@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl", "vla", *TOKENS])
 def test_fingerprint_of_other_data_differs(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

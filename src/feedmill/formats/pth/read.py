@@ -34,6 +34,7 @@ def load(data: bytes, *, to: str = NUMPY) -> Any:
         MissingExtra: torch, or for bfloat16 arrays ml_dtypes, is not installed.
 
     >>> import numpy as np
+    >>> from feedmill.formats.pth import dump
     >>> load(dump({"x": np.arange(3)}))
     {'x': array([0, 1, 2])}
     """

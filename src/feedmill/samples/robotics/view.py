@@ -31,7 +31,7 @@ from feedmill.samples.vla.text import bad_sample, missing, tensor_fields
 LOWDIM, METADATA, LANGUAGE = "lowdim.npz", "metadata.json", "language_instructions.json"
 _SUFFIXES = (".jpg", ".png", ".jpeg", ".webp")
 _ANCHOR = "anchor_relative_idx"
-_FIELDS = "fields"
+_FIELDS, _IMAGES = "fields", "pixel_values"
 
 
 class _Metadata(msgspec.Struct):
@@ -109,8 +109,7 @@ class Robotics:
             raise missing(sample, "image at all")
         filled = [np.zeros(next(iter(shapes)), np.uint8) if image is None else image for image in found]
         mask = np.array([image is not None for image in found])
-        alike = len(shapes) == 1 and len({image.dtype for image in filled}) == 1
-        return {"pixel_values": np.stack(filled) if alike else filled, "image_mask": mask}
+        return {_IMAGES: filled, "image_mask": mask}  # stacked once, when a batch is made: they are most of its bytes
 
     def _instruction(self, sample: Sample, rng: np.random.Generator | None) -> str | None:
         if LANGUAGE not in sample:
@@ -137,6 +136,8 @@ class Robotics:
             raise DataError(
                 "samples of unlike windows are in one batch", kind="bad-window", fix="Give past and future."
             )
+        if _IMAGES in out:
+            out[_IMAGES] = _stacked(out[_IMAGES])
         anchor = int(out[_ANCHOR][0])
         if (out[_ANCHOR] != anchor).any():
             raise DataError(
@@ -177,6 +178,18 @@ class Robotics:
         if self.normalizer is None:
             return dict(zip(names, parts, strict=True))
         return {name: self.normalizer.invert(name, part, anchor) for name, part in zip(names, parts, strict=True)}
+
+
+def _stacked(samples: list[list[npt.NDArray[Any]]]) -> Any:
+    """[B, images, H, W, 3], or the lists where shapes or kinds differ."""
+    first = samples[0][0]
+    if any(image.shape != first.shape or image.dtype != first.dtype for images in samples for image in images):
+        return samples
+    out = np.empty((len(samples), len(samples[0]), *first.shape), first.dtype)
+    for row, images in zip(out, samples, strict=True):
+        for place, image in zip(row, images, strict=True):
+            place[...] = image
+    return out
 
 
 def _metadata(sample: Sample) -> int:
