@@ -31,6 +31,8 @@ def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
     assert sum(facts["realised"]) == 400 and abs(facts["realised"][0] - 280) <= 1
     assert 60 < facts["curated"] <= 120 and facts["duplicates"] >= 0 and facts["near_duplicates"] >= 0
     assert facts["rows_identical"] and facts["rows"] >= 2000 and facts["tokens"] > 5_000
+    assert facts["robots"] == [192, 96] and len(facts["robot_windows"]) == 3
+    assert all(abs(first - 112) <= 1 and first + second == 160 for first, second in facts["robot_windows"])
     assert (out / "sheet.png").stat().st_size > 10_000
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feedmill.cli.demo_robots import mix_robots
 from feedmill.cli.demo_text import curate_texts, mix_tokens, tokenize_texts
 from feedmill.cli.options import Json
 from feedmill.cli.output import emit
@@ -55,6 +56,7 @@ def demo(
     curate_texts(story, documents)
     tokenize_texts(story, documents)
     mix_tokens(story)
+    mix_robots(story)
     story.facts["seconds"] = round(time.monotonic() - story.begun, 2)
     emit(story.facts, json, lambda: story.end())
     if not (story.facts["identical"] and story.facts["rows_identical"]):

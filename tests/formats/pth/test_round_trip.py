@@ -167,3 +167,11 @@ def test_what_cannot_be_written() -> None:
         with pytest.raises(DataError, match="cannot be written"):
             dump(value)
     assert math.isnan(load(dump(math.nan)))
+
+
+def test_batches_of_bfloat16_become_tensors() -> None:
+    from feedmill.loading.collate import collate, to_torch
+
+    tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3).to(torch.bfloat16)
+    batch = to_torch(collate([{"x": load(dump(tensor))}, {"x": load(dump(tensor + 1))}]))
+    assert batch["x"].dtype == torch.bfloat16 and batch["x"].float().equal(torch.stack([tensor, tensor + 1]).float())
