@@ -77,6 +77,7 @@ def test_a_plan_from_options_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("data: {type: text, seq_len: 64}\n")
     found = json.loads(run("vla", "plan", tmp_path / "run.yaml", *words, "--json"))
     assert [window["samples"] for window in found["windows"]] == [[23, 9], [22, 10], [22, 10]]
+    assert "note: " in run("vla", "plan", *words, "--data.dataset_weighting", "[1, 0]")
     assert "must have the same length" in run("vla", "plan", *words, "--data.dataset_weighting", "[1]", status=1)
 
 

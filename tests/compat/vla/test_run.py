@@ -207,6 +207,8 @@ def test_bad_lists_are_named(data, changes, word: str) -> None:
 def test_a_weight_of_zero_reads_nothing(data) -> None:
     run = run_of(data["even"], [1, 0.0], 640, 4)
     assert [run.shares(window) for window in run.windows()] == [[160, 0]] * 4
+    (note,) = run.notes
+    assert note.startswith(data["even"][1]) and "is not read" in note
 
 
 def test_windows_that_cannot_be(data) -> None:

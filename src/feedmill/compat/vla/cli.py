@@ -140,6 +140,7 @@ def _planned(run: VlaRun) -> dict[str, Any]:
         "windows": [
             {"window": one.number, "start": one.start, "stop": one.stop, "samples": run.shares(one)} for one in windows
         ],
+        "notes": run.notes,
         "settings": [meaning._asdict() for meaning in run.settings],
     }
 
@@ -158,6 +159,8 @@ def _show_plan(run: VlaRun, data: dict[str, Any]) -> None:
         shares = [f"{count:,} ({count / total:.4%})" for count in window["samples"]]
         rows.append([window["window"], f"{window['start']:,}", f"{window['stop']:,}", *shares])
     table(["window", "from", "to", *names], rows)
+    for note in data["notes"]:
+        typer.echo(f"note: {note}")
     ignored = [meaning for meaning in run.settings if not meaning.used]
     facts([(meaning.name, meaning.words) for meaning in ignored])
 

@@ -103,6 +103,17 @@ class VlaRun:
             return int(epochs) * sum(self.samples_per_dataset)
         return None if total is None else int(total)
 
+    @property
+    def notes(self) -> list[str]:
+        """What is odd in the settings and may be meant."""
+        manifests = get(self.config, "data.dataset_manifest") or []
+        weights = get(self.config, "data.dataset_weighting") or []
+        return [
+            f"{manifest} has the weight 0 and is not read (VLA Foundry reads a shard of it for each worker)"
+            for manifest, weight in zip(manifests, weights, strict=False)
+            if weight == 0
+        ]
+
     @cached_property
     def samples_per_dataset(self) -> list[int]:
         """The sums of ``num_sequences``."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.pth import names
 from feedmill.formats.pth.archive import Entry, bad, checksums, entries
 from feedmill.formats.pth.pickled import Machine, check_size
@@ -50,7 +51,9 @@ def load(data: bytes, *, to: str = NUMPY) -> Any:
     data = bytes(data)
     try:
         return _zipped(data, to) if data[:4] == _ZIP else _legacy(data, to)
-    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError, LookupError, struct.error) as error:
+        if isinstance(error, FeedmillError):
+            raise
         raise bad(f"its content makes no sense ({type(error).__name__})") from error
 
 
