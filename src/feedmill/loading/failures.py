@@ -99,6 +99,17 @@ class Substitute:
             )
 
 
+def policy_for(on_error: str | Substitute) -> Substitute | None:
+    """What a loader's argument `on_error` means; None where failures are raised. Raises ConfigError for other words."""
+    if isinstance(on_error, Substitute):
+        return on_error
+    if on_error not in ("raise", "substitute"):
+        raise ConfigError(
+            f"on_error={on_error!r} is unknown", fix="Use 'raise', 'substitute' or a feedmill.Substitute."
+        )
+    return Substitute() if on_error == "substitute" else None
+
+
 class Tally:
     """Failures of one loader against its policy, in the order of its batches."""
 

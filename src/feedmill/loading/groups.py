@@ -9,7 +9,7 @@ number of ranks first takes what the states of all ranks leave open, then whole 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.encoder import TaskEncoder, with_rng
 from feedmill.loading.failures import SkipSample
-from feedmill.planning.grid import Step
+from feedmill.planning.grid import Grid, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,28 @@ class Cursor:
             "next": self.next,
             "pending": [list(entry) for entry in self.pending],
         }
+
+
+def windows_for(encoder: TaskEncoder | None, grid: Grid, buffer: int | None) -> Cursor | None:
+    """The windows that a loader's packs or groups are made of, from its start; None where it makes neither.
+
+    Raises:
+        ConfigError: hooks, a buffer or a remainder that do not go together.
+    """
+    if encoder is not None:
+        encoder.check()
+    if encoder is None or not (encoder.packs or encoder.groups):
+        if buffer is not None:
+            raise ConfigError("a buffer is for packing or grouping", fix="Leave it out, or override those hooks.")
+        return None
+    if grid.remainder == "pad":
+        raise ConfigError("packs and groups cannot be filled up", fix="Use remainder='uneven' or 'drop'.")
+    size = 32 * grid.batch_size if buffer is None and encoder.groups else buffer
+    if size is None or size < 1:
+        raise ConfigError(
+            f"packing with buffer={size} makes no sense", fix="Say from how many samples packs are to be selected."
+        )
+    return Cursor(size, grid.length, grid.rank, grid.world_size)
 
 
 def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
@@ -200,10 +222,10 @@ class GroupMaker:
 
 @dataclass(slots=True)
 class Given:
-    """A batch that a rank gives out, the cursor after it, and what was made for it."""
+    """A batch that a rank gives out, the cursor or position after it, and what was made for it."""
 
     batch: Any
-    cursor: Cursor
+    after: Cursor | int
     made: list[Made] = field(default_factory=list)
 
 
@@ -214,7 +236,7 @@ def batches_of(
     batch_size: int,
     *,
     keep_last: bool,
-) -> Iterator[Given]:
+) -> Generator[Given, None, None]:
     """Batches of `batch_size` packs over the windows of a rank; without `together` each item is a batch already.
 
     Args:

@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from itertools import count
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
-from feedmill.loading.failures import Substitute, Tally
-from feedmill.loading.groups import Cursor, GroupMaker, batches_of, resumed
+from feedmill.loading.failures import Substitute, Tally, policy_for
+from feedmill.loading.groups import Cursor, GroupMaker, resumed, windows_for
+from feedmill.loading.iteration import Iteration
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.ranks import given_or_found
 from feedmill.loading.state import make_state, read_state
-from feedmill.loading.workers import Workers, chosen, make_ahead
+from feedmill.loading.workers import Workers, chosen
 from feedmill.planning.grid import REMAINDERS, Grid, Remainder
 
 OUTPUTS = ("numpy", "torch", "samples")
@@ -127,9 +126,9 @@ class Loader:
         self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry
-        self._tally = Tally(_policy(on_error), self.metrics)
+        self._tally = Tally(policy_for(on_error), self.metrics)
         self._encoder = task_encoder
-        self._cursor = self._windows(buffer)
+        self._cursor = windows_for(task_encoder, self._grid, buffer)
         if task_encoder is not None:
             if transform is not None or collate is not None:
                 raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
@@ -150,25 +149,7 @@ class Loader:
             self._make = GroupMaker(make, task_encoder, batch_size, drop=remainder == "drop")
         self.workers = chosen(workers, self._make)
         self._position = 0
-        self._running: weakref.ref[_Iteration] | None = None
-
-    def _windows(self, buffer: int | None) -> Cursor | None:
-        """The windows that packs or groups are made of; None where there are none."""
-        encoder, grid = self._encoder, self._grid
-        if encoder is not None:
-            encoder.check()
-        if encoder is None or not (encoder.packs or encoder.groups):
-            if buffer is not None:
-                raise ConfigError("a buffer is for packing or grouping", fix="Leave it out, or override those hooks.")
-            return None
-        if grid.remainder == "pad":
-            raise ConfigError("packs and groups cannot be filled up", fix="Use remainder='uneven' or 'drop'.")
-        size = 32 * grid.batch_size if buffer is None and encoder.groups else buffer
-        if size is None or size < 1:
-            raise ConfigError(
-                f"packing with buffer={size} makes no sense", fix="Say from how many samples packs are to be selected."
-            )
-        return Cursor(size, grid.length, grid.rank, grid.world_size)
+        self._running: weakref.ref[Iteration] | None = None
 
     @property
     def position(self) -> int:
@@ -185,7 +166,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         self._check_end()
         self.close()
-        iteration = _Iteration(self)
+        iteration = Iteration(self)
         self._running = weakref.ref(iteration)
         return iteration
 
@@ -262,6 +243,19 @@ class Loader:
         """Samples of this rank that the transform did not want (`SkipSample`), since the loader was made."""
         return self.metrics.skipped
 
+    def _consumed(self, after: int | Cursor) -> None:
+        """The batches given out so far end here."""
+        if isinstance(after, Cursor):
+            self._cursor = after
+        else:
+            self._position = after
+
+    def _ended(self) -> None:
+        """The plan has no more batches: all ranks are at its end, also one that had no sample in the last step."""
+        self.metrics.pause()
+        if self._cursor is None and self._grid.end is not None:
+            self._position = self._grid.end
+
     def _count(self, made: Made) -> None:
         """Note what became of samples whose batch is given out; the failures among them may be too many."""
         self.metrics.skipped += made.skipped
@@ -293,82 +287,3 @@ class Loader:
         self._running = None
         if iteration is not None:
             iteration.close()
-
-
-def _policy(on_error: str | Substitute) -> Substitute | None:
-    if isinstance(on_error, Substitute):
-        return on_error
-    if on_error not in ("raise", "substitute"):
-        raise ConfigError(
-            f"on_error={on_error!r} is unknown", fix="Use 'raise', 'substitute' or a feedmill.Substitute."
-        )
-    return Substitute() if on_error == "substitute" else None
-
-
-def _steps(loader: Loader) -> Generator[tuple[Any, list[Made], int], None, None]:
-    """Batches of the grid, what was made for them, and the position after them."""
-    grid = loader._grid
-    first = grid.number_at(loader._position)
-    numbers = count(first) if grid.steps is None else range(first, grid.steps)
-    with closing(make_ahead(loader._make, map(grid.step, numbers), loader.workers, loader.prefetch)) as ahead:
-        for made in ahead:
-            yield made.batch, [made], made.step.end
-            del made  # or a batch would live on, unused, while the next one is waited for
-    assert grid.end is not None
-    loader._position = grid.end  # also on a rank that had no sample in the last step: all end with the same state
-
-
-def _packs(loader: Loader) -> Generator[tuple[Any, list[Made], Cursor], None, None]:
-    """Batches of packs, or of groups, what was made for them, and the cursor after them."""
-    cursor, encoder, grid = loader._cursor, loader._encoder, loader._grid
-    assert cursor is not None and encoder is not None
-    steps = (cursor.step(first) for _, first, _ in cursor.windows())
-    together = encoder.together if encoder.packs else None
-    with closing(make_ahead(loader._make, steps, loader.workers, loader.prefetch)) as ahead:
-        keep = grid.remainder != "drop"
-        for given in batches_of(cursor.windows(), ahead, together, grid.batch_size, keep_last=keep):
-            yield given.batch, given.made, given.cursor
-            del given
-
-
-class _Iteration(Iterator[Any]):
-    """One pass of a loader. Its threads or processes end when it is exhausted, closed, or no longer referred to."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._batches: Generator[tuple[Any, list[Made], Any], None, None]
-        self._batches = _steps(loader) if loader._cursor is None else _packs(loader)
-        self._closed = False
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        if self._closed:
-            raise ConfigError(
-                "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
-                fix="Iterate the loader again: it goes on from its position.",
-            )
-        loader, asked = self._loader, time.perf_counter()
-        try:
-            batch, made, after = next(self._batches)
-            for each in made:
-                loader._count(each)
-        except StopIteration:
-            loader.metrics.pause()
-            raise
-        except BaseException:
-            self.close()
-            raise
-        if isinstance(after, Cursor):
-            loader._cursor = after
-        else:
-            loader._position = after
-        given = to_torch(batch) if loader._output == "torch" else batch
-        loader._measured(asked)
-        return given
-
-    def close(self) -> None:
-        self._closed = True
-        self._loader.metrics.pause()
-        self._batches.close()
