@@ -20,6 +20,7 @@ def bench(
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long each number is tried.")] = 3.0,
     start: Annotated[int, typer.Option("--start", min=0, help="Position of the plan to begin at.")] = 0,
     output: Annotated[str, typer.Option("--output", help="numpy or torch.")] = "numpy",
+    device: Annotated[str | None, typer.Option("--device", help="Copy torch batches there, such as cuda.")] = None,
     trust: Trust = False,
     json: Json = False,
 ) -> None:
@@ -39,7 +40,8 @@ def bench(
         processes=processes,
         seconds=seconds,
         start=start,
-        output=output,
+        output="torch" if device else output,
+        device=device,
         told=lambda what: typer.echo(f"measuring: {what}", err=True),
     )
     emit({"recipe": recipe, **report.as_dict()}, json, lambda: _print(report))
@@ -56,7 +58,7 @@ def _print(report: object) -> None:
     from feedmill.loading.bench import BenchReport
 
     assert isinstance(report, BenchReport)
-    columns = ["workers", "samples/s", "first batch s", "read ms", "transform ms", "collate ms"]
+    columns = ["workers", "samples/s", "first batch s", "read ms", "transform ms", "collate ms", "transfer ms"]
     rows = [
         [
             f"{rate.workers} {'processes' if rate.processes else 'threads'}" if rate.workers else "none",
@@ -65,6 +67,7 @@ def _print(report: object) -> None:
             round(rate.read, 3),
             round(rate.transform, 3),
             round(rate.collate, 3),
+            round(rate.transfer, 3),
         ]
         for rate in report.rates
     ]

@@ -61,6 +61,7 @@ def ahead(items: Iterable[Item], depth: int = 2) -> Generator[Item, None, None]:
             if item is _END:
                 break
             yield item  # type: ignore[misc]
+            del item  # as above
     finally:
         results.close()
         if hasattr(source, "close"):

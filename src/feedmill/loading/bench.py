@@ -11,6 +11,7 @@ import numpy as np
 
 from feedmill.jobs.cores import available_cores
 from feedmill.loading.loader import Loader
+from feedmill.loading.metrics import STAGES
 from feedmill.loading.workers import Workers
 from feedmill.planning.plan import Plan
 
@@ -25,7 +26,7 @@ class Rate:
         workers: threads or processes that made batches; `processes` says which.
         samples_per_second: of this rank, in a loop that does nothing else.
         first_batch_seconds: from the beginning of the iteration.
-        read, transform, collate: milliseconds of work for a batch.
+        read, transform, collate, transfer: milliseconds of work for a batch.
     """
 
     workers: int
@@ -35,11 +36,12 @@ class Rate:
     read: float
     transform: float
     collate: float
+    transfer: float = 0.0
 
     @property
     def work(self) -> float:
         """Milliseconds of work for a batch, over all stages."""
-        return self.read + self.transform + self.collate
+        return self.read + self.transform + self.collate + self.transfer
 
 
 @dataclass(slots=True)
@@ -154,12 +156,13 @@ def advice(report: BenchReport, plan: Plan) -> list[str]:
     """What the figures say, in sentences."""
     best, alone = report.best, report.rates[0]
     out = []
-    share = {stage: getattr(best, stage) / max(best.work, 1e-9) for stage in ("read", "transform", "collate")}
+    share = {stage: getattr(best, stage) / max(best.work, 1e-9) for stage in STAGES}
     most = max(share, key=lambda stage: share[stage])
     shown = {
         "read": "reading, with what a declared sample type decodes",
         "transform": "the transform",
         "collate": "decoding and collating",
+        "transfer": "copying to the device",
     }[most]
     out.append(f"{100 * share[most]:.0f} % of the work is {shown}.")
     if best.workers:

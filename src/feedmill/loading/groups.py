@@ -222,11 +222,16 @@ class GroupMaker:
 
 @dataclass(slots=True)
 class Given:
-    """A batch that a rank gives out, the cursor or position after it, and what was made for it."""
+    """A batch that a rank gives out, the cursor or position after it, and what was made for it.
+
+    Attributes:
+        transfer: seconds that its copy to a device took.
+    """
 
     batch: Any
     after: Cursor | int
     made: list[Made] = field(default_factory=list)
+    transfer: float = 0.0
 
 
 def batches_of(

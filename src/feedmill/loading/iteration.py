@@ -25,7 +25,8 @@ class Iteration(Iterator[Any]):
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._given = _steps(loader) if loader._cursor is None else _packs(loader)
+        given = _steps(loader) if loader._cursor is None else _packs(loader)
+        self._given = given if loader._transfer is None else loader._transfer.ahead(given)
         self._closed = False
 
     def __iter__(self) -> Self:
@@ -42,6 +43,7 @@ class Iteration(Iterator[Any]):
             given = next(self._given)
             for made in given.made:
                 loader._count(made)
+            loader.metrics.transferred(given.transfer)
         except StopIteration:
             loader._ended()
             raise

@@ -27,6 +27,7 @@ from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.ranks import given_or_found
 from feedmill.loading.state import make_state, read_state
+from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
 from feedmill.planning.grid import REMAINDERS, Grid, Remainder
 
@@ -54,6 +55,11 @@ class Loader:
         buffer: samples that packs or groups are selected from: windows of so many positions. Needed for packing; 32
             batches by default for groups. It decides what is packed together.
         output: ``"numpy"``; ``"torch"``, arrays as tensors that share their memory; or ``"samples"``, plain lists.
+        device: with ``output="torch"``: a torch device or its name, to which batches are copied ahead of time, on a
+            thread and a stream of their own. So one batch is made ahead also with 0 workers, and `close` waits for the
+            one that is being made.
+        pin_memory: whether tensors are copied to page-locked memory; where it is None, they are on the way to an
+            accelerator. Without `device` it is for loops that copy the batches themselves.
         remainder: what becomes of the end of a finite plan that does not fill a global batch: ``"uneven"`` spreads it
             over the ranks in contiguous shares of (nearly) equal size, and is refused where it has fewer samples than
             there are ranks, as some ranks would end a step before the others; ``"pad"`` fills every rank's batch up
@@ -97,6 +103,8 @@ class Loader:
         task_encoder: TaskEncoder | None = None,
         buffer: int | None = None,
         output: str = "numpy",
+        device: Any = None,
+        pin_memory: bool | None = None,
         remainder: Remainder = "uneven",
         on_error: str | Substitute = "raise",
         seed: int | None = None,
@@ -119,10 +127,13 @@ class Loader:
             raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
         if output == "torch":
             to_torch([])  # where torch is missing, say so now and not in the first batch
+        elif device is not None or pin_memory:
+            raise ConfigError("device and pin_memory are for tensors", fix="Give output='torch' with them.")
         self.plan = plan
         self.prefetch = prefetch
         self.seed = plan.seed if seed is None else seed
         self._output = output
+        self._transfer = Transfer(device, pin_memory) if output == "torch" else None
         self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry

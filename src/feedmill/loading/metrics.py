@@ -23,7 +23,7 @@ from feedmill.errors import ConfigError
 
 logger = logging.getLogger("feedmill")
 
-STAGES = ("read", "transform", "collate")
+STAGES = ("read", "transform", "collate", "transfer")
 _HELP = {
     "batches": "Batches given out",
     "samples": "Samples given out, without those that only fill up",
@@ -35,6 +35,7 @@ _HELP = {
     "read_seconds": "Seconds of all workers spent on reading samples",
     "transform_seconds": "Seconds of all workers spent on the transform",
     "collate_seconds": "Seconds of all workers spent on decoding and putting batches together",
+    "transfer_seconds": "Seconds spent on copying batches to the device",
 }
 
 
@@ -95,6 +96,10 @@ class Metrics:
         self.samples += samples
         for stage, taken in seconds.items():
             self.seconds[stage] += taken
+
+    def transferred(self, seconds: float) -> None:
+        """What the copy of one batch to the device took."""
+        self.seconds["transfer"] += seconds
 
     def pause(self) -> None:
         """The loop has ended or was left: the time until the next batch is nobody's step."""
