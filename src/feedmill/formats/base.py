@@ -249,6 +249,13 @@ class Dataset(ABC):
         raw = self.read_raw(indices)
         return raw if self.view is None else self.view(raw)
 
+    def read_columns(self, indices: Indices) -> dict[str, Any] | None:  # noqa: ARG002
+        """What `read` gives, collated: a column for each field, without a sample being made.
+
+        None where the data set has no shorter way to that; raises as `read` does.
+        """
+        return None
+
     def get(self, name: str) -> bytes:
         """The bytes of one part by its file name, e.g. ``"000012.jpg"``. Raises `NotFound`."""
         key, part = split_name(name)

@@ -82,6 +82,8 @@ class BatchMaker:
         self._seed, self._rank = seed, rank
         self._substitutes = substitute
         self._mask = mask
+        plain = transform is None and collate is None and not lists
+        self._columns = getattr(plan, "read_columns", None) if plain else None
         self._watchdog = None if stall is None else Watchdog(stall, rank, self._where)
 
     @property
@@ -111,6 +113,11 @@ class BatchMaker:
         positions = made.step.positions.tolist()
         clock = [time.perf_counter()]
         try:
+            if self._columns is not None:
+                made.batch = self._columns(np.asarray(positions, np.int64))
+                if made.batch is not None:
+                    made.seconds = {"read": time.perf_counter() - clock[0]}
+                    return
             samples = self._read(positions)
             clock.append(time.perf_counter())
             if self._transform is not None:

@@ -17,8 +17,10 @@ from feedmill.errors import MissingExtra
 from feedmill.formats.base import Sample
 from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.tokens.windows import Window
+from feedmill.jobs.buffers import empty
 from feedmill.samples.fields import named_fields
 
+_PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -53,7 +55,7 @@ def column(values: list[Any]) -> Any:
     first = values[0] if values else None
     if isinstance(first, np.ndarray):
         alike = all(isinstance(v, np.ndarray) and v.shape == first.shape and v.dtype == first.dtype for v in values)
-        return np.stack(values) if alike and first.dtype != object else values
+        return _stacked(values) if alike and first.dtype != object else values
     if isinstance(first, _NUMBERS):
         return _numbers(values)
     torch = sys.modules.get("torch")  # a value can only be a tensor where somebody has imported it
@@ -61,6 +63,12 @@ def column(values: list[Any]) -> Any:
         alike = all(isinstance(v, torch.Tensor) and v.shape == first.shape and v.dtype == first.dtype for v in values)
         return torch.stack(values) if alike else values
     return values
+
+
+def _stacked(values: list[Any]) -> Any:
+    first = values[0]
+    out = empty((len(values), *first.shape), first.dtype)
+    return np.stack(values, out=out)
 
 
 def _rows(values: list[Any]) -> Any:
@@ -102,6 +110,8 @@ def to_torch(batch: Any) -> Any:
         if type(value) is dict:
             return {name: convert(item) for name, item in value.items()}
         if type(value) in (list, tuple):
+            if _PLAIN.issuperset(map(type, value)):
+                return value
             return type(value)(convert(item) for item in value)
         return value
 

@@ -177,6 +177,15 @@ class Plan:
             begin = end
         return samples
 
+    def read_columns(self, positions: npt.ArrayLike) -> dict[str, Any] | None:
+        """The samples at these positions collated, where their data set has a short way to that; else None.
+
+        Only where all of them come from one source; raises as `read` does.
+        """
+        located = self._ahead(self._checked(positions))
+        number = int(located.source[0]) if len(located.source) else 0
+        return self.sources[number].read_columns(located.index) if (located.source == number).all() else None
+
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """What decides the order, part by part: the seed, each source's way through the tree, and its data.

@@ -32,6 +32,7 @@ from feedmill.formats.tokens.gather import (
     resets_from_bounds,
     resets_from_eos,
 )
+from feedmill.jobs.buffers import empty
 
 TAILS = ("drop", "pad")
 Resets = tuple[Int64s, Int64s]
@@ -193,7 +194,7 @@ class WindowDataset(Dataset):
         """
         file, start = self.begins(indices)
         if out is None:
-            out = np.empty((len(file), self.width), self.dtype)
+            out = empty((len(file), self.width), self.dtype)
         elif out.shape != (len(file), self.width):
             raise ConfigError(f"the array has the shape {out.shape}, expected {(len(file), self.width)}")
         else:
@@ -265,6 +266,16 @@ class WindowDataset(Dataset):
         row, place = np.concatenate(rows), np.concatenate(places)
         order = np.lexsort((place, row))
         return row[order], place[order]
+
+    def read_columns(self, indices: Indices) -> dict[str, Any] | None:
+        if self.view is not None or self.boundaries:
+            return None
+        numbers = np.asarray(indices, np.int64)
+        tokens = self.gather(numbers)
+        columns = {"__key__": list(map(str, numbers.tolist())), "input_ids": tokens}
+        if self.positions:
+            columns["positions"] = positions_from(self.resets(numbers, tokens), tokens.shape)
+        return columns
 
     def read_raw(self, indices: Indices) -> list[Sample]:
         numbers = np.asarray(indices, np.int64)

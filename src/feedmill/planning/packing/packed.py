@@ -199,6 +199,9 @@ class PackedPlan(Plan):
         end = self._budget(within)
         return self.documents.positions(source, index, None if end is None else self.map.reach(self._after(end)))
 
+    def read_columns(self, positions: npt.ArrayLike) -> None:
+        """No shorter way."""
+
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The rows as dicts, in the order asked.
 

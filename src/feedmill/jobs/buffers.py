@@ -1,0 +1,82 @@
+"""Memory for large arrays that is used again: batches of one shape come and go.
+
+Fresh memory costs more than what is done with it: the system gives it page by page, zeroed, each at its first touch.
+Here the memory of an array goes back to a pool when the last array over it is gone, whichever thread that happens on.
+It begins at a multiple of 64 bytes, so that JAX takes it without a copy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SMALL = 1 << 16
+"""Bytes below which the allocator's own reuse is good enough."""
+
+KEPT = 128 << 20
+"""Most bytes that wait in the pool."""
+
+_ALIGN = 64
+_EACH = 8
+
+_free: dict[int, deque[npt.NDArray[np.uint8]]] = {}  # single operations on it and on a deque are atomic
+
+
+class _Lease:
+    """What owns an array's memory while there is an array: numpy keeps it alive, and so do torch and dlpack."""
+
+    __slots__ = ("__array_interface__", "_memory")
+
+    def __init__(self, memory: npt.NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        address = memory.__array_interface__["data"][0]
+        begin = -address % _ALIGN
+        self._memory = memory
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (address + begin, False),
+        }
+
+    def __del__(self) -> None:
+        _give_back(self._memory)
+
+
+def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """As `numpy.empty`; a large array's memory may be one that was used before, and begins at a multiple of 64."""
+    kind, whole = np.dtype(dtype), tuple(shape)
+    size = prod(whole) * kind.itemsize
+    if size < SMALL or kind.hasobject or kind.names is not None or kind.subdtype is not None:
+        return np.empty(whole, kind)
+    room = _rounded(size + _ALIGN)
+    waiting = _free.get(room)
+    try:
+        memory = waiting.pop() if waiting is not None else np.empty(room, np.uint8)
+    except IndexError:
+        memory = np.empty(room, np.uint8)
+    return np.asarray(_Lease(memory, whole, kind))
+
+
+def waiting() -> int:
+    """Bytes in the pool."""
+    return sum(size * len(each) for size, each in list(_free.items()))
+
+
+def _give_back(memory: npt.NDArray[np.uint8]) -> None:
+    size = len(memory)
+    if size > KEPT:
+        return
+    if waiting() + size > KEPT:  # of sizes that are not used any more, perhaps
+        _free.clear()
+    _free.setdefault(size, deque(maxlen=_EACH)).append(memory)
+
+
+def _rounded(size: int) -> int:
+    """The next of eight sizes between two powers of two."""
+    step = 1 << max(0, size.bit_length() - 4)
+    return -(-size // step) * step

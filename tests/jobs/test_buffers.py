@@ -1,0 +1,92 @@
+"""Memory that is used again: never by two arrays at once, and never more of it than is promised."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedmill.jobs import buffers
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits() -> None:
+    gc.collect()
+    buffers._free.clear()
+
+
+def address(array: np.ndarray) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def test_memory_is_used_again_once_the_last_view_is_gone() -> None:
+    array = buffers.empty((64, 2049), np.int64)
+    array[:] = 7
+    at, row = address(array), array[3]
+    del array
+    other = buffers.empty((64, 2049), np.int64)
+    assert address(other) != at and (row == 7).all()
+    del row
+    assert address(buffers.empty((64, 2049), np.int64)) == at
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "float32", ">i4", "complex128", "bool"])
+def test_arrays_are_as_any_other(dtype: str) -> None:
+    array = buffers.empty((300, 700), dtype)
+    array[:] = 1
+    assert array.shape == (300, 700) and array.dtype == np.dtype(dtype) and address(array) % 64 == 0
+    assert array.flags.c_contiguous and array.flags.writeable and (pickle.loads(pickle.dumps(array)) == 1).all()
+
+
+@pytest.mark.parametrize("dtype", [object, [("a", "i4"), ("b", "f8")]])
+def test_other_types_and_small_arrays_are_numpy_s(dtype: object) -> None:
+    assert buffers.empty((100_000,), dtype).flags.owndata  # type: ignore[arg-type]
+    assert buffers.empty((0, 5), np.int64).shape == (0, 5) and buffers.empty((3,), np.int64).flags.owndata
+
+
+def test_torch_keeps_it_alive() -> None:
+    torch = pytest.importorskip("torch")
+    array = buffers.empty((64, 2049), np.int64)
+    array[:] = 5
+    tensor = torch.from_numpy(array)
+    del array
+    other = buffers.empty((64, 2049), np.int64)
+    other[:] = 0
+    assert (tensor == 5).all()
+
+
+@given(st.lists(st.integers(1 << 14, 1 << 24), max_size=30))
+def test_the_pool_has_an_end(sizes: list[int]) -> None:
+    arrays = [buffers.empty((size,), np.uint8) for size in sizes]
+    assert len({address(array) for array in arrays}) == len(arrays)
+    del arrays
+    assert buffers.waiting() <= buffers.KEPT
+
+
+def test_from_many_threads() -> None:
+    wrong = []
+
+    def use(number: int) -> None:
+        for turn in range(200):
+            array = buffers.empty((64, 300 + turn % 3), np.int64)
+            array[:] = number
+            if not (array == number).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@given(st.integers(1, 1 << 40))
+def test_sizes_are_rounded_up_by_an_eighth_at_most(size: int) -> None:
+    assert size <= buffers._rounded(size) <= size + max(size // 8, 1)
