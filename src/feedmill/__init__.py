@@ -22,6 +22,7 @@ _HOME = {
     "AVDecoder": "samples.avdecoder",
     "CaptioningSample": "samples.types",
     "CheckReport": "indexing.check",
+    "Checkpoint": "loading.checkpoint",
     "ConfigError": "errors",
     "Cooker": "loading.encoder",
     "DataError": "errors",
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare import PrepareReport, prepare
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
+    from feedmill.loading.checkpoint import Checkpoint
     from feedmill.loading.encoder import Cooker, TaskEncoder, stateless
     from feedmill.loading.failures import SkipSample, Substitute
     from feedmill.loading.loader import Loader
@@ -116,6 +118,7 @@ __all__ = [
     "AVDecoder",
     "CaptioningSample",
     "CheckReport",
+    "Checkpoint",
     "ConfigError",
     "Cooker",
     "DataError",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -67,12 +68,14 @@ class Loader:
             ``"drop"`` leaves it out.
         on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
             batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
+        rewind: begin each iteration at the plan's start, or once where a state says that was loaded: for validation.
         seed: seed of the transform's generators; the plan's own where it is None.
         stall: seconds after which a batch that is still being made is remarked on in the log: worker, sample, stage,
             and where in the code; None for never.
         telemetry: where the loader's `metrics` go, and how often.
 
     Attributes:
+        ranks: this process's share, as given or found.
         metrics: what loading has cost so far, see `feedmill.loading.metrics`.
 
     A loader continues where it stopped: leaving the loop and iterating again goes on after the last batch that was
@@ -107,6 +110,7 @@ class Loader:
         pin_memory: bool | None = None,
         remainder: Remainder = "uneven",
         on_error: str | Substitute = "raise",
+        rewind: bool = False,
         seed: int | None = None,
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
@@ -130,6 +134,7 @@ class Loader:
         elif device is not None or pin_memory:
             raise ConfigError("device and pin_memory are for tensors", fix="Give output='torch' with them.")
         self.plan = plan
+        self.ranks = ranks
         self.prefetch = prefetch
         self.seed = plan.seed if seed is None else seed
         self._output = output
@@ -160,6 +165,7 @@ class Loader:
             self._make = GroupMaker(make, task_encoder, batch_size, drop=remainder == "drop")
         self.workers = chosen(workers, self._make)
         self._position = 0
+        self._rewind, self._loaded = rewind, False
         self._running: weakref.ref[Iteration] | None = None
 
     @property
@@ -175,6 +181,9 @@ class Loader:
         return reached if cursor.length is None else min(reached, cursor.length)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._rewind and not self._loaded:
+            self._to_start()
+        self._loaded = False
         self._check_end()
         self.close()
         iteration = Iteration(self)
@@ -182,13 +191,16 @@ class Loader:
         return iteration
 
     def __len__(self) -> int:
-        """Batches of this rank from the loader's start (0, or the state that was loaded) to the end of the plan."""
+        """Batches of this rank over the whole plan, those before a state that was loaded included.
+
+        So trainers that count batches over a resume, as they do with other stateful loaders, end where the plan does.
+        """
         steps = self._grid.steps
         if self._cursor is not None:
             raise TypeError("how many packs or groups there are is not known before they are made")
         if steps is None:
             raise TypeError("the plan never ends, so its loader has no length; stop after the steps that you want")
-        return steps
+        return steps + -(-self._grid.start // self._grid.global_batch)
 
     def __repr__(self) -> str:
         grid = self._grid
@@ -239,10 +251,11 @@ class Loader:
         if self._cursor is not None:
             self.close()
             self._cursor = resumed([each["windows"] for each in states], self._cursor)
-            return
-        grid = self._grid.started_at(position)
-        self.close()
-        self._grid, self._position = grid, position
+        else:
+            grid = self._grid.started_at(position)
+            self.close()
+            self._grid, self._position = grid, position
+        self._loaded = True
 
     @property
     def failures(self) -> int:
@@ -253,6 +266,12 @@ class Loader:
     def skipped(self) -> int:
         """Samples of this rank that the transform did not want (`SkipSample`), since the loader was made."""
         return self.metrics.skipped
+
+    def _to_start(self) -> None:
+        self.close()
+        self._grid, self._position = self._grid.started_at(0), 0
+        if self._cursor is not None:
+            self._cursor = replace(self._cursor, start=0, pending=(), next=0)
 
     def _consumed(self, after: int | Cursor) -> None:
         """The batches given out so far end here."""

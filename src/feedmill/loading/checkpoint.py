@@ -1,0 +1,131 @@
+"""A loader's state beside the model's: in torch's distributed checkpoints, in a trainer's, or in a file of its own.
+
+A `Loader` has `state_dict` and `load_state_dict`, so whatever saves objects that have these saves it as it is, where
+the states of all ranks are the same. `Checkpoint` is for the other cases: it has one string for all ranks, also where
+packs make their states differ; so it can be saved once, and loaded on any number of ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from feedmill.errors import ConfigError
+from feedmill.loading.loader import Loader
+from feedmill.storage import open_store
+
+KEY = "feedmill"
+_RANK = "{rank}"
+
+
+class Checkpoint:
+    """The state of one loader on all its ranks. Every rank makes one, and calls each method when the others do.
+
+        checkpoint = Checkpoint(loader)
+        torch.distributed.checkpoint.save({"model": model, "data": checkpoint}, checkpoint_id="step-100")
+
+    Args:
+        loader: this rank's.
+        gather: gives the list of all ranks' states from this rank's; asked only where packs or groups make the states
+            differ. By default torch.distributed's `all_gather_object`, where it has been initialised.
+    """
+
+    def __init__(self, loader: Loader, gather: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None) -> None:
+        self.loader = loader
+        self._gather = gather or _all_gather
+
+    def state_dict(self) -> dict[str, str]:
+        """One string of JSON, the same on every rank: under 1 KB, or with packs a few hundred bytes for each rank."""
+        state = self.loader.state_dict()
+        return {KEY: orjson.dumps(self._all(state) if "windows" in state else state).decode()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], **options: Any) -> None:
+        """Go on where the state was saved; on any number of ranks, with any workers and batch size.
+
+        Args:
+            state_dict: what `state_dict` gave; or what the loader's own gave, or the list of those.
+            options: as of `Loader.load_state_dict`.
+
+        Raises:
+            ConfigError: not such a state, or that of another plan.
+        """
+        text = state_dict.get(KEY) if isinstance(state_dict, Mapping) else None
+        self.loader.load_state_dict(state_dict if text is None else _parsed(text), **options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file: by rank 0 alone, or where the name has ``{rank}`` by each rank one of its own.
+
+        The file appears under its name when it is whole.
+        """
+        name, ranks = os.fspath(path), self.loader.ranks
+        if _RANK in name:
+            _write(name.replace(_RANK, str(ranks.rank)), orjson.dumps(self.loader.state_dict()))
+            return
+        text = self.state_dict()[KEY]  # on every rank: they may have to meet for it
+        if ranks.rank == 0 and ranks.leader:
+            _write(name, text.encode())
+
+    def load(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Load what `save` wrote, on any number of ranks; each of them reads what it needs.
+
+        Raises:
+            NotFound: there is no such file, or that of a rank is missing.
+            ConfigError: as `load_state_dict`.
+        """
+        name = os.fspath(path)
+        first = _parsed(_read(name.replace(_RANK, "0")), name)
+        windows = first.get("windows") if _RANK in name and isinstance(first, Mapping) else None
+        if windows is None:
+            self.loader.load_state_dict(first, **options)
+            return
+        others = range(1, int(windows["ranks"]))
+        rest = [_parsed(_read(name.replace(_RANK, str(rank))), name) for rank in others]
+        self.loader.load_state_dict([first, *rest], **options)
+
+    def _all(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        """The states of all shares, by rank; where several processes have the same share, one of theirs."""
+        ranks = self.loader.ranks
+        states = self._gather(state) if ranks.world_size > 1 else [state]
+        found = {each["windows"]["rank"]: each for each in states}
+        if len(found) != ranks.world_size:
+            raise ConfigError(
+                f"the states of {len(found)} ranks are at hand, and packs wait on each of {ranks.world_size}",
+                kind="bad-state",
+                fix="Initialise torch.distributed, give gather=, or save each rank's state: save('state-{rank}.json').",
+            )
+        return [found[rank] for rank in sorted(found)]
+
+
+def _all_gather(state: dict[str, Any]) -> list[dict[str, Any]]:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return [state]
+    states: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(states, state)
+    return states
+
+
+def _parsed(text: Any, file: str | None = None) -> Any:
+    try:
+        return orjson.loads(text)
+    except (TypeError, orjson.JSONDecodeError):
+        raise ConfigError(
+            "this is not the state of a feedmill loader, which is JSON",
+            file=file,
+            kind="bad-state",
+            fix="Load what Checkpoint.state_dict() or save() gave.",
+        ) from None
+
+
+def _write(name: str, data: bytes) -> None:
+    folder, _, last = name.rpartition("/")
+    open_store(folder or ("/" if name.startswith("/") else ".")).write_bytes(last, data)
+
+
+def _read(name: str) -> bytes:
+    folder, _, last = name.rpartition("/")
+    return open_store(folder or ("/" if name.startswith("/") else ".")).read(last)
