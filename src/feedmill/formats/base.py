@@ -128,6 +128,13 @@ class Sample(Mapping[str, Any]):
         # Mapping's own looks for KeyError, which `NotFound` is not.
         return self[name] if name in self._spans else default
 
+    def undecoded(self, name: str) -> tuple[Decode, memoryview] | None:
+        """What decodes a part, and a view of its bytes; None where it was asked for already, or is not to be decoded."""
+        if self._decode is None or name not in self._spans or (self._values is not None and name in self._values):
+            return None
+        start, stop = self._spans[name]
+        return self._decode, memoryview(self._block)[start:stop]
+
     def select(self, keep: Callable[[str], bool]) -> Sample:
         """This sample with only the parts whose name `keep` accepts; its source names only those."""
         spans = {name: span for name, span in self._spans.items() if keep(name)}

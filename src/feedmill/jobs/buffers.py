@@ -22,7 +22,6 @@ KEPT = 128 << 20
 """Most bytes that wait in the pool."""
 
 _ALIGN = 64
-_EACH = 8
 
 _free: dict[int, deque[npt.NDArray[np.uint8]]] = {}  # single operations on it and on a deque are atomic
 
@@ -73,7 +72,7 @@ def _give_back(memory: npt.NDArray[np.uint8]) -> None:
         return
     if waiting() + size > KEPT:  # of sizes that are not used any more, perhaps
         _free.clear()
-    _free.setdefault(size, deque(maxlen=_EACH)).append(memory)
+    _free.setdefault(size, deque()).append(memory)
 
 
 def _rounded(size: int) -> int:

@@ -33,6 +33,8 @@ def collate(samples: Sequence[Any]) -> Any:
     >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
     """
+    if samples and all(type(sample) is Sample for sample in samples):
+        return _parts(samples)
     records = [record for record in map(_fields, samples) if record is not None]
     if records and len(records) == len(samples):
         names = dict.fromkeys(name for record in records for name in record)
@@ -45,6 +47,24 @@ def collate(samples: Sequence[Any]) -> Any:
     if samples and all(isinstance(sample, tuple) and len(sample) == len(samples[0]) for sample in samples):
         return tuple(column(list(values)) for values in zip(*samples, strict=True))
     return column(list(samples))
+
+
+def _parts(samples: Sequence[Sample]) -> dict[str, Any]:
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    columns: dict[str, Any] = {"__key__": [sample.key for sample in samples]}
+    for name in names:
+        together = _together(samples, name)
+        columns[name] = column([sample.get(name) for sample in samples]) if together is None else together
+    return columns
+
+
+def _together(samples: Sequence[Sample], name: str) -> Any:
+    """The column of a part that a decoder makes of all samples at once; None where it does not."""
+    waiting = [sample.undecoded(name) for sample in samples]
+    if waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
+        return None
+    together = getattr(waiting[0][0], "together", None)
+    return None if together is None else together(name, [part[1] for part in waiting if part is not None])
 
 
 def column(values: list[Any]) -> Any:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats import pth
 from feedmill.samples import cbor, tenbin
 from feedmill.samples.avfile import reason
-from feedmill.samples.images import IMAGE_SUFFIXES, check_spec, decode_image
+from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_image, decode_images
 from feedmill.samples.media import kind_of_header
 from feedmill.samples.npz import read_npz
 from feedmill.samples.types import did_you_mean
@@ -111,6 +112,17 @@ class Decoder:
             raise
         except Exception as error:  # codecs raise OSError, SyntaxError, struct.error, MemoryError, ... for bad bytes
             raise _undecodable(name, suffix, data, error) from error
+
+    def together(self, name: str, parts: Sequence[Buffer]) -> npt.NDArray[Any] | None:
+        """Parts of one name, of several samples, as the array that stacking their values would give.
+
+        Pictures of one size are decoded into it at once. None where there is no shorter way, or a part is no such
+        picture: decoding them one by one says more.
+        """
+        suffix = name.rpartition(".")[2].lower()
+        if name.startswith("__") or suffix not in IMAGE_SUFFIXES or suffix in _BY_SUFFIX:
+            return None
+        return decode_images(parts, self.image)
 
     def _value(self, name: str, suffix: str, data: bytes) -> Any:
         kind = kind_of_header(data) if self.guess_content else None
