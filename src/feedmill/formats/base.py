@@ -129,7 +129,7 @@ class Sample(Mapping[str, Any]):
         return self[name] if name in self._spans else default
 
     def undecoded(self, name: str) -> tuple[Decode, memoryview] | None:
-        """What decodes a part, and a view of its bytes; None where it was asked for already, or is not to be decoded."""
+        """What decodes a part, and a view of its bytes; None where it was asked for already, or stays as it is."""
         if self._decode is None or name not in self._spans or (self._values is not None and name in self._values):
             return None
         start, stop = self._spans[name]
