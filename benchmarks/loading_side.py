@@ -17,25 +17,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rates import memory_mb, rate
 
 BATCH, SEQ_LEN, SECONDS = 64, 2048, 3.0
-
-
-def rate(batches: Iterator[int], seconds: float = SECONDS) -> dict[str, float]:
-    """Per second of wall time and of this process's processor time, of what each batch counts, after a warm start."""
-    for _ in range(8):
-        next(batches)
-    done, begun, busy = 0, time.perf_counter(), time.process_time()
-    for count in batches:
-        done += count
-        if time.perf_counter() - begun > seconds:
-            break
-    busy = time.process_time() - busy
-    return {"rate": done / (time.perf_counter() - begun), "cpu_rate": done / busy}
 
 
 def feedmill_tokens(path: str, workers: str) -> dict[str, float]:
@@ -44,7 +31,7 @@ def feedmill_tokens(path: str, workers: str) -> dict[str, float]:
 
     plan = fm.Plan.over(fm.open(path, seq_len=SEQ_LEN), shuffle="global")
     loader = fm.Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers), output="torch")
-    return rate(batch["input_ids"].numel() / 1e6 for batch in loader)
+    return rate((batch["input_ids"].numel() / 1e6 for batch in loader), SECONDS)
 
 
 def bare_tokens(path: str) -> dict[str, float]:
@@ -55,19 +42,21 @@ def bare_tokens(path: str) -> dict[str, float]:
     rng, width = np.random.default_rng(0), SEQ_LEN + 1
 
     def rows() -> Iterator[float]:
-        while True:
+        while True:  # as in a training loop, a batch is there until the next one is
             starts = rng.integers(0, len(tokens) - width, BATCH).tolist()
             out = np.empty((BATCH, width), np.int64)
             for row, start in zip(out, starts, strict=True):
                 row[:] = tokens[start : start + width]
-            yield torch.from_numpy(out).numel() / 1e6
+            batch = torch.from_numpy(out)
+            yield batch.numel() / 1e6
 
     def fancy() -> Iterator[float]:
         while True:
             starts = rng.integers(0, len(tokens) - width, BATCH)
-            yield torch.from_numpy(tokens[starts[:, None] + np.arange(width)].astype(np.int64)).numel() / 1e6
+            batch = torch.from_numpy(tokens[starts[:, None] + np.arange(width)].astype(np.int64))
+            yield batch.numel() / 1e6
 
-    return max(rate(rows()), rate(fancy()), key=lambda found: found["rate"])
+    return max(rate(rows(), SECONDS), rate(fancy(), SECONDS), key=lambda found: found["rate"])
 
 
 def feedmill_raw(folder: str, workers: str) -> dict[str, float]:
@@ -82,7 +71,7 @@ def feedmill_raw(folder: str, workers: str) -> dict[str, float]:
         assert sum(len(sample[part]) for sample in batch for part in sample)
         return len(batch)
 
-    return rate(map(use, loader))
+    return rate(map(use, loader), SECONDS)
 
 
 def feedmill_jpeg(folder: str, workers: str) -> dict[str, float]:
@@ -152,33 +141,12 @@ def flat(folder: str, workers: str, samples: str) -> dict[str, float]:
     for batch in loader:
         seen += len(batch)
         if not first and seen >= wanted // 10:
-            first = memory()
+            first = memory_mb()
         if seen >= wanted:
             break
-    end = memory()
+    end = memory_mb()
     loader.close()
     return {"mb": end - first, "whole_mb": end, "per_s": seen / (time.perf_counter() - begun)}
-
-
-def memory() -> float:
-    """MB that this process and all below it have for themselves, shared memory included, mapped files not."""
-    return sum(map(_own_mb, [os.getpid(), *_below(os.getpid())]))
-
-
-def _below(process: int) -> list[int]:
-    found: list[int] = []
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *_below(child)]
-    return found
-
-
-def _own_mb(process: int) -> float:
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem"))) / 1e3
 
 
 def main() -> None:

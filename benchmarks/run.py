@@ -28,10 +28,11 @@ import verbs
 import vla
 from measure import Failed, Row
 
+import loading
 import tokenizing
 import writing
 
-SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near, plain, media, vla)
+SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near, plain, media, vla, loading)
 
 
 def main() -> int:

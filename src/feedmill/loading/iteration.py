@@ -5,7 +5,9 @@ Everything behind a batch that was given out is not yet the loader's past: it is
 
 from __future__ import annotations
 
+import os
 import time
+import weakref
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import count
@@ -27,7 +29,8 @@ class Iteration(Iterator[Any]):
         self._loader = loader
         given = _steps(loader) if loader._cursor is None else _packs(loader)
         self._given = given if loader._transfer is None else loader._transfer.ahead(given)
-        self._closed = False
+        self._closed = self._forked = False
+        _running.add(self)
 
     def __iter__(self) -> Self:
         return self
@@ -37,6 +40,12 @@ class Iteration(Iterator[Any]):
             raise ConfigError(
                 "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
                 fix="Iterate the loader again: it goes on from its position.",
+            )
+        if self._forked:
+            raise ConfigError(
+                "this iteration began in the process that this one was forked from, and its threads have stayed there",
+                kind="forked",
+                fix="Iterate the loader in the process that uses it; here it would go on from its position.",
             )
         loader, asked = self._loader, time.perf_counter()
         try:
@@ -59,7 +68,26 @@ class Iteration(Iterator[Any]):
         """End what is being made."""
         self._closed = True
         self._loader.metrics.pause()
-        self._given.close()
+        if not self._forked:
+            self._given.close()
+
+
+_running: weakref.WeakSet[Iteration] = weakref.WeakSet()
+_elsewhere: list[Any] = []
+
+
+def _leave_to_parent() -> None:
+    """In a process that was forked: threads did not come along, and their locks may be held by nobody.
+
+    So the iterations that were running are neither gone on with nor ended here. They are the parent's.
+    """
+    for iteration in list(_running):
+        iteration._forked = True
+        _elsewhere.append(iteration._given)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _steps(loader: Loader) -> Generator[Given, None, None]:

@@ -46,7 +46,7 @@ class Watchdog:
         self._begin()
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
         self._active: dict[int, Activity] = {}
         self._thread: threading.Thread | None = None
 
@@ -61,6 +61,8 @@ class Watchdog:
     def watch(self, activity: Activity) -> Iterator[None]:
         """While the block runs, this thread makes a batch."""
         me = threading.get_ident()
+        if self._process != os.getpid():
+            self._begin()  # forked: its thread is not here, and its lock may be held for ever
         with self._lock:
             self._active[me] = activity
             if self._thread is None:
