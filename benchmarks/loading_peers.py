@@ -7,7 +7,7 @@ loading_peers.py datatrove-tokens FOLDER WORKERS      torch's DataLoader over Da
 loading_peers.py energon-raw|energon-jpeg FOLDER WORKERS       training mode, a shuffle buffer of 100 samples
 loading_peers.py webdataset-raw|webdataset-jpeg FOLDER WORKERS shards and samples shuffled, a buffer of 1,000
 loading_peers.py streaming-jpeg FOLDER WORKERS        StreamingDataset of the JPEGs' bytes, decoded by Pillow
-loading_peers.py litdata-jpeg FOLDER WORKERS          StreamingDataset of JPEGs, which it decodes itself
+loading_peers.py litdata-jpeg FOLDER WORKERS          the same with LitData
 loading_peers.py make-streaming|make-litdata TARS FOLDER       write the data for the two before
 """
 
@@ -130,13 +130,29 @@ def webdataset_jpeg(folder, workers):
     return _webdataset(folder, workers, "rgb8", _stacked_jpg, _use_pictures)
 
 
+def _streaming():
+    """Its package. Importing it needs torchvision for classes that are not used here; a build of torchvision that fits
+    torch is not always to be had."""
+    try:
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError):
+        from importlib.machinery import ModuleSpec
+        from unittest import mock
+
+        for name in ("", ".datasets", ".transforms", ".transforms.functional"):
+            sys.modules[f"torchvision{name}"] = mock.MagicMock(__spec__=ModuleSpec(f"torchvision{name}", None))
+        sys.modules["torchvision.datasets"].VisionDataset = object
+    import streaming
+
+    return streaming
+
+
 def streaming_jpeg(folder, workers):
     """Samples shuffled by its default algorithm."""
     from PIL import Image
-    from streaming import StreamingDataset
     from torch.utils.data import DataLoader
 
-    class Pictures(StreamingDataset):
+    class Pictures(_streaming().StreamingDataset):
         def __getitem__(self, at):
             return np.asarray(Image.open(io.BytesIO(super().__getitem__(at)["jpg"])).convert("RGB"))
 
@@ -145,11 +161,16 @@ def streaming_jpeg(folder, workers):
 
 
 def litdata_jpeg(folder, workers):
-    """Samples shuffled, in its own loader."""
+    """Samples shuffled, in its own loader. Its own type for JPEGs needs a torchvision that fits torch."""
     from litdata import StreamingDataLoader, StreamingDataset
+    from PIL import Image
 
-    loader = StreamingDataLoader(StreamingDataset(folder, shuffle=True), batch_size=BATCH, num_workers=int(workers))
-    return rate((_use_pictures(batch["image"]) for batch in endless(loader)), SECONDS)
+    class Pictures(StreamingDataset):
+        def __getitem__(self, at):
+            return np.asarray(Image.open(io.BytesIO(super().__getitem__(at)["jpg"])).convert("RGB"))
+
+    loader = StreamingDataLoader(Pictures(folder, shuffle=True), batch_size=BATCH, num_workers=int(workers))
+    return rate(map(_use_pictures, endless(loader)), SECONDS)
 
 
 def _as_they_are(samples):
@@ -180,18 +201,14 @@ def _jpegs(tars):
 
 def make_streaming(tars, folder):
     """MDS shards."""
-    from streaming import MDSWriter
-
-    with MDSWriter(out=folder, columns={"jpg": "bytes"}) as out:
+    with _streaming().MDSWriter(out=folder, columns={"jpg": "bytes"}) as out:
         for _, data in _jpegs(tars):
             out.write({"jpg": data})
     return {}
 
 
 def _picture(path):
-    from PIL import Image
-
-    return {"image": Image.open(path)}
+    return {"jpg": Path(path).read_bytes()}
 
 
 def make_litdata(tars, folder):
