@@ -203,12 +203,11 @@ class WindowDataset(Dataset):
         return out
 
     def _fill(self, file: Int64s, start: Int64s, out: npt.NDArray[Any]) -> None:
-        sizes = np.diff(self._files)
-        whole = start + self.width <= sizes[file]
-        one = len(sizes) == 1 and bool(whole.all())
-        if one:
+        if len(self._files) == 2 and (not len(start) or int(start.max()) + self.width <= int(self._files[1])):
             self._gather.rows(0, start, out)
             return
+        sizes = np.diff(self._files)
+        whole = start + self.width <= sizes[file]
         for number in np.unique(file[whole]).tolist():
             rows = np.flatnonzero((file == number) & whole)
             self._gather.rows(number, start[rows], out, rows)
