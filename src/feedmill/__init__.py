@@ -24,11 +24,13 @@ _HOME = {
     "CheckReport": "indexing.check",
     "Checkpoint": "loading.checkpoint",
     "ConfigError": "errors",
-    "Cooker": "loading.encoder",
+    "Cooker": "loading.cooking",
     "DataError": "errors",
     "Dataset": "formats.base",
     "Decoder": "samples.decode",
     "FeedmillError": "errors",
+    "FileStore": "samples.stores",
+    "FileStoreCachePool": "loading.filecache",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
     "InterleavedSample": "samples.types",
@@ -62,7 +64,9 @@ _HOME = {
     "WindowDataset": "formats.tokens.windows",
     "Workers": "loading.workers",
     "Writer": "writing.writer",
+    "basic_sample_keys": "samples.crude",
     "check": "indexing.check",
+    "cooker": "loading.cooking",
     "open": "samples.open",
     "open_store": "storage",
     "prepare": "indexing.prepare",
@@ -83,8 +87,10 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.loading.checkpoint import Checkpoint
-    from feedmill.loading.encoder import Cooker, TaskEncoder, stateless
+    from feedmill.loading.cooking import Cooker, cooker
+    from feedmill.loading.encoder import TaskEncoder, stateless
     from feedmill.loading.failures import SkipSample, Substitute
+    from feedmill.loading.filecache import FileStoreCachePool
     from feedmill.loading.loader import Loader
     from feedmill.loading.metrics import Telemetry
     from feedmill.loading.workers import Workers
@@ -92,8 +98,10 @@ if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.avdecoder import AVDecoder
+    from feedmill.samples.crude import basic_sample_keys
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
+    from feedmill.samples.stores import FileStore
     from feedmill.samples.targets import LossMask, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
@@ -125,6 +133,8 @@ __all__ = [
     "Dataset",
     "Decoder",
     "FeedmillError",
+    "FileStore",
+    "FileStoreCachePool",
     "ImageClassificationSample",
     "ImageSample",
     "InterleavedSample",
@@ -158,7 +168,9 @@ __all__ = [
     "WindowDataset",
     "Workers",
     "Writer",
+    "basic_sample_keys",
     "check",
+    "cooker",
     "open",
     "open_store",
     "prepare",

@@ -39,7 +39,7 @@ class Source:
         file: path of the file inside the data set.
         offset: first byte of the sample in that file, its headers included.
         length: bytes from there to its end.
-        index: number of the sample in the opened split, counting excluded ones.
+        index: number of the sample in the opened split, counting excluded ones; a file's name where one file was read.
         key: the sample's key.
         names: the parts read, as file names, in stored order.
     """
@@ -48,7 +48,7 @@ class Source:
     file: str
     offset: int
     length: int
-    index: int
+    index: int | str
     key: str
     names: tuple[str, ...] = ()
 
@@ -58,14 +58,34 @@ class Source:
         whole = self.dataset == self.file or self.dataset.endswith(f"/{self.file}")  # the data set is one file
         return self.dataset if whole else f"{self.dataset.rstrip('/')}/{self.file}"
 
+    @property
+    def dataset_path(self) -> str:
+        """Energon's name for `dataset`."""
+        return self.dataset
+
+    @property
+    def shard_name(self) -> str:
+        """Energon's name for `file`."""
+        return self.file
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Energon's name for `names`."""
+        return self.names
+
 
 class Sample(Mapping[str, Any]):
     """One record: a key, a source, and named parts that are decoded when asked for.
 
     ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` gives the bytes.
+
+    Attributes:
+        key: names it in its data set.
+        subflavors: data attached by the data set's description.
+        home: the data set that `Dataset.read` read it from.
     """
 
-    __slots__ = ("_block", "_decode", "_source", "_spans", "_values", "key", "subflavors")
+    __slots__ = ("_block", "_decode", "_further", "_source", "_spans", "_values", "home", "key", "subflavors")
 
     def __init__(
         self,
@@ -83,11 +103,22 @@ class Sample(Mapping[str, Any]):
         self._source = source
         self._decode = decode
         self._values: dict[str, Any] | None = None
+        self._further: tuple[Source, ...] = ()
+        self.home: Dataset | None = None
 
     @property
     def source(self) -> Source:
         """Where this sample came from."""
         return self._source()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Where this sample and what was added to it came from."""
+        return (self._source(), *self._further)
+
+    def add_source(self, source: Source) -> None:
+        """Note that something else was read for this sample."""
+        self._further = (*self._further, source)
 
     def raw(self, name: str) -> bytes:
         """The bytes of one part. Raises `NotFound`."""
@@ -144,7 +175,9 @@ class Sample(Mapping[str, Any]):
             full = source()
             return with_names(full, [name for name in full.names if keep(split_name(name)[1])])
 
-        return Sample(self.key, self._block, spans, restricted, self._decode, self.subflavors)
+        chosen = Sample(self.key, self._block, spans, restricted, self._decode, self.subflavors)
+        chosen.home = self.home
+        return chosen
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._spans)
@@ -254,6 +287,8 @@ class Dataset(ABC):
     def read(self, indices: Indices) -> list[Any]:
         """Samples in bulk, as this data set's view gives them (`Sample`, or the declared sample type)."""
         raw = self.read_raw(indices)
+        for sample in raw:
+            sample.home = self
         return raw if self.view is None else self.view(raw)
 
     def read_columns(self, indices: Indices) -> dict[str, Any] | None:  # noqa: ARG002
@@ -262,6 +297,15 @@ class Dataset(ABC):
         None where the data set has no shorter way to that; raises as `read` does.
         """
         return None
+
+    def locate_part(self, name: str) -> Source:
+        """Where one part lies, by its file name; its `index` is that name. Raises `NotFound`."""
+        source = self.locate(self.find(split_name(name)[0]))
+        return replace(source, index=name, names=(name,))
+
+    def get_many(self, names: Sequence[str]) -> list[bytes]:
+        """The bytes of many parts by file name. Raises `NotFound`."""
+        return [self.get(name) for name in names]
 
     def get(self, name: str) -> bytes:
         """The bytes of one part by its file name, e.g. ``"000012.jpg"``. Raises `NotFound`."""

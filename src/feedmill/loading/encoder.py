@@ -15,25 +15,37 @@ import inspect
 import random
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.loading.batches import takes_rng
+from feedmill.loading.cachepool import CachePool, NoCachePool
 from feedmill.loading.collate import collate
+from feedmill.loading.cooking import INNER, Cooker, Kitchen
+
+__all__ = ["Cooker", "Prepared", "TaskEncoder", "padded", "stateless", "with_rng"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_KITCHEN = "_kitchen"
 
-def stateless(function: Function | None = None, *, restore_seeds: bool = False) -> Any:
+
+def stateless(
+    function: Function | None = None,
+    *,
+    restore_seeds: bool = False,
+    failure_tolerance: int | None = None,  # noqa: ARG001
+) -> Any:
     """Says that a hook depends on its arguments alone. Every hook must; the mark is Energon's, and keeps its meaning.
 
     Args:
         restore_seeds: seed the global generators of random, numpy and torch for the call, from the sample's seed and
             position, for code that draws from them. Such calls exclude each other: prefer a parameter `rng`.
+        failure_tolerance: accepted for Energon's sake; how many failures a run bears is its loader's to say, see
+            `feedmill.Substitute`.
     """
     if function is None:
         return functools.partial(stateless, restore_seeds=restore_seeds)
@@ -46,25 +58,8 @@ def stateless(function: Function | None = None, *, restore_seeds: bool = False) 
             return function(*arguments, **others)
 
     del seeded.__wrapped__  # its signature is the seeded one
+    setattr(seeded, INNER, function)
     return seeded
-
-
-@dataclass(frozen=True, slots=True)
-class Cooker:
-    """A function that makes a sample of crude data, and the data that it is for.
-
-    Attributes:
-        cook: ``cook(sample)``, or ``cook(sample, rng)``.
-        has_subflavors: what a data set's subflavors must have for it; None for every data set.
-    """
-
-    cook: Callable[..., Any]
-    has_subflavors: Mapping[str, Any] | None = None
-
-    def fits(self, subflavors: Mapping[str, Any]) -> bool:
-        """Whether it is for a data set with these subflavors."""
-        wanted = self.has_subflavors or {}
-        return all(name in subflavors and subflavors[name] == value for name, value in wanted.items())
 
 
 class TaskEncoder:
@@ -72,27 +67,31 @@ class TaskEncoder:
 
     Attributes:
         cookers: for crude data; the first one that fits a sample's data set is used.
+        cache: the pool that cookers with a parameter `cache` are given.
     """
 
     cookers: Sequence[Cooker] = ()
+    cache: CachePool = NoCachePool()
 
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
         """A sample of the task's own type, by the first of `cookers` that fits; the sample itself without cookers.
 
         Raises:
-            ConfigError: no cooker fits.
+            ConfigError: no cooker fits, or one wants auxiliary data that its data set has not.
+            DataError: the cooker failed; names it and the sample.
         """
-        if not self.cookers:
-            return sample
-        subflavors = getattr(sample, "subflavors", None) or getattr(sample, "__subflavors__", None) or {}
-        for cooker in self.cookers:
-            if cooker.fits(subflavors):
-                return _cook(cooker.cook)(sample, rng)
-        raise ConfigError(
-            f"no cooker fits a data set with the subflavors {dict(subflavors)}",
-            kind="no-cooker",
-            fix="Add a cooker whose has_subflavors it has, or one without.",
-        )
+        return self.kitchen.cook(sample, sample, rng, self.cache) if self.cookers else sample
+
+    @property
+    def kitchen(self) -> Kitchen:
+        """Where samples are cooked: keeps what auxiliary data is open."""
+        found: Kitchen | None = self.__dict__.get(_KITCHEN)
+        if found is None:
+            found = self.__dict__[_KITCHEN] = self.__dict__.setdefault(_KITCHEN, Kitchen(self.cookers))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != _KITCHEN}
 
     def encode_sample(self, sample: Any) -> Any:
         """What the batch is made of; the sample itself unless overridden."""
@@ -204,9 +203,6 @@ def with_rng(hook: Callable[..., Any]) -> Callable[[Any, np.random.Generator], A
     if keyword is not None and keyword.kind is keyword.KEYWORD_ONLY:
         return lambda sample, rng: hook(sample, rng=rng)
     return hook if takes_rng(hook) else lambda sample, _: hook(sample)
-
-
-_cook = functools.lru_cache(maxsize=256)(with_rng)
 
 
 def padded(samples: Sequence[Any]) -> Any:

@@ -59,6 +59,8 @@ def test_paths_splits_and_subflavors_of_nested_files(tmp_path: Path) -> None:
         "blend:\n- {path: ../x, subflavors: {a: inner, b: inner}, aux: {m: filesystem://media, n: ../y}}\n"
         "- {path: ./z, split_part: other, shuffle_over_epochs_multiplier: null}",
     )  # fmt: skip
+    (tmp_path / "deep/media").mkdir()
+    (tmp_path / "y").mkdir()
     outer = write(tmp_path, "outer.yaml", "path: deep/inner.yaml\nsubflavors: {b: outer, c: outer}")
     opened: list[str] = []
 
@@ -148,7 +150,7 @@ BAD = [
     ("path: own.yaml", "bad.yaml:5: own.yaml is no metadataset"),
     ("path: other.yaml\nsplit_part: val", "other.yaml:3: there is no split 'val'. The metadataset has: train"),
     ("path: x.jsonl\ndataset_config: y.yaml", "bad.yaml:6: a JSONL file has no 'dataset_config'"),
-    ("path: a\naux: {m: x.jsonl}", "bad.yaml:6: x.jsonl cannot be an auxiliary source"),
+    ("path: a\naux: {m: x.yaml}", "bad.yaml:6: x.yaml cannot be an auxiliary source"),
     ("path: a\nshuffle_over_epochs_multiplier: 0", "bad.yaml:6: 'shuffle_over_epochs_multiplier'"),
     ("path: a\nsubflavors: [x]", "bad.yaml:6: 'subflavors': expected a mapping"),
     (

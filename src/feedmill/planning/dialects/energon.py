@@ -379,11 +379,11 @@ class _Translator:
         found = {}
         for name, url in _mapping(outer.document, path, given).items():
             text = _text(outer.document, (*path, name), url)
-            if text.endswith((*_YAML, ".jsonl")):
+            if text.endswith(_YAML):
                 raise ConfigError(
                     f"{text} cannot be an auxiliary source",
                     file=outer.document.at((*path, name)),
-                    fix="Name a prepared folder, or a plain one by 'filesystem://'.",
+                    fix="Name a data set, or a folder of files as 'filesystem://PATH'.",
                 )
             scheme, mark, rest = text.rpartition("filesystem://")
             found[name] = f"{mark}{_seen(outer.prefix, rest)}" if mark and not scheme else _seen(outer.prefix, text)

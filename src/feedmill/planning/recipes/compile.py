@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset, shuffled
 from feedmill.planning.nodes.repeat import epochs_of
@@ -300,6 +301,11 @@ class _Walk:
             dataset = copy.copy(dataset)  # the same data set may stand elsewhere without them
             dataset.subflavors = {**(dataset.subflavors or {}), **attached}
             dataset.aux = {key: _aux_url(self.file.base, url) for key, url in (aux or {}).items()}
+            for key, url in dataset.aux.items():
+                if not aux_is_there(url):
+                    raise NotFound(
+                        f"the auxiliary data {key!r} is not there", file=url, kind="no-aux", fix="Check its path."
+                    )
         return dataset
 
     def joined(self, member: Member, place: _Place) -> Dataset:
@@ -342,6 +348,12 @@ def join_folder(recipe: Recipe, member: Member) -> str | None:
     if member.prepared is not None:
         return join_url(recipe.base, member.prepared)
     return None if recipe.file is None else f"{recipe.file}.cache"
+
+
+def aux_is_there(url: str) -> bool:
+    """Whether an auxiliary source exists; those in object stores are believed to until they are read."""
+    path = url.removeprefix("filesystem://").removeprefix("file://")
+    return "://" in path or os.path.exists(path)
 
 
 def _aux_url(base: str, url: str) -> str:

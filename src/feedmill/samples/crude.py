@@ -1,0 +1,115 @@
+"""Crude samples as the dicts that cookers written for Energon expect."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from typing import Any
+
+from feedmill.formats.base import Sample, Source
+from feedmill.samples.types import BASE_FIELDS
+
+_LATER: Any = object()
+
+
+class CrudeSample(dict[str, Any]):
+    """The parts of a sample by name, and ``__key__``, ``__shard__``, ``__restore_key__``, ``__subflavors__`` and
+    ``__sources__``; each is decoded or made when it is first asked for. What is set stays set, as in any dict.
+
+    Args:
+        sample: as a data set gives it.
+    """
+
+    __slots__ = ("raw_sample",)
+
+    def __init__(self, sample: Sample) -> None:
+        own = dict.fromkeys(sample, _LATER)
+        super().__init__(own, __key__=sample.key, __restore_key__=_LATER, __shard__=_LATER)
+        super().__setitem__("__subflavors__", sample.subflavors)
+        super().__setitem__("__sources__", _LATER)
+        self.raw_sample = sample
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if value is _LATER:
+            value = self._made(name)
+            super().__setitem__(name, value)
+        return value
+
+    def _made(self, name: str) -> Any:
+        sample = self.raw_sample
+        if name == "__sources__":
+            return sample.sources
+        if name == "__shard__":
+            return sample.source.file
+        if name == "__restore_key__":
+            return ("Webdataset", sample.source.index)
+        return sample[name]
+
+    def __iter__(self) -> Iterator[str]:  # its own, or ** would copy what is not decoded yet
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            return default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        if name in self:
+            value = self[name]
+            del self[name]
+            return value
+        return super().pop(name, *default)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def items(self) -> Any:
+        return ItemsView(self)
+
+    def values(self) -> Any:
+        return ValuesView(self)
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | dict(other)
+
+    def __ror__(self, other: Any) -> Any:
+        return dict(other) | self.copy()
+
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == (other.copy() if isinstance(other, CrudeSample) else other)
+
+    __hash__ = None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return dict, (self.copy(),)
+
+    def __repr__(self) -> str:
+        return f"CrudeSample({self['__key__']!r}, {', '.join(name for name in self if not name.startswith('__'))})"
+
+
+def basic_sample_keys(sample: Any, additional_source_info: tuple[Source, ...] = ()) -> dict[str, Any]:
+    """The base fields of a sample that is cooked from a crude one: key, restore key, subflavors and sources.
+
+    Args:
+        sample: a `Sample`, or a mapping with those fields.
+        additional_source_info: what else it is made of.
+    """
+    if isinstance(sample, Sample):
+        sample = CrudeSample(sample)
+    found = {name: sample[name] for name in BASE_FIELDS if name in sample}
+    if additional_source_info:
+        found["__sources__"] = (*(found.get("__sources__") or ()), *additional_source_info)
+    return found
+
+
+def key_of(sample: Any) -> str | None:
+    """The key of a sample of whatever kind, as far as it has one."""
+    if isinstance(sample, Sample):
+        return sample.key
+    found = sample.get("__key__") if isinstance(sample, Mapping) else getattr(sample, "__key__", None)
+    return None if found is None else str(found)

@@ -1,0 +1,265 @@
+"""Files by name: the auxiliary data that samples refer to, and a data set's own parts.
+
+A store is opened once and then asked for many names. Where its data is:
+
+- a data set in any format, prepared or not: names are member names (``000012.jpg``). With the index that ``feedmill
+  prepare`` writes a name is one probe of a mapped table and one read, and nothing is opened twice;
+- a folder (``filesystem://PATH``, relative or absolute; ``filesystem+s3://...``): names are paths below it. A name
+  never leads out of the folder; a link inside it may, as whoever made the folder has put it there;
+- a JSONL file: names are line numbers, ``12`` or ``12.json``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import MutableMapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats.base import Dataset, Decode, Sample, Source, split_name
+from feedmill.formats.jsonl import JsonlDataset
+from feedmill.samples.mediafacts import MediaFacts, MediaMetadata
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import Store, open_store
+
+T = TypeVar("T")
+
+FOLDER = "filesystem"
+
+
+class FileStore(ABC, Generic[T]):
+    """Files by name. Safe to use from several threads."""
+
+    @abstractmethod
+    def raw(self, name: str) -> bytes:
+        """The bytes of one file. Raises `NotFound`, `DataError`, and `ConfigError` for a name that leaves the store."""
+
+    @abstractmethod
+    def source(self, name: str) -> Source:
+        """Where one file lies; its `index` is its name. Raises `NotFound`."""
+
+    @abstractmethod
+    def get_path(self) -> str:
+        """Path or URL of the store."""
+
+    @abstractmethod
+    def get_media_metadata(self, key: str) -> MediaMetadata:
+        """Size, duration, format of one file as ``prepare-media`` has stored it. Raises `NotFound`."""
+
+    def value(self, name: str, data: bytes) -> Any:  # noqa: ARG002
+        """What `get` makes of a file's bytes: the bytes themselves, unless the store decodes."""
+        return data
+
+    def raw_many(self, names: Sequence[str]) -> list[bytes]:
+        """The bytes of many files, in the order asked. Raises as `raw` does."""
+        return [self.raw(name) for name in names]
+
+    def __getitem__(self, key: str) -> tuple[T, Source]:
+        """A file's value and where it came from."""
+        return self.value(key, self.raw(key)), self.source(key)
+
+    def get(self, key: str, sample: Any = None) -> Any:
+        """A file's value; where `sample` is given, where it came from is added to the sample's sources."""
+        data = self.raw(key)
+        if sample is not None:
+            add_source(sample, self.source(key))
+        return self.value(key, data)
+
+    def get_many(self, keys: Sequence[str], sample: Any = None) -> list[Any]:
+        """`get` of many files, read together."""
+        blocks = self.raw_many(keys)
+        if sample is not None:
+            for key in keys:
+                add_source(sample, self.source(key))
+        return [self.value(key, data) for key, data in zip(keys, blocks, strict=True)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.get_path()!r})"
+
+
+class DatasetFileStore(FileStore[bytes]):
+    """The parts of a data set by their file names."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._facts = MediaFacts(open_store(dataset.url), dataset.url)
+
+    def raw(self, name: str) -> bytes:
+        return self.dataset.get(name)
+
+    def raw_many(self, names: Sequence[str]) -> list[bytes]:
+        return self.dataset.get_many(names)
+
+    def source(self, name: str) -> Source:
+        return self.dataset.locate_part(name)
+
+    def get_path(self) -> str:
+        return self.dataset.url
+
+    def get_media_metadata(self, key: str) -> MediaMetadata:
+        return self._facts.find(key)
+
+
+class JsonlFileStore(DatasetFileStore):
+    """The lines of a JSONL file by their numbers: ``12`` or ``12.json``."""
+
+    def raw(self, name: str) -> bytes:
+        return self.dataset.get(_line(name))
+
+    def raw_many(self, names: Sequence[str]) -> list[bytes]:
+        numbers = [self.dataset.find(split_name(_line(name))[0]) for name in names]
+        return [sample.raw("json") for sample in self.dataset.read_raw(numbers)]
+
+    def source(self, name: str) -> Source:
+        return self.dataset.locate_part(_line(name))
+
+    def value(self, name: str, data: bytes) -> Any:
+        return super().value(_line(name), data)
+
+    def get_media_metadata(self, key: str) -> MediaMetadata:
+        raise NotFound(
+            "the lines of a JSONL file have no media metadata",
+            file=self.get_path(),
+            record=key,
+            kind="no-media-metadata",
+        )
+
+
+class FolderFileStore(FileStore[bytes]):
+    """The files of a folder, by their paths below it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._facts = MediaFacts(store, store.url)
+
+    def raw(self, name: str) -> bytes:
+        return self.store.read(self._inside(name))
+
+    def source(self, name: str) -> Source:
+        size = self.store.stat(self._inside(name)).size
+        return Source(self.store.url, name, 0, size, name, split_name(name)[0], (name,))
+
+    def get_path(self) -> str:
+        return self.store.url
+
+    def get_media_metadata(self, key: str) -> MediaMetadata:
+        return self._facts.find(self._inside(key))
+
+    def _inside(self, name: str) -> str:
+        if not name:
+            raise NotFound("a file without a name was asked for", file=self.store.url, fix="Look at the sample.")
+        path = name.removeprefix("./")
+        if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+            raise ConfigError(
+                f"the name {name!r} leaves the folder",
+                file=self.store.url,
+                record=name,
+                kind="path-escapes",
+                fix="Samples name their files by paths below the folder, without '..'; name a folder further up in"
+                " 'aux' where they lie elsewhere.",
+            )
+        return path
+
+
+class DecodedFileStore(FileStore[Any]):
+    """A store whose values are decoded by their names' suffixes."""
+
+    def __init__(self, inner: FileStore[Any], decode: Decode) -> None:
+        self.inner, self.decode = inner, decode
+
+    def raw(self, name: str) -> bytes:
+        return self.inner.raw(name)
+
+    def raw_many(self, names: Sequence[str]) -> list[bytes]:
+        return self.inner.raw_many(names)
+
+    def source(self, name: str) -> Source:
+        return self.inner.source(name)
+
+    def value(self, name: str, data: bytes) -> Any:
+        part = split_name(_line(name) if isinstance(self.inner, JsonlFileStore) else name)[1]
+        try:
+            return self.decode(part or name, data)
+        except FeedmillError as error:
+            if error.file is None:
+                error.file, error.record = self.get_path(), name
+            raise
+
+    def get_path(self) -> str:
+        return self.inner.get_path()
+
+    def get_media_metadata(self, key: str) -> MediaMetadata:
+        return self.inner.get_media_metadata(key)
+
+
+class PrimaryFileStore(FileStore[Any]):
+    """A sample's own data set as a store; a name that begins with a dot is a part of the sample itself."""
+
+    def __init__(self, inner: FileStore[Any], sample: Sample) -> None:
+        self.inner, self._sample = inner, sample
+
+    def raw(self, name: str) -> bytes:
+        return self._sample.raw(name[1:]) if name.startswith(".") else self.inner.raw(name)
+
+    def source(self, name: str) -> Source:
+        return self.inner.source(self._full(name))
+
+    def value(self, name: str, data: bytes) -> Any:
+        return self.inner.value(self._full(name), data)
+
+    def get_path(self) -> str:
+        return self.inner.get_path()
+
+    def get_media_metadata(self, key: str) -> MediaMetadata:
+        return self.inner.get_media_metadata(self._full(key))
+
+    def _full(self, name: str) -> str:
+        return self._sample.key + name if name.startswith(".") else name
+
+
+def open_file_store(url: str) -> FileStore[Any]:
+    """The store at a path or URL, as `aux` of a metadataset names it. See the module.
+
+    Raises:
+        NotFound: there is no such data set, folder or file.
+        ConfigError: it is nothing that files can be taken from by name.
+    """
+    scheme, mark, path = url.partition("://")
+    if mark and (scheme == FOLDER or scheme.startswith(f"{FOLDER}+")):
+        store = open_store(path if scheme == FOLDER else f"{scheme.removeprefix(FOLDER + '+')}://{path}")
+        _check_there(store)
+        return FolderFileStore(store)
+    try:
+        dataset = open_dataset(url, raw=True, decode=None)
+    except FeedmillError as error:
+        if error.fix is None or "filesystem" not in error.fix:
+            error.fix = f"{error.fix or ''} A folder of plain files is named as 'filesystem://PATH'.".strip()
+        raise
+    return store_of(dataset)
+
+
+def store_of(dataset: Dataset) -> FileStore[Any]:
+    """A data set that is open already, as a store."""
+    return JsonlFileStore(dataset) if isinstance(dataset, JsonlDataset) else DatasetFileStore(dataset)
+
+
+def add_source(sample: Any, source: Source) -> None:
+    """Add to what a sample was made of: to a crude sample, a mapping with ``__sources__``, or a typed sample."""
+    if isinstance(sample, Sample):
+        sample.add_source(source)
+    elif isinstance(sample, MutableMapping):
+        sample["__sources__"] = (*(sample.get("__sources__") or ()), source)
+    elif hasattr(sample, "__sources__"):
+        sample.__sources__ = (*(sample.__sources__ or ()), source)
+
+
+def _check_there(store: Store) -> None:
+    if store.is_local:
+        import os
+
+        if not os.path.isdir(store.url):
+            raise NotFound("there is no such folder", file=store.url, kind="no-such-folder", fix="Check the path.")
+
+
+def _line(name: str) -> str:
+    return name if name.endswith(".json") else f"{name}.json"
