@@ -17,7 +17,7 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Source
 from feedmill.loading.collate import collate as default_collate
-from feedmill.loading.failures import TRIES, Failure, SkipSample, candidates
+from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, candidates
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
@@ -186,7 +186,7 @@ class BatchMaker:
             found = self._substitute(position)
         except _Unusable as unusable:
             error = unusable.told(self._where(position))
-            if not self._substitutes:
+            if not self._substitutes or isinstance(unusable.error, MISTAKES):
                 raise error from unusable.error
             found = self._substitute(position)
             failure = self._failure(unusable, position, made.step.number, found and found[1])

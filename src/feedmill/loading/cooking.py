@@ -20,21 +20,8 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Dataset, Sample, Source, locate
 from feedmill.loading.cachepool import CachePool
-from feedmill.loading.failures import SkipSample
+from feedmill.loading.failures import MISTAKES, SkipSample
 from feedmill.samples.stores import DecodedFileStore, FileStore, PrimaryFileStore, open_file_store
-
-MISTAKES = (
-    SystemError,
-    SyntaxError,
-    ImportError,
-    StopIteration,
-    StopAsyncIteration,
-    MemoryError,
-    RecursionError,
-    ReferenceError,
-    NameError,
-)
-"""What is wrong with the program and not with a sample."""
 
 _CACHE, _PRIMARY = "__cooker_need_cache__", "__cooker_need_primary__"
 INNER = "__seeded_function__"

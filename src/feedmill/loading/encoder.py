@@ -70,6 +70,7 @@ class TaskEncoder:
         cache: the pool that cookers with a parameter `cache` are given.
     """
 
+    _stock = True
     cookers: Sequence[Cooker] = ()
     cache: CachePool = NoCachePool()
 
@@ -128,7 +129,8 @@ class TaskEncoder:
 
     def overrides(self, hook: str) -> bool:
         """Whether a hook is the task's own."""
-        return getattr(type(self), hook) is not getattr(TaskEncoder, hook)
+        owner = next(cls for cls in type(self).__mro__ if hook in cls.__dict__)
+        return "_stock" not in owner.__dict__
 
     @property
     def packs(self) -> bool:

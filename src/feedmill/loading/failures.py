@@ -28,6 +28,20 @@ _WINDOW = 1 << 24
 _RATE_OVER = 1000
 
 
+MISTAKES = (
+    SystemError,
+    SyntaxError,
+    ImportError,
+    StopIteration,
+    StopAsyncIteration,
+    MemoryError,
+    RecursionError,
+    ReferenceError,
+    NameError,
+)
+"""What is wrong with the program and not with a sample."""
+
+
 class SkipSample(Exception):
     """Raised by a transform that does not want a sample: a substitute takes its place. No failure, but counted."""
 

@@ -63,9 +63,9 @@ class Loader:
             accelerator. Without `device` it is for loops that copy the batches themselves.
         remainder: what becomes of the end of a finite plan that does not fill a global batch: ``"uneven"`` spreads it
             over the ranks in contiguous shares of (nearly) equal size, and is refused where it has fewer samples than
-            there are ranks, as some ranks would end a step before the others; ``"pad"`` fills every rank's batch up
-            with the plan's first samples, and the field ``__mask__``, bool[n], of every batch says which are real;
-            ``"drop"`` leaves it out.
+            there are ranks, as some ranks would end a step before the others; ``"ragged"`` lets them; ``"pad"`` fills
+            every rank's batch up with the plan's first samples, and the field ``__mask__``, bool[n], of every batch
+            says which are real; ``"drop"`` leaves it out.
         on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
             batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
         rewind: begin each iteration at the plan's start, or once where a state says that was loaded: for validation.

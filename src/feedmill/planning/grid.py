@@ -3,7 +3,8 @@
 From a start position on, global batch *b* is the positions ``[start + b*G, start + (b+1)*G)`` with
 ``G = batch_size * world_size``; rank *r* takes the *r*-th of its `world_size` equal slices. What remains at the end of
 a finite plan is left out (``drop``), filled up with the plan's first samples so that every rank has a whole batch
-(``pad``), or spread over the ranks in contiguous shares of nearly equal size (``uneven``).
+(``pad``), or spread over the ranks in contiguous shares of nearly equal size (``uneven``, and ``ragged``, in which some
+ranks may have a batch less than others).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-Remainder = Literal["drop", "pad", "uneven"]
+Remainder = Literal["drop", "pad", "uneven", "ragged"]
 REMAINDERS: tuple[str, ...] = get_args(Remainder)
 
 

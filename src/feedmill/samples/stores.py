@@ -263,3 +263,10 @@ def _check_there(store: Store) -> None:
 
 def _line(name: str) -> str:
     return name if name.endswith(".json") else f"{name}.json"
+
+
+def folder_store(base_dir: str | None = None) -> FolderFileStore:
+    """A folder's files by name; the current folder's without a path. Raises `NotFound`."""
+    store = open_store(base_dir or ".")
+    _check_there(store)
+    return FolderFileStore(store)

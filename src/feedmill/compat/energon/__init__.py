@@ -1,1 +1,114 @@
-"""Megatron Energon's faces: its command line (`cli`)."""
+"""Megatron Energon's names over Feedmill: a training script written for Energon 7.4 runs with its import changed.
+
+    from feedmill.compat.energon import WorkerConfig, get_savable_loader, get_train_dataset
+
+The order, the state and the errors are Feedmill's; docs/migration/energon.md lists what differs. There is no logic
+here: what Energon has and Feedmill lacked was added to Feedmill. Names are loaded when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from feedmill import __version__
+from feedmill.compat.energon.edataclass import edataclass  # at once: its module has the same name
+
+_FEEDMILL = {
+    "AVMetadata": "samples.mediafacts",
+    "AugmentTaskEncoder": "loading.typed",
+    "Batch": "loading.tensors",
+    "CachePool": "loading.cachepool",
+    "CaptioningSample": "samples.types",
+    "Cooker": "loading.cooking",
+    "CrudeSample": "samples.crude",
+    "DirectLazy": "loading.cachepool",
+    "FileStore": "samples.stores",
+    "FileStoreCachePool": "loading.filecache",
+    "ImageClassificationSample": "samples.types",
+    "ImageMetadata": "samples.mediafacts",
+    "ImageSample": "samples.types",
+    "InterleavedSample": "samples.types",
+    "Lazy": "loading.cachepool",
+    "MockLazy": "loading.cachepool",
+    "MultiChoiceVQASample": "samples.types",
+    "NoCachePool": "loading.cachepool",
+    "OCRSample": "samples.types",
+    "PrimaryFileStore": "samples.stores",
+    "SimilarityInterleavedSample": "samples.types",
+    "TextSample": "samples.types",
+    "TraversedDatasetReference": "planning.traverse",
+    "VQAOCRSample": "samples.types",
+    "VQASample": "samples.types",
+    "VidQASample": "samples.types",
+    "basic_sample_keys": "samples.crude",
+    "batch_list": "loading.tensors",
+    "batch_pad_stack": "loading.tensors",
+    "batch_stack": "loading.tensors",
+    "cooker": "loading.cooking",
+    "generic_batch": "loading.tensors",
+    "stateless": "loading.encoder",
+    "traverse_metadataset": "planning.traverse",
+}
+_RENAMED = {
+    "DecodeFileStore": ("samples.stores", "DecodedFileStore"),
+    "DefaultTaskEncoder": ("loading.typed", "TypedTaskEncoder"),
+    "FileCacheLazy": ("loading.filecache", "FileCacheLazy"),
+    "FileStoreDecoder": ("samples.decode", "Decoder"),
+    "Sample": ("samples.types", "TypedSample"),
+    "SystemFileStore": ("samples.stores", "folder_store"),
+    "TaskEncoder": ("loading.typed", "TypedTaskEncoder"),
+    "prepare_metadataset": ("indexing.prepare_joins", "prepare_joins"),
+}
+_HERE = {
+    "BasicDataLoader": "loader",
+    "EPath": "epathlib",
+    "EnergonDataset": "datasets",
+    "FatalSampleError": "errors",
+    "SampleDecoder": "decoding",
+    "SavableDataLoader": "loader",
+    "SkipSample": "errors",
+    "SourceInfo": "source_info",
+    "WorkerConfig": "worker",
+    "get_loader": "loader",
+    "get_savable_loader": "loader",
+    "get_train_dataset": "datasets",
+    "get_val_dataset": "datasets",
+    "get_val_datasets": "datasets",
+    "log_exception": "errors",
+    "reraise_exception": "errors",
+}
+_PIPELINES = "pipelines are plans and task encoders here: see feedmill.Plan and feedmill.TaskEncoder"
+_FACTORIES = "data sets are opened with feedmill.open, metadatasets with feedmill.Recipe.load"
+_ABSENT = {
+    **dict.fromkeys(("concat_pad", "generic_concat", "homogeneous_concat_mix"), _PIPELINES),
+    **dict.fromkeys(("DatasetLoader", "DatasetLoaderInterface", "Metadataset", "MetadatasetV2"), _FACTORIES),
+    "load_dataset": _FACTORIES,
+}
+
+__all__ = ["__version__", "edataclass", *sorted({*_FEEDMILL, *_RENAMED, *_HERE})]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FEEDMILL:
+        return getattr(import_module(f"feedmill.{_FEEDMILL[name]}"), name)
+    if name in _RENAMED:
+        module, own = _RENAMED[name]
+        return getattr(import_module(f"feedmill.{module}"), own)
+    if name in _HERE:
+        return getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
+    why = _why_absent(name)
+    if why is not None:
+        raise ImportError(f"feedmill.compat.energon has no {name}: {why}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _why_absent(name: str) -> str | None:
+    """Why a name that Energon has is not here."""
+    if name.endswith(("Webdataset", "Factory")):
+        return _FACTORIES
+    return _ABSENT.get(name) or (_PIPELINES if name.endswith("Dataset") else None)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -300,7 +300,7 @@ class _Walk:
         if attached or aux:
             dataset = copy.copy(dataset)  # the same data set may stand elsewhere without them
             dataset.subflavors = {**(dataset.subflavors or {}), **attached}
-            dataset.aux = {key: _aux_url(self.file.base, url) for key, url in (aux or {}).items()}
+            dataset.aux = {key: aux_url(self.file.base, url) for key, url in (aux or {}).items()}
             for key, url in dataset.aux.items():
                 if not aux_is_there(url):
                     raise NotFound(
@@ -356,7 +356,7 @@ def aux_is_there(url: str) -> bool:
     return "://" in path or os.path.exists(path)
 
 
-def _aux_url(base: str, url: str) -> str:
+def aux_url(base: str, url: str) -> str:
     """An auxiliary source's URL; relative paths are seen from the recipe, ``filesystem://`` ones too."""
     scheme, mark, path = url.partition("filesystem://")
     return f"{mark}{join_url(base, path)}" if mark and not scheme else join_url(base, url)

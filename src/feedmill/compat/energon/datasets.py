@@ -1,0 +1,182 @@
+"""Energon's calls that make data sets: each is a recipe and the arguments of a loader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from feedmill.compat.energon.decoding import SampleDecoder
+from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.errors import ConfigError
+from feedmill.loading.encoder import TaskEncoder
+from feedmill.loading.typed import Fitted, TypedTaskEncoder
+from feedmill.planning.apart import apart
+from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.simple import recipe_for
+from feedmill.samples.open import open as open_dataset
+
+__all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset", "get_val_datasets"]
+
+_DECODING = ("image_decode", "av_decode", "video_decode_audio")
+_OPENING = ("dataset_config", "split_config")
+_NO_MATTER = ("parallel_shard_iters", "handler", "ignore_decoder_errors")
+
+
+@dataclass(frozen=True, slots=True)
+class EnergonDataset:
+    """What `get_loader` needs.
+
+    Attributes:
+        plan: which samples come in which order.
+        task_encoder: the task's hooks.
+        worker_config: this rank and its workers.
+        batch_size: samples per batch of this rank; None for single samples.
+        drop_last: leave out what fills no batch.
+        buffer: samples from which packs are selected; None for no packing.
+        epoch: batches in an epoch of this rank; None for all.
+        restart: whether each epoch begins anew.
+    """
+
+    plan: Plan
+    task_encoder: TaskEncoder
+    worker_config: WorkerConfig
+    batch_size: int | None
+    drop_last: bool
+    buffer: int | None
+    epoch: int | None
+    restart: bool
+
+    def fitted(self) -> Fitted:
+        """The hooks as they are to be loaded with."""
+        grouped = self.task_encoder.groups
+        return Fitted(self.task_encoder, single=self.batch_size is None and not grouped, packs=self.buffer is not None)
+
+    def config(self) -> dict[str, Any]:
+        """Plain data that says what this is."""
+        return {
+            "plan": self.plan.fingerprint,
+            "sources": dict(self.plan.fingerprints),
+            "batch_size": self.batch_size,
+            "batch_drop_last": self.drop_last,
+            "packing_buffer_size": self.buffer,
+            "epoch": self.epoch,
+            "task_encoder": type(self.task_encoder).__qualname__,
+        }
+
+    def __str__(self) -> str:
+        return str(self.plan)
+
+
+def get_train_dataset(
+    path: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    split_part: str = "train",
+    worker_config: WorkerConfig,
+    batch_size: int | None,
+    batch_drop_last: bool = False,
+    packing_buffer_size: int | None = None,
+    shuffle_buffer_size: int | None = None,  # noqa: ARG001
+    max_samples_per_sequence: int | None = None,  # noqa: ARG001
+    virtual_epoch_length: int = 0,
+    shuffle_over_epochs_multiplier: int | None = 1,
+    task_encoder: TaskEncoder | None = None,
+    repeat: bool = True,
+    trust: bool = False,
+    **options: Any,
+) -> EnergonDataset:
+    """The training data of a prepared folder, JSONL file or metadataset.
+
+    The order is Feedmill's: shuffled in blocks and windows over the whole split, the same for any number of ranks and
+    workers. `shuffle_buffer_size` and `max_samples_per_sequence` are accepted and not needed for it;
+    ``shuffle_over_epochs_multiplier=None`` leaves the stored order.
+
+    Args:
+        repeat: go on without end; else one epoch.
+        virtual_epoch_length: batches after which a loop ends, to go on in the next one; 0 for no end.
+        trust: allow code to run that the data names (joiners, sample loaders, own sample types).
+        options: ``dataset_config`` and ``split_config`` for a prepared folder; Energon's deprecated ones.
+
+    Raises:
+        ConfigError, NotFound, TrustError: as `Recipe.load` and `Recipe.plan`.
+    """
+    encoder, opening = _options(task_encoder, options)
+    recipe = recipe_for(
+        path,
+        split=split_part,
+        seed=worker_config.seed_offset,
+        shuffle=None if shuffle_over_epochs_multiplier is not None else "none",
+        epochs=None if repeat else 1,
+        **opening,
+    )
+    return EnergonDataset(
+        _plan(recipe, encoder, trust),
+        encoder,
+        worker_config,
+        batch_size,
+        batch_drop_last,
+        packing_buffer_size,
+        virtual_epoch_length or None,
+        False,
+    )
+
+
+def get_val_dataset(
+    path: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    split_part: str = "val",
+    worker_config: WorkerConfig,
+    batch_size: int | None,
+    batch_drop_last: bool = False,
+    packing_buffer_size: int | None = None,
+    limit: int | None = None,
+    task_encoder: TaskEncoder | None = None,
+    trust: bool = False,
+    **options: Any,
+) -> EnergonDataset:
+    """All samples of a split once, in stored order, data sets one after another; each loop begins anew.
+
+    Args:
+        limit: batches of this rank after which a loop ends.
+
+    For the others, and what is raised, see `get_train_dataset`.
+    """
+    encoder, opening = _options(task_encoder, options)
+    recipe = recipe_for(path, split=split_part, mode="validation", seed=worker_config.seed_offset, **opening)
+    plan = _plan(recipe, encoder, trust)
+    return EnergonDataset(
+        plan, encoder, worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or None, True
+    )
+
+
+def get_val_datasets(
+    path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
+) -> list[tuple[EnergonDataset, Any]]:
+    """`get_val_dataset` for each data set of a metadataset by itself, with the data set (`feedmill.Dataset`)."""
+    whole = get_val_dataset(path, **arguments)
+    return [(replace(whole, plan=plan), whole.plan.sources[number]) for plan, number in apart(whole.plan)]
+
+
+def _plan(recipe: Recipe, encoder: TaskEncoder, trust: bool) -> Plan:
+    decoder = getattr(encoder, "decoder", None)
+    decode = decoder if decoder is None or callable(decoder) else decoder.decode
+    return recipe.plan(partial(open_dataset, decode=decode, trust=trust), trust=trust)
+
+
+def _options(encoder: TaskEncoder | None, options: dict[str, Any]) -> tuple[TaskEncoder, dict[str, Any]]:
+    """The encoder with the decoder that deprecated options ask for, and the options of opening."""
+    unknown = [name for name in options if name not in (*_DECODING, *_OPENING, *_NO_MATTER, "auto_decode")]
+    if unknown:
+        raise ConfigError(
+            f"the argument {unknown[0]!r} is unknown", fix=f"Beside the named ones: {', '.join(_OPENING)}."
+        )
+    made = TypedTaskEncoder() if encoder is None else encoder
+    asked = {name: options[name] for name in _DECODING if options.get(name) is not None}
+    if options.get("auto_decode") is False:
+        made.decoder = None  # type: ignore[attr-defined]
+    elif asked:
+        made.decoder = SampleDecoder(**asked)  # type: ignore[attr-defined]
+    return made, {name: options[name] for name in _OPENING if options.get(name) is not None}

@@ -1,0 +1,32 @@
+"""Energon's path type: Feedmill takes paths and URLs as they are."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["EPath"]
+
+
+class EPath(str):
+    """A path or URL as text."""
+
+    __slots__ = ()
+
+    def __new__(cls, path: str | os.PathLike[str]) -> EPath:
+        return super().__new__(cls, os.fspath(path))
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    def __truediv__(self, name: str | os.PathLike[str]) -> EPath:
+        return EPath(f"{self.rstrip('/')}/{os.fspath(name)}")
+
+    @property
+    def name(self) -> str:
+        """The last component."""
+        return self.rstrip("/").rpartition("/")[2]
+
+    @property
+    def parent(self) -> EPath:
+        """All but the last component."""
+        return EPath(self.rstrip("/").rpartition("/")[0] or "/")

@@ -1,0 +1,26 @@
+"""What may go wrong with samples, by Energon's names."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from feedmill.errors import FeedmillError
+from feedmill.loading.failures import SkipSample
+
+__all__ = ["FatalSampleError", "SkipSample", "log_exception", "reraise_exception"]
+
+FatalSampleError = FeedmillError
+
+_log = logging.getLogger("feedmill.energon")
+
+
+def log_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:
+    """Log a sample that cannot be used, and go on."""
+    where = "; ".join(f"{source.where} {', '.join(source.names)}" for source in sources or ())
+    _log.warning("a substitute stands in for sample %r (%s): %s", sample, where, exception)
+
+
+def reraise_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:  # noqa: ARG001
+    """End the iteration at a sample that cannot be used."""
+    raise exception

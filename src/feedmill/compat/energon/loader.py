@@ -1,0 +1,179 @@
+"""Energon's loaders, over `feedmill.Loader`: the same calls, Feedmill's order and state."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from feedmill.compat.energon.datasets import EnergonDataset
+from feedmill.compat.energon.errors import reraise_exception
+from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.base import Source
+from feedmill.loading.cachepool import CachePool
+from feedmill.loading.epochs import EpochLoader
+from feedmill.loading.failures import MISTAKES, Failure, Substitute
+from feedmill.loading.gathered import gather, scatter
+from feedmill.loading.loader import Loader
+from feedmill.loading.portable import portable
+from feedmill.loading.workers import Workers
+
+__all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_loader"]
+
+_MISTAKES = frozenset(kind.__name__ for kind in MISTAKES)
+
+
+class SavableDataLoader(EpochLoader):
+    """Batches of one rank; its state goes on with any number of ranks and workers.
+
+    Attributes:
+        dataset: what it loads.
+        worker_config: this rank and its workers.
+    """
+
+    def __init__(
+        self,
+        dataset: EnergonDataset,
+        *,
+        prefetch_factor: int = 2,
+        cache_pool: CachePool | None = None,
+        watchdog_timeout_seconds: float | None = 60,
+        processes: bool | None = None,
+    ) -> None:
+        config, encoder = dataset.worker_config, dataset.fitted()
+        if cache_pool is not None:
+            dataset.task_encoder.cache = cache_pool
+        if processes is None:
+            processes = config.num_workers > 0 and portable(encoder)
+        loader = Loader(
+            dataset.plan,
+            dataset.batch_size or 1,
+            rank=config.rank,
+            world_size=config.world_size,
+            workers=Workers(config.num_workers, processes=processes and config.num_workers > 0),
+            prefetch=prefetch_factor,
+            task_encoder=encoder,
+            buffer=encoder.window(dataset.buffer, dataset.batch_size),
+            remainder="drop" if dataset.drop_last else "ragged",
+            on_error=_on_error(config),
+            seed=config.seed_offset,
+            stall=watchdog_timeout_seconds,
+        )
+        super().__init__(loader, length=dataset.epoch, restart=dataset.restart)
+        self.dataset, self.worker_config = dataset, config
+
+    def save_state_rank(self) -> dict[str, Any]:
+        """This rank's state, as plain data (JSON)."""
+        return self.state_dict()
+
+    def restore_state_rank(self, state: Any) -> None:
+        """Go on where `save_state_rank` was called; nothing happens for None.
+
+        Raises:
+            ConfigError: it is no such state, or that of other data or another order; says what changed.
+        """
+        if state is not None:
+            self.load_state_dict(state)
+
+    def save_state_global(self, global_dst_rank: int) -> list[Any] | None:
+        """The states of all ranks, on one rank of the world; None on the others. All ranks have to call it."""
+        return gather(self.state_dict(), global_dst_rank, self.worker_config.data_parallel_group)
+
+    def restore_state_global(self, state: Sequence[Any] | None, *, src_rank: int | None = None) -> None:
+        """Go on where `save_state_global` was called, on any number of ranks.
+
+        Args:
+            state: what it gave; with `src_rank` only that rank needs it.
+            src_rank: rank of the world that sends it to the others; None where each rank has it.
+        """
+        states = state if src_rank is None else scatter(state, src_rank, self.worker_config.data_parallel_group)
+        if states is not None:
+            self.load_state_dict(list(states))
+
+    def save_state(self, dst_rank: int) -> list[Any] | None:
+        """The old name of `save_state_global`."""
+        return self.save_state_global(dst_rank)
+
+    def restore_state(self, state: Sequence[Any] | None) -> None:
+        """The old name of `restore_state_global`."""
+        self.restore_state_global(state)
+
+    def can_restore_sample(self) -> bool:
+        """False: samples are found by position (``feedmill trace``, `Plan.locate`) and not by key."""
+        return False
+
+    def restore_sample(self, restore_key: Any) -> Any:
+        """Raises ConfigError: see `can_restore_sample`."""
+        raise ConfigError(
+            f"samples are not restored by keys ({restore_key!r:.60})",
+            kind="not-supported",
+            fix="Read positions with dataset.plan.read, or run 'feedmill trace' with the ledger of the run.",
+        )
+
+    def config(self) -> dict[str, Any]:
+        """Plain data that says what is loaded."""
+        return self.dataset.config()
+
+
+BasicDataLoader = SavableDataLoader
+
+
+def get_savable_loader(
+    dataset: EnergonDataset,
+    *,
+    worker_config: WorkerConfig | None = None,
+    checkpoint_every_sec: float = 60,  # noqa: ARG001
+    checkpoint_every_min_n_samples: int | None = None,  # noqa: ARG001
+    n_checkpoints: int | None = None,  # noqa: ARG001
+    gc_collect_every_n_steps: int = 0,  # noqa: ARG001
+    prefetch_factor: int = 2,
+    cache_pool: CachePool | None = None,
+    watchdog_timeout_seconds: float | None = 60,
+    watchdog_initial_timeout_seconds: float | None = None,  # noqa: ARG001
+    fail_on_timeout: bool = False,  # noqa: ARG001
+    processes: bool | None = None,
+) -> SavableDataLoader:
+    """A loader whose state can be saved. It saves at any time and resumes without replay, so that what Energon asks for
+    checkpoints is accepted and not needed.
+
+    Args:
+        prefetch_factor: batches per worker that are made ahead.
+        cache_pool: given to cookers with ``need_cache``.
+        watchdog_timeout_seconds: remark on batches that take longer; None for never.
+        processes: worker processes, or threads; None for processes where the task encoder can be sent to them.
+    """
+    if worker_config is not None:
+        if worker_config != dataset.worker_config:
+            raise ConfigError("the loader's worker_config is not the data set's", fix="Leave it out here.")
+        warnings.warn("worker_config is the data set's; leave it out here", DeprecationWarning, stacklevel=2)
+    return SavableDataLoader(
+        dataset,
+        prefetch_factor=prefetch_factor,
+        cache_pool=cache_pool,
+        watchdog_timeout_seconds=watchdog_timeout_seconds,
+        processes=processes,
+    )
+
+
+def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
+    """`get_savable_loader`: every loader of Feedmill can be saved."""
+    return get_savable_loader(dataset, **options)
+
+
+def _on_error(config: WorkerConfig) -> str | Substitute:
+    if config.global_error_handler is reraise_exception:
+        return "raise"
+    handler = config.global_error_handler
+
+    def told(failure: Failure) -> str | None:
+        if failure.kind in _MISTAKES:
+            return "raise"
+        source = Source(
+            str(failure.source), failure.file or "", failure.offset or 0, 0, failure.index, failure.key or ""
+        )
+        error = DataError(failure.error, kind=failure.kind)
+        handler(error, failure.key, [source])
+        return None
+
+    return Substitute(handler=told)

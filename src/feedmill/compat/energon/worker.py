@@ -1,0 +1,65 @@
+"""Energon's `WorkerConfig`: which rank this is, and what loads for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from feedmill.compat.energon.errors import log_exception, reraise_exception
+from feedmill.loading.ranks import given_or_found
+
+__all__ = ["WorkerConfig"]
+
+
+@dataclass(slots=True, eq=False)
+class WorkerConfig:
+    """The place of this process among those that load, and its workers.
+
+    Attributes:
+        rank, world_size: of the data-parallel group; ranks that share a model have the same.
+        num_workers: workers of this rank.
+        data_parallel_group: group over which states are gathered; the world without.
+        seed_offset: another number gives another order and other random numbers.
+        worker_debug_path, worker_log_level: accepted; the ledger says what was seen (``feedmill trace``).
+        global_error_handler: called with (exception, key, sources) for a sample that cannot be used; where it raises,
+            the iteration ends, else a substitute takes the sample's place.
+        restore_error_handler: accepted; a resume makes nothing again.
+    """
+
+    rank: int
+    world_size: int
+    num_workers: int
+    data_parallel_group: Any = None
+    seed_offset: int = 0
+    worker_debug_path: str | None = None
+    worker_log_level: int = 0
+    global_error_handler: Callable[..., None] = log_exception
+    restore_error_handler: Callable[..., None] = reraise_exception
+
+    def global_rank(self) -> int:
+        """This process's rank in the world."""
+        if self.data_parallel_group is None:
+            return self.rank
+        import torch.distributed as distributed
+
+        return int(distributed.get_global_rank(self.data_parallel_group, self.rank))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WorkerConfig):
+            return NotImplemented
+        mine = (self.rank, self.world_size, self.num_workers)
+        return mine == (other.rank, other.world_size, other.num_workers)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
+        """The rank that torch.distributed, or the launcher's environment, says this process is."""
+        if data_parallel_group is not None:
+            import torch.distributed as distributed
+
+            size = distributed.get_world_size(data_parallel_group)
+            return cls(distributed.get_rank(data_parallel_group), size, num_workers, data_parallel_group)
+        found = given_or_found(None, None)
+        return cls(found.rank, found.world_size, num_workers)

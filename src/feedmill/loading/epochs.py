@@ -1,0 +1,111 @@
+"""A loader in epochs: so many batches each time that it is iterated, or all of a plan that ends, from its beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.loading.loader import Loader
+
+VERSION = 1
+
+
+class EpochLoader:
+    """Iterates a loader epoch by epoch.
+
+    Args:
+        loader: what is iterated.
+        length: batches in an epoch; None for all that there are.
+        restart: begin each epoch at the loader's start, as validation does; else the next epoch goes on where the last
+            one ended.
+
+    An epoch that was left goes on when the loader is iterated again, unless it restarts.
+
+    Raises:
+        ConfigError: an epoch without batches.
+    """
+
+    def __init__(self, loader: Loader, *, length: int | None = None, restart: bool = False) -> None:
+        if length is not None and length < 1:
+            raise ConfigError(f"an epoch of {length} batches makes no sense", fix="Give at least 1, or None.")
+        self.loader, self.length, self.restart = loader, length, restart
+        self._start = loader.state_dict()
+        self._batches: Iterator[Any] | None = None
+        self._given = 0
+        self._resumed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.restart and not self._resumed and (self._given or self._batches is not None):
+            self._begin(self._start)
+        self._resumed = False
+        return self._epoch()
+
+    def _epoch(self) -> Iterator[Any]:
+        if self._batches is None:
+            self._batches = iter(self.loader)
+        batches = self._batches
+        while self.length is None or self._given < self.length:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                self._ended()
+                return
+            except BaseException:
+                self._batches = None
+                raise
+            self._given += 1
+            yield batch
+            if self._batches is not batches:  # restored, closed or begun anew meanwhile
+                return
+        self._given = 0
+        if self.restart:
+            self._ended()
+
+    def _ended(self) -> None:
+        self._given = 0
+        self._batches = None
+        if self.restart:
+            self._begin(self._start)
+        else:
+            self.loader.close()
+
+    def _begin(self, state: Any) -> None:
+        self.loader.close()
+        self._batches, self._given = None, 0
+        self.loader.load_state_dict(state)
+
+    def __len__(self) -> int:
+        """Batches of an epoch. Raises TypeError where that is not known."""
+        if self.length is None:
+            return len(self.loader)
+        try:
+            return min(self.length, len(self.loader)) if self.loader.plan.length is not None else self.length
+        except TypeError:
+            return self.length
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the last batch given out: the loader's, and how far the epoch is."""
+        return {"feedmill_epochs": VERSION, "given": self._given, "loader": self.loader.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on where a state was saved; see `Loader.load_state_dict`, also for when it must be the list of all ranks'.
+
+        Raises:
+            ConfigError: not such a state, or that of another plan.
+        """
+        states: list[Any] = list(state) if isinstance(state, list | tuple) else [state]
+        if not states or not all(isinstance(each, Mapping) and "feedmill_epochs" in each for each in states):
+            raise ConfigError(
+                "this is not the state of a loader in epochs",
+                kind="bad-state",
+                fix="Load what its state_dict() gave; states that Energon saved hold another order.",
+            )
+        inner = [each["loader"] for each in states]
+        self.loader.load_state_dict(inner if isinstance(state, list | tuple) and "windows" in inner[0] else inner[0])
+        self._batches, self._given, self._resumed = None, int(states[0]["given"]), True
+
+    def close(self) -> None:
+        """End the running iteration and its threads or processes."""
+        self._batches = None
+        self.loader.close()

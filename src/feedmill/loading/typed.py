@@ -1,0 +1,256 @@
+"""Task encoders for typed samples: `TypedTaskEncoder`, whose defaults are those that Energon's users build upon.
+
+Beside `TaskEncoder`: crude samples come to cookers as dicts, batches have the samples' own type or one that is named,
+and a `decoder` says how parts are decoded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.formats.base import Decode, Sample
+from feedmill.loading.cooking import Kitchen
+from feedmill.loading.encoder import TaskEncoder, with_rng
+from feedmill.loading.tensors import batch_as, made_as
+from feedmill.samples.crude import CrudeSample
+from feedmill.samples.decode import Decoder
+from feedmill.samples.types import TypedSample
+
+GENERATED = ("encode_sample", "preencode_sample")
+_HOOKS = "_hooks_with_rng"
+_WINDOW = 64
+_NOT_GENERATED = ("postencode_sample", "pack_selected_samples", "batch", "encode_batch", "cook_crude_sample")
+
+
+class TypedTaskEncoder(TaskEncoder):
+    """Hooks with Energon's defaults. May be subscripted with types, which say nothing at run time.
+
+    Args:
+        encoded_sample_type: what `encode_sample` makes, fields by name; the sample as it is without.
+        raw_batch_type: what `batch` makes; the samples' own type without.
+        batch_type: what `encode_batch` makes; the batch as it is without.
+
+    Types are dataclasses, named tuples, or dict.
+
+    Attributes:
+        decoder: decodes parts and auxiliary files; None leaves them bytes.
+    """
+
+    _stock = True
+    decoder: Decode | None = Decoder("torchrgb")
+    _encoded_sample_type: type[Any] | None = None
+    _raw_batch_type: type[Any] | None = None
+    _batch_type: type[Any] | None = None
+
+    def __init__(
+        self,
+        *,
+        encoded_sample_type: type[Any] | None = None,
+        raw_batch_type: type[Any] | None = None,
+        batch_type: type[Any] | None = None,
+    ) -> None:
+        self._encoded_sample_type = encoded_sample_type
+        self._raw_batch_type = raw_batch_type
+        self._batch_type = batch_type
+
+    def __class_getitem__(cls, _: Any) -> type[TypedTaskEncoder]:
+        return cls
+
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+        if not isinstance(sample, Sample):
+            return sample
+        crude = CrudeSample(sample)
+        return self.kitchen.cook(crude, sample, rng, self.cache) if self.cookers else crude
+
+    def encode_sample(self, sample: Any) -> Any:
+        kind = self._encoded_sample_type
+        return sample if kind is None or isinstance(sample, kind) else made_as(kind, sample)
+
+    def batch(self, samples: list[Any]) -> Any:
+        """Samples put together field by field: tensors padded and stacked, the rest as lists."""
+        actions = {"__subflavors__": list} if isinstance(samples[0], TypedSample) else None
+        kind = type(samples[0]) if self._raw_batch_type is None else self._raw_batch_type
+        return batch_as(dict if issubclass(kind, Mapping) else kind, samples, actions)
+
+    def encode_batch(self, batch: Any) -> Any:
+        kind = self._batch_type
+        return batch if kind is None or kind == self._raw_batch_type else made_as(kind, batch)
+
+    def overrides(self, hook: str) -> bool:
+        return super().overrides(hook) or (hook == "encode_sample" and self._encoded_sample_type is not None)
+
+
+class AugmentTaskEncoder(TypedTaskEncoder):
+    """A task encoder on top of another: every hook that it does not override is the other's."""
+
+    _stock = True
+
+    def __init__(self, task_encoder: TaskEncoder) -> None:
+        super().__init__()
+        self._task_encoder = task_encoder
+
+    @property
+    def inner(self) -> TaskEncoder:
+        """The encoder below."""
+        return self._task_encoder
+
+    @property
+    def decoder(self) -> Decode | None:  # type: ignore[override]
+        """The decoder of the encoder below."""
+        return getattr(self._task_encoder, "decoder", None)
+
+    @property
+    def cookers(self) -> Sequence[Any]:  # type: ignore[override]
+        """The cookers of the encoder below."""
+        return self._task_encoder.cookers
+
+    @property
+    def kitchen(self) -> Kitchen:
+        return self._task_encoder.kitchen
+
+    def _hook(self, name: str) -> Callable[..., Any]:
+        """A hook of the encoder below, to be called with a generator."""
+        hooks = self.__dict__.setdefault(_HOOKS, {})
+        found: Callable[..., Any] | None = hooks.get(name)
+        if found is None:
+            found = hooks[name] = with_rng(getattr(self._task_encoder, name))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != _HOOKS}
+
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+        return self._hook("cook_crude_sample")(sample, rng)
+
+    def encode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+        return self._hook("encode_sample")(sample, rng)
+
+    def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+        return self._hook("preencode_sample")(sample, rng)
+
+    def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+        return self._hook("postencode_sample")(sample, rng)
+
+    def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+        return self._task_encoder.select_samples_to_pack(samples)
+
+    def pack_selected_samples(self, samples: list[Any]) -> Any:
+        return self._task_encoder.pack_selected_samples(samples)
+
+    def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
+        return self._task_encoder.batch_group_criterion(sample)
+
+    def batch(self, samples: list[Any]) -> Any:
+        return self._task_encoder.batch(samples)
+
+    def encode_batch(self, batch: Any) -> Any:
+        return self._task_encoder.encode_batch(batch)
+
+    def together(self, samples: list[Any]) -> Any:
+        return self.encode_batch(self.batch(samples))
+
+    def overrides(self, hook: str) -> bool:
+        return super().overrides(hook) or self._task_encoder.overrides(hook)
+
+
+class _Several(list[Any]):
+    """What a hook that yields has made of one sample."""
+
+
+class Fitted(AugmentTaskEncoder):
+    """A task encoder as one data set is to be loaded with it.
+
+    Args:
+        task_encoder: the task's own.
+        single: give samples (or packs) one by one, without `batch` and `encode_batch`.
+        packs: pack online; without it the packing hooks are not used.
+
+    A hook `encode_sample` (or `preencode_sample`) that is a generator gives several samples, or none: those of a
+    window of samples are then batched in their order, like packs.
+
+    Raises:
+        ConfigError: hooks that yield where one value is needed.
+    """
+
+    _stock = True
+
+    def __init__(self, task_encoder: TaskEncoder, *, single: bool, packs: bool) -> None:
+        super().__init__(task_encoder)
+        self._single = single
+        self._expands = any(inspect.isgeneratorfunction(self._found(hook)) for hook in GENERATED)
+        yielding = [hook for hook in _NOT_GENERATED if inspect.isgeneratorfunction(self._found(hook))]
+        if yielding or (self._expands and (packs or task_encoder.overrides("postencode_sample"))):
+            hook = yielding[0] if yielding else "a hook before packing or postencode_sample"
+            raise ConfigError(
+                f"{hook} yields, and one value is needed here",
+                kind="bad-hook",
+                fix="Only encode_sample or preencode_sample may yield, without packing; give a list of packs in"
+                " select_samples_to_pack where a sample makes several.",
+            )
+        self._packs = packs
+
+    @property
+    def cache(self) -> Any:  # type: ignore[override]
+        """The cache pool of the encoder below."""
+        return self._task_encoder.cache
+
+    def _found(self, hook: str) -> Callable[..., Any]:
+        function = getattr(self._task_encoder, hook)
+        inner = getattr(function, "__seeded_function__", function)
+        return inner  # type: ignore[no-any-return]
+
+    @property
+    def packs(self) -> bool:
+        return self._expands or self._packs
+
+    @property
+    def groups(self) -> bool:
+        return self._task_encoder.groups and not self.packs
+
+    def encode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+        return self._listed(super().encode_sample(sample, rng))
+
+    def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+        return self._listed(super().preencode_sample(sample, rng))
+
+    def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+        return sample if self._expands else super().postencode_sample(sample, rng)
+
+    def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+        if not self._expands:
+            return super().select_samples_to_pack(samples)
+        return [[each, number] for each in samples for number in range(len(each))]
+
+    def pack_selected_samples(self, samples: list[Any]) -> Any:
+        if not self._expands:
+            return super().pack_selected_samples(samples)
+        made, number = samples
+        return made[number]
+
+    def together(self, samples: list[Any]) -> Any:
+        return samples[0] if self._single and not self.groups else super().together(samples)
+
+    def check(self) -> None:
+        if self._expands:
+            return
+        if self._packs and not (self.overrides("select_samples_to_pack") and self.overrides("pack_selected_samples")):
+            raise ConfigError(
+                "packing needs both select_samples_to_pack and pack_selected_samples",
+                fix="Override both, or give no packing buffer.",
+            )
+        if self._packs:
+            super().check()
+
+    def window(self, buffer: int | None, batch_size: int | None) -> int | None:
+        """The loader's `buffer`: the one for packs, or one of a good size for groups and for hooks that yield."""
+        if self._packs:
+            return buffer
+        return _WINDOW * (batch_size or 1) if self.packs or self.groups else None
+
+    def _listed(self, made: Any) -> Any:
+        return _Several(made) if self._expands else made

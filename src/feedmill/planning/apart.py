@@ -1,0 +1,39 @@
+"""One plan for each source of a plan that has its sources one after another."""
+
+from __future__ import annotations
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes import Concat, Node, Skip
+from feedmill.planning.nodes.base import Leaf, Wrapper
+from feedmill.planning.plan import Plan
+
+
+def apart(plan: Plan) -> list[tuple[Plan, int]]:
+    """The parts of a plan that take one source each, in order, and the number of that source.
+
+    Raises:
+        ConfigError: the plan never ends, or mixes its sources.
+    """
+    if plan.length is None:
+        raise ConfigError("an endless plan cannot be taken apart", kind="endless", fix="Give it epochs.")
+    found: list[tuple[Plan, int]] = []
+    begin = 0
+    for source, length in _runs(plan.node):
+        end = begin + length
+        outside = [(first, stop) for first, stop in ((0, begin), (end, plan.length)) if stop > first]
+        found.append((plan.skipping(outside, f"all but {plan.names[source]}") if outside else plan, source))
+        begin = end
+    return found
+
+
+def _runs(node: Node) -> list[tuple[int, int]]:
+    """Source and length of each run of positions."""
+    if len(node.leaves) == 1:
+        return [(node.leaves[0], node.finite("taking a plan apart"))]
+    if isinstance(node, Concat):
+        return [run for child in node.children for run in _runs(child)]
+    if isinstance(node, Wrapper) and not isinstance(node, Skip | Leaf) and node.child.length == node.length:
+        return _runs(node.child)
+    raise ConfigError(
+        "the plan mixes its sources", kind="bad-plan", fix="Take a plan for validation: its sources follow one another."
+    )

@@ -1,0 +1,48 @@
+"""The data sets that a metadataset leads to, as a flat list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.recipes.compile import aux_url
+from feedmill.planning.recipes.recipe import Recipe, members
+from feedmill.storage import join_url
+
+
+@dataclass(frozen=True, slots=True)
+class TraversedDatasetReference:
+    """One data set of a metadataset.
+
+    Attributes:
+        path: path or URL.
+        split_part: which split of it.
+        aux: name -> path or URL of auxiliary data.
+        subflavors: what its samples carry, the outer files' values before the inner ones'.
+    """
+
+    path: str
+    split_part: str | None
+    aux: Mapping[str, str] = field(default_factory=dict)
+    subflavors: Mapping[str, Any] = field(default_factory=dict)
+
+
+def traverse_metadataset(path: str | os.PathLike[str], *, split_part: str = "train") -> list[TraversedDatasetReference]:
+    """The data sets of a split, in order; nothing is opened but the metadatasets themselves.
+
+    Raises:
+        NotFound, ConfigError: as `Recipe.load`; or a join, which is no single data set.
+    """
+    recipe = Recipe.load(path, split=split_part, mode="validation")
+    found = []
+    for place, member in members(recipe.model):
+        if member.join is not None:
+            raise ConfigError("a join is no single data set", file=recipe.where(place), kind="join")
+        if member.path is not None:
+            aux = {name: aux_url(recipe.base, url) for name, url in (member.aux or {}).items()}
+            url = join_url(recipe.base, member.path)
+            found.append(TraversedDatasetReference(url, member.split, aux, member.subflavors or {}))
+    return found

@@ -1,0 +1,421 @@
+"""Scripts written for Energon with their imports changed: data sets, loaders, task encoders, states."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import socket
+import subprocess
+import sys
+import textwrap
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from digests import GOLDEN, expected
+from feedmill.errors import ConfigError, FeedmillError, NotFound, TrustError
+
+torch = pytest.importorskip("torch")
+
+from compat.energon import scripted  # noqa: E402
+from feedmill.compat import energon  # noqa: E402
+from feedmill.compat.energon import (  # noqa: E402
+    Batch,
+    CaptioningSample,
+    DefaultTaskEncoder,
+    FileStoreCachePool,
+    WorkerConfig,
+    generic_batch,
+    get_loader,
+    get_savable_loader,
+    get_train_dataset,
+    get_val_dataset,
+    get_val_datasets,
+    reraise_exception,
+    traverse_metadataset,
+)
+
+CAPTIONS = GOLDEN / "captioning" / "ds"
+POLY = GOLDEN / "crude_polylithic"
+META = GOLDEN / "metadatasets"
+
+
+def config(rank: int = 0, world: int = 1, workers: int = 0, **more: Any) -> WorkerConfig:
+    return WorkerConfig(rank=rank, world_size=world, num_workers=workers, **more)
+
+
+def train(task: Any, *, path: Any = CAPTIONS, batch_size: int | None = 4, where: Any = None, **more: Any) -> Any:
+    return get_train_dataset(
+        path,
+        worker_config=where or config(),
+        batch_size=batch_size,
+        shuffle_buffer_size=100,
+        max_samples_per_sequence=100,
+        task_encoder=task,
+        **more,
+    )
+
+
+def test_the_quickstart() -> None:
+    loader = get_loader(
+        get_train_dataset(
+            CAPTIONS,
+            batch_size=1,
+            shuffle_buffer_size=100,
+            max_samples_per_sequence=100,
+            worker_config=config(workers=2),
+        )
+    )
+    for batch in islice(loader, 5):
+        assert isinstance(batch, CaptioningSample) and batch.image.shape[:2] == (1, 3) and len(batch.caption) == 1
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_typed_batches_and_any_layout(workers: int) -> None:
+    def keys(world: int, batch_size: int) -> list[str]:
+        loaders = [
+            get_savable_loader(train(scripted.CaptioningTask(), where=config(r, world, workers), batch_size=batch_size))
+            for r in range(world)
+        ]
+        steps = zip(*(islice(loader, 24 // world // batch_size) for loader in loaders), strict=True)
+        found = [
+            (key, tokens)
+            for step in steps
+            for batch in step
+            for key, tokens in zip(batch.__key__, batch.captions, strict=True)
+        ]
+        for loader in loaders:
+            loader.close()
+        return found
+
+    one = keys(1, 4)
+    assert keys(2, 4) == one == keys(1, 8)
+    batch = next(iter(get_loader(train(scripted.CaptioningTask()))))
+    assert isinstance(batch, scripted.CaptionBatch) and batch.images.shape == (4, 3, 8, 8)
+    assert batch.longest == max(map(len, batch.captions)) and batch.__restore_key__[0][0] == "Webdataset"
+
+
+def test_worker_processes_give_the_same() -> None:
+    def images(**options: Any) -> list[Any]:
+        loader = get_loader(train(scripted.CaptioningTask(), where=config(workers=2)), **options)
+        found = list(islice(loader, 3))
+        loader.close()
+        return found
+
+    for a, b in zip(images(processes=True), images(processes=False), strict=True):
+        assert a.__key__ == b.__key__ and torch.equal(a.images, b.images)
+
+
+def test_seed_offset_and_order() -> None:
+    def keys(**more: Any) -> list[str]:
+        where = config(seed_offset=more.pop("seed_offset", 0))
+        return [
+            b.__key__[0] for b in islice(get_loader(train(DefaultTaskEncoder(), batch_size=1, where=where, **more)), 20)
+        ]
+
+    assert keys() == keys() != keys(seed_offset=5)
+    assert keys(shuffle_over_epochs_multiplier=None) != keys()
+    assert len(list(get_loader(train(DefaultTaskEncoder(), repeat=False)))) == -(-len_of("train") // 4)
+
+
+def len_of(split: str) -> int:
+    return len(list(get_loader(get_val_dataset(CAPTIONS, split_part=split, worker_config=config(), batch_size=1))))
+
+
+def test_virtual_epochs_go_on() -> None:
+    whole = [b.__key__ for b in islice(get_loader(train(DefaultTaskEncoder())), 9)]
+    loader = get_savable_loader(train(DefaultTaskEncoder(), virtual_epoch_length=3))
+    assert len(loader) == 3
+    assert [b.__key__ for _ in range(3) for b in loader] == whole
+    left = get_savable_loader(train(DefaultTaskEncoder(), virtual_epoch_length=3))
+    assert [b.__key__ for b in islice(left, 2)] == whole[:2] and [b.__key__ for b in left] == whole[2:3]
+    other = get_savable_loader(train(DefaultTaskEncoder(), virtual_epoch_length=3))
+    other.restore_state_rank(json.loads(json.dumps(left.save_state_rank())))
+    assert [b.__key__ for b in other] == whole[3:6]
+    states = left.save_state_global(global_dst_rank=0)
+    ranks = [get_savable_loader(train(DefaultTaskEncoder(), where=config(r, 2))) for r in range(2)]
+    for rank in ranks:
+        rank.restore_state_global(states)
+    assert [b.__key__ for r in zip(*(islice(rank, 2) for rank in ranks), strict=True) for b in r] == whole[3:7]
+    with pytest.raises(ConfigError, match="not the state of a loader in epochs"):
+        other.restore_state_rank({"x": 1})
+    with pytest.raises(ConfigError, match="seed"):
+        get_savable_loader(train(DefaultTaskEncoder(), where=config(seed_offset=1))).restore_state_rank(states[0])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_validation_begins_anew_and_may_be_limited(workers: int) -> None:
+    def val(**more: Any) -> Any:
+        return get_val_dataset(
+            CAPTIONS, split_part="train", worker_config=config(workers=workers), batch_size=2, **more
+        )
+
+    loader = get_loader(val())
+    first = [b.__key__ for b in loader]
+    assert len(first) == len(loader) and [b.__key__ for b in loader] == first
+    next(iter(loader))
+    assert [b.__key__ for b in loader] == first
+    limited = get_loader(val(limit=2))
+    assert [[b.__key__ for b in limited] for _ in range(2)] == [first[:2]] * 2 and len(limited) == 2
+    dropped = [b.__key__ for b in get_loader(val(batch_drop_last=True))]
+    assert dropped == [keys for keys in first if len(keys) == 2]
+
+
+def test_validation_over_ranks_gives_every_sample_once() -> None:
+    samples = len_of("train")
+    for world in (2, 3, 7):
+        found = []
+        for rank in range(world):
+            dataset = get_val_dataset(CAPTIONS, split_part="train", worker_config=config(rank, world), batch_size=3)
+            found += [key for batch in get_loader(dataset) for key in batch.__key__]
+        assert len(found) == len(set(found)) == samples
+
+
+def test_single_samples() -> None:
+    samples = list(get_loader(get_val_dataset(CAPTIONS, split_part="train", worker_config=config(), batch_size=None)))
+    entry = next(e for e in expected("captioning")["loads"].values() if e["args"] == {"split_part": "train"})
+    assert [s.__key__ for s in samples] == [s["key"] for s in entry["samples"]]
+    assert all(isinstance(s, CaptioningSample) for s in samples) and isinstance(samples[0].image, torch.Tensor)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_cookers_with_auxiliary_data_and_a_cache_pool(tmp_path: Path, workers: int) -> None:
+    pool = FileStoreCachePool(parent_cache_dir=tmp_path)
+    dataset = get_val_dataset(
+        POLY / "both.yaml",
+        split_part="train",
+        worker_config=config(workers=workers),
+        batch_size=None,
+        task_encoder=scripted.CookingTask(),
+    )
+    samples = list(get_loader(dataset, cache_pool=pool))
+    wanted = expected("crude_polylithic")["loads"]["both_cooked"]["samples"]
+    assert [s.__key__ for s in samples] == [g["key"] for g in wanted]
+    assert [s.__subflavors__ for s in samples] == [g["subflavors"] for g in wanted]
+    assert [[(Path(x.dataset_path).name, x.index, x.shard_name) for x in s.__sources__] for s in samples[6:]] == [
+        [(x["dataset"], x["index"], x["shard"]) for x in g["sources"]] for g in wanted[6:]
+    ]
+    assert samples[0].text.endswith(" 0.05") and samples[8].text == "text 0/2null"
+    assert samples[8].image.shape == (3, 12, 24) and samples[8].image.dtype == torch.float32
+    batch = next(iter(get_loader(train(scripted.CookingTask(), path=POLY / "both.yaml"))))
+    assert isinstance(batch, scripted.QA) and batch.image.ndim == 4 and len(batch.__subflavors__) == 4
+    pool.close()
+
+
+def test_crude_data_without_cookers_is_dicts() -> None:
+    dataset = get_val_dataset(POLY / "qa.jsonl", worker_config=config(), batch_size=2)
+    batch = next(iter(get_loader(dataset)))
+    assert batch["__key__"] == ["0", "1"] and batch["json"]["id"] == [0, 1]
+
+
+def test_packing_grouping_and_hooks_that_yield() -> None:
+    packs = next(iter(get_loader(train(scripted.PackingTask(), batch_size=2, packing_buffer_size=12))))
+    assert len(packs["keys"]) == 2 and len(packs["keys"][0]) == 3 and packs["length"].shape == (2, 3)
+    single = next(iter(get_loader(train(scripted.PackingTask(), batch_size=None, packing_buffer_size=12))))
+    assert len(single["keys"]) == 3
+    unpacked = next(iter(get_loader(train(scripted.PackingTask(), batch_size=2))))
+    assert unpacked["post"] == [True, True]
+    assert set(map(len, islice(get_loader(train(scripted.GroupingTask(), batch_size=None)), 5))) == {3}
+    found = [p for batch in islice(get_loader(train(scripted.GeneratingTask(), batch_size=5)), 8) for p in batch]
+    assert {number for _, number in found} == {0, 1} and len(found) == 40
+    for (key, number), (after, next_number) in itertools.pairwise(found):
+        assert next_number == 0 or (after, number) == (key, 0)
+
+    class Bad(scripted.PackingTask):
+        def pack_selected_samples(self, samples: Any) -> Any:
+            yield samples
+
+    with pytest.raises(ConfigError, match="pack_selected_samples yields"):
+        get_loader(train(Bad(), packing_buffer_size=4))
+    with pytest.raises(ConfigError, match="packing needs both"):
+        get_loader(train(DefaultTaskEncoder(), packing_buffer_size=4))
+
+
+def test_encoders_on_top_of_encoders() -> None:
+    class Louder(energon.AugmentTaskEncoder):
+        def encode_batch(self, batch: Any) -> Any:
+            return {"inner": self._task_encoder.encode_batch(batch)}
+
+    batch = next(iter(get_loader(train(Louder(scripted.CaptioningTask())))))
+    assert isinstance(batch["inner"], scripted.CaptionBatch) and batch["inner"].longest > 0
+
+
+def test_types_are_mapped_by_name() -> None:
+    class Named(dict[str, Any]):
+        pass
+
+    task = DefaultTaskEncoder(encoded_sample_type=dict, batch_type=Named)
+    batch = next(iter(get_loader(train(task, batch_size=2))))
+    assert batch["image"].shape[0] == 2 and len(batch["__key__"]) == 2
+    made = Batch.from_samples(list(get_val(1)), __restore_key__=None)
+    assert len(made.__key__) == 1 and len(made.__sources__ or ()) == 1
+    from collections import namedtuple
+
+    point = namedtuple("point", "x y")
+    grouped = generic_batch([point(torch.ones(2), "a"), point(torch.ones(3), "b")])
+    assert grouped.x.tolist() == [[1, 1, 0], [1, 1, 1]] and grouped.y == ["a", "b"]
+
+
+def get_val(count: int) -> Any:
+    return islice(
+        get_loader(get_val_dataset(CAPTIONS, split_part="train", worker_config=config(), batch_size=None)), count
+    )
+
+
+def test_error_handlers_are_called_and_mistakes_are_fatal() -> None:
+    calls: list[Any] = []
+
+    class Picky(DefaultTaskEncoder):
+        def encode_sample(self, sample: Any) -> Any:
+            if sample.__key__.endswith("3"):
+                raise ValueError("not this one")
+            return sample
+
+    class Wrong(DefaultTaskEncoder):
+        def encode_sample(self, sample: Any) -> Any:
+            return nothing  # type: ignore[name-defined]  # noqa: F821
+
+    where = config(global_error_handler=lambda error, sample, sources: calls.append((str(error), sample, sources)))
+    loader = get_loader(train(Picky(), where=where))
+    keys = [key for batch in islice(loader, 12) for key in batch.__key__]
+    assert not any(key.endswith("3") for key in keys) and calls
+    assert "not this one" in calls[0][0] and calls[0][1].endswith("3") and calls[0][2][0].shard_name
+    with pytest.raises(FeedmillError, match="not this one"):
+        list(islice(get_loader(train(Picky(), where=config(global_error_handler=reraise_exception))), 20))
+    with pytest.raises(FeedmillError, match="NameError: name 'nothing'"):
+        next(iter(get_loader(train(Wrong(), where=where))))
+
+
+def test_metadatasets() -> None:
+    pairs = get_val_datasets(META / "blend.yaml", split_part="val", worker_config=config(), batch_size=None)
+    apart = [[s.__key__ for s in get_loader(dataset)] for dataset, _ in pairs]
+    whole = get_val_dataset(META / "blend.yaml", split_part="val", worker_config=config(), batch_size=None)
+    assert [key for keys in apart for key in keys] == [s.__key__ for s in get_loader(whole)]
+    assert all(Path(source.url).name.startswith("ds") for _, source in pairs)
+    batch = next(iter(get_loader(train(None, path=META / "blend.yaml"))))
+    assert len(batch.__key__) == 4
+    with pytest.raises(TrustError, match="goldenjoin"):
+        train(None, path=META / "join.yaml")
+    with pytest.raises(ConfigError, match="dataset_config is for one prepared folder"):
+        train(None, path=META / "blend.yaml", dataset_config="x.yaml")
+    with pytest.raises(ConfigError, match="'colour' is unknown"):
+        train(None, colour=3)
+    with pytest.raises(NotFound, match="no split 'dev'"):
+        train(None, split_part="dev")
+
+
+@pytest.mark.parametrize("name", ["jsonl_only.yaml", "both.yaml"])
+def test_traversed_references(name: str) -> None:
+    found = traverse_metadataset(POLY / name)
+    wanted = expected("crude_polylithic")["traverse"][name]
+    assert [
+        {
+            "path": Path(each.path).name,
+            "split_part": each.split_part,
+            "aux": {key: Path(url.removeprefix("filesystem://")).name for key, url in each.aux.items()},
+            "subflavors": each.subflavors,
+        }
+        for each in found
+    ] == wanted
+    with pytest.raises(ConfigError, match="a join is no single data set"):
+        traverse_metadataset(META / "join.yaml")
+
+
+def test_decoding_options_and_configs() -> None:
+    raw = next(iter(get_loader(train(None, batch_size=None, auto_decode=False, dataset_config="dataset_crude.yaml"))))
+    assert isinstance(raw["txt"], bytes)
+    pil = next(iter(get_loader(train(DefaultTaskEncoder(), batch_size=None, image_decode="pilrgb"))))
+    assert pil.image.mode == "RGB"
+    crude = next(iter(get_loader(train(None, batch_size=None, dataset_config="dataset_crude.yaml"))))
+    assert "__key__" in crude and {"detail.json", "txt"} <= set(crude)
+
+
+def test_worker_configs() -> None:
+    assert WorkerConfig.default_worker_config(3) == config(workers=3) and config() != config(1, 2)
+    assert config().global_rank() == 0
+    with pytest.raises(ConfigError, match="not the data set's"):
+        get_loader(train(None), worker_config=config(1, 2))
+    with pytest.warns(DeprecationWarning):
+        get_loader(train(None), worker_config=config())
+
+
+def test_names() -> None:
+    for name in energon.__all__:
+        assert getattr(energon, name) is not None
+    for name in ("BlendDataset", "CaptioningWebdataset", "load_dataset"):
+        with pytest.raises(ImportError, match=f"has no {name}: "):
+            getattr(energon, name)
+    with pytest.raises(AttributeError):
+        energon.nonsense  # noqa: B018
+    from feedmill.compat.energon.edataclass import edataclass
+
+    assert energon.edataclass is edataclass
+    info = energon.SourceInfo(dataset_path=Path("a"), index=3, shard_name="s.tar", file_names=("x",))
+    assert (info.dataset_path, info.index, info.shard_name, info.file_names) == ("a", 3, "s.tar", ("x",))
+    path = energon.EPath("/a/b") / "c"
+    assert (path, path.name, path.parent) == ("/a/b/c", "c", "/a/b")
+    loader = get_loader(train(None))
+    assert not loader.can_restore_sample() and loader.config()["batch_size"] == 4
+    with pytest.raises(ConfigError, match="not restored by keys"):
+        loader.restore_sample(("Webdataset", 1))
+
+
+SCRIPT = """
+    from feedmill.compat.energon import DefaultTaskEncoder, WorkerConfig, get_savable_loader, get_train_dataset
+
+    class Task(DefaultTaskEncoder):
+        def encode_sample(self, sample):
+            return {"key": sample.__key__}
+
+    dataset = get_train_dataset(
+        "%s", worker_config=WorkerConfig(rank=0, world_size=1, num_workers=2), batch_size=4,
+        shuffle_buffer_size=10, max_samples_per_sequence=None, virtual_epoch_length=3, task_encoder=Task())
+    loader = get_savable_loader(dataset)
+    print([batch["key"] for batch in loader])
+"""
+
+
+def test_a_script_without_a_guard_runs(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT % CAPTIONS))
+    ran = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    expected_keys = [b.__key__ for b in islice(get_loader(train(DefaultTaskEncoder())), 3)]
+    assert ran.stdout.strip() == str(expected_keys)
+
+
+def _rank(rank: int, port: int, out: Any) -> None:
+    import torch.distributed as distributed
+
+    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    where = WorkerConfig.default_worker_config(0)
+    loader = get_savable_loader(train(DefaultTaskEncoder(), where=where))
+    first = [b.__key__ for b in islice(loader, 2)]
+    states = loader.save_state_global(global_dst_rank=1)
+    after = [b.__key__ for b in islice(loader, 2)]
+    again = get_savable_loader(train(DefaultTaskEncoder(), where=where))
+    again.restore_state_global(states, src_rank=1)
+    resumed = [b.__key__ for b in islice(again, 2)]
+    out.put((rank, where.rank, first, states is None, after, resumed))
+    distributed.destroy_process_group()
+
+
+def test_states_of_ranks_over_torch_distributed() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    ranks = [context.Process(target=_rank, args=(rank, port, out)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    found = sorted(out.get(timeout=120) for _ in ranks)
+    for rank in ranks:
+        rank.join(60)
+    assert [(a, b) for a, b, *_ in found] == [(0, 0), (1, 1)]
+    assert found[0][2] != found[1][2] and [f[3] for f in found] == [True, False]
+    assert all(after == resumed for *_, after, resumed in found)
