@@ -46,6 +46,14 @@ def theirs(what: str, path: Path, *options: object) -> dict[str, Any]:
     return child(peer() or "", "energon_side.py", what, path, *options, env=_peer_env())
 
 
+def script(package: str, what: str, path: Path, *options: object) -> dict[str, Any]:
+    """One measurement of the script that runs with either package."""
+    corpus.warm(path)
+    mine = package.startswith("feedmill")
+    python = sys.executable if mine else peer() or ""
+    return child(python, "energon_script.py", package, what, path, *options, env=None if mine else _peer_env())
+
+
 def _peer_env() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -208,6 +216,40 @@ def first(repeat: int) -> Iterable[Row]:
     yield Row("first", "first sample of a recipe, whole process", "s", a["wall"], bound=0.5, note="reads YAML too")
 
 
+OURS, THEIRS = "feedmill.compat.energon", "megatron.energon"
+
+
+def captions(repeat: int) -> Iterable[Row]:
+    """One training script with its import changed: batches of 32 decoded pictures with their captions."""
+    path = prepared(8)
+    for workers, wanted in ((0, 3), (2, 5)):
+        args = ("captions", path, "--workers", workers)
+        a, b = alternate(repeat, partial(script, OURS, *args), _with_peer(partial(script, THEIRS, *args)))
+        name = f"captioning batches of 32, float32 images, {workers} workers"
+        yield Row("captions", name, "/s", a["per_s"], b.get("per_s", []), wanted, note="the same script; samples")
+
+
+def aux(repeat: int) -> Iterable[Row]:
+    """One script with its import changed: cookers that take files by name from an auxiliary data set."""
+    path = prepared(8)
+    rng = random.Random(1)
+    names = [f"{rng.randrange(8 * SHARD):09d}.{rng.choice(('jpg', 'json'))}" for _ in range(20_000)]
+    listed = corpus.folder() / "aux.json"
+    listed.write_text(json.dumps(names))
+    rows = [json.dumps({"names": names[first : first + 20]}) for first in range(0, len(names), 20)]
+    listed.with_suffix(".jsonl").write_text("\n".join(rows) + "\n")
+    run(feedmill("prepare", listed.with_suffix(".jsonl")))
+    listed.with_suffix(".yaml").write_text(
+        "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n"
+        f"  train:\n    path: aux.jsonl\n    aux: {{media: {path.name}}}\n"
+    )
+    args = ("by_name", path, "--names", listed)
+    a, b = alternate(repeat, partial(script, OURS, *args), _with_peer(partial(script, THEIRS, *args)))
+    assert len({*a["bytes"], *b.get("bytes", a["bytes"])}) == 1, "the two sides read different bytes"
+    note = "the same script; files, 20 to a sample, in random order"
+    yield Row("aux", "auxiliary files by name in a cooker", "/s", a["per_s"], b.get("per_s", []), 8, note=note)
+
+
 PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
     "prepare": prepare,
     "prepare-large": prepare_large,
@@ -217,4 +259,6 @@ PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
     "flat": flat,
     "keys": keys,
     "first": first,
+    "captions": captions,
+    "aux": aux,
 }

@@ -133,6 +133,20 @@ class TaskEncoder:
         return "_stock" not in owner.__dict__
 
     @property
+    def has_user_code(self) -> bool:
+        """Whether anything of it is the task's own: a hook of samples or batches, or a cooker."""
+        hooks = (*_OF_SAMPLES, *_HOOKS, "batch", "encode_batch")
+        return bool(self.cookers) or any(map(self.overrides, hooks))
+
+    @property
+    def draws(self) -> bool:
+        """Whether a hook of samples, or a cooker, wants a generator of random numbers."""
+        own = (hook for hook in _OF_SAMPLES if TaskEncoder.overrides(self, hook))
+        return any(_wants_rng(getattr(self, hook)) for hook in own) or any(
+            "rng" in cooker.parameters[1] for cooker in self.cookers
+        )
+
+    @property
     def packs(self) -> bool:
         """Whether samples are packed online."""
         return self.overrides("select_samples_to_pack")
@@ -171,17 +185,23 @@ _HOOKS = (
 )
 
 
+_OF_SAMPLES = ("cook_crude_sample", "encode_sample", "preencode_sample", "postencode_sample")
+_NONE: Any = None
+
+
 class Prepared:
     """A transform: a sample as far as the hooks make it before batches or packs, called with (sample, rng)."""
 
     def __init__(self, encoder: TaskEncoder) -> None:
         self.encoder = encoder
         self._hooks: list[Callable[..., Any]] | None = None
+        if not encoder.draws:  # making a generator takes longer than a small hook: say that none is wanted
+            self.__signature__ = inspect.Signature([inspect.Parameter("sample", inspect.Parameter.POSITIONAL_ONLY)])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"encoder": self.encoder, "_hooks": None}
+        return {**self.__dict__, "_hooks": None}
 
-    def __call__(self, sample: Any, rng: np.random.Generator) -> Any:
+    def __call__(self, sample: Any, rng: np.random.Generator = _NONE) -> Any:
         if self._hooks is None:
             encoder = self.encoder
             self._hooks = [with_rng(encoder.cook_crude_sample)]
@@ -194,6 +214,14 @@ class Prepared:
         for hook in self._hooks:
             sample = hook(sample, rng)
         return sample
+
+
+def _wants_rng(hook: Callable[..., Any]) -> bool:
+    try:
+        keyword = inspect.signature(hook).parameters.get("rng")
+    except (TypeError, ValueError):
+        return False
+    return (keyword is not None and keyword.kind is keyword.KEYWORD_ONLY) or takes_rng(hook)
 
 
 def with_rng(hook: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, MissingExtra
@@ -72,11 +73,18 @@ def batch_as(
     """
     if dataclasses.is_dataclass(kind) and hasattr(kind, "from_samples"):
         return kind.from_samples(samples)
-    columns = {
-        name: (actions or {}).get(name, generic_batch)([_fields(sample)[name] for sample in samples])
-        for name in _fields(samples[0])
-    }
+    put = actions or {}
+    columns = {name: put.get(name, generic_batch)(values) for name, values in _columns(samples).items()}
     return made_as(kind, columns)
+
+
+def _columns(samples: Sequence[Any]) -> dict[str, list[Any]]:
+    """The values of each field of the first sample, of all samples."""
+    names = _field_names(samples[0])
+    if names is not None and all(type(sample) is type(samples[0]) for sample in samples):
+        return {name: list(map(attrgetter(name), samples)) for name in names}
+    rows = [_fields(sample) for sample in samples]
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def made_as(kind: type[Any], value: Any) -> Any:

@@ -113,6 +113,10 @@ class AugmentTaskEncoder(TypedTaskEncoder):
     def kitchen(self) -> Kitchen:
         return self._task_encoder.kitchen
 
+    @property
+    def draws(self) -> bool:
+        return super().draws or self._task_encoder.draws
+
     def _hook(self, name: str) -> Callable[..., Any]:
         """A hook of the encoder below, to be called with a generator."""
         hooks = self.__dict__.setdefault(_HOOKS, {})

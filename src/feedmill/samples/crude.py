@@ -6,6 +6,7 @@ from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import Any
 
 from feedmill.formats.base import Sample, Source
+from feedmill.samples.decode import decode_json
 from feedmill.samples.types import BASE_FIELDS
 
 _LATER: Any = object()
@@ -43,7 +44,10 @@ class CrudeSample(dict[str, Any]):
             return sample.source.file
         if name == "__restore_key__":
             return ("Webdataset", sample.source.index)
-        return sample[name]
+        value = sample[name]
+        if isinstance(value, bytes) and sample.home is not None and sample.home.format == "jsonl":
+            return decode_json(value)  # whatever the decoder: lines are objects
+        return value
 
     def __iter__(self) -> Iterator[str]:  # its own, or ** would copy what is not decoded yet
         return super().__iter__()

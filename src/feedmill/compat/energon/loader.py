@@ -45,7 +45,7 @@ class SavableDataLoader(EpochLoader):
         if cache_pool is not None:
             dataset.task_encoder.cache = cache_pool
         if processes is None:
-            processes = config.num_workers > 0 and portable(encoder)
+            processes = encoder.has_user_code and portable(encoder)
         loader = Loader(
             dataset.plan,
             dataset.batch_size or 1,
@@ -141,7 +141,9 @@ def get_savable_loader(
         prefetch_factor: batches per worker that are made ahead.
         cache_pool: given to cookers with ``need_cache``.
         watchdog_timeout_seconds: remark on batches that take longer; None for never.
-        processes: worker processes, or threads; None for processes where the task encoder can be sent to them.
+        processes: worker processes, or threads; None for processes where the task encoder has hooks of its own that can
+            be sent to them (nothing in it is defined in the main program), as reading and decoding alone do well with
+            threads.
     """
     if worker_config is not None:
         if worker_config != dataset.worker_config:
