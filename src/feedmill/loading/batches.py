@@ -179,13 +179,14 @@ class BatchMaker:
 
     def _usable(self, position: int, made: Made) -> Any:
         """The sample of a position, or its substitute."""
+        why: FeedmillError | None = None
         try:
             return self._alone(position, position)
         except SkipSample:
             made.skipped += 1
             found = self._substitute(position)
         except _Unusable as unusable:
-            error = unusable.told(self._where(position))
+            error = why = unusable.told(self._where(position))
             if not self._substitutes or isinstance(unusable.error, MISTAKES):
                 raise error from unusable.error
             found = self._substitute(position)
@@ -193,10 +194,11 @@ class BatchMaker:
             made.troubles.append((failure, error))
         if found is None:
             raise FeedmillError(
-                f"nothing of the same source can stand in for the sample at {self._where(position)}",
+                f"nothing of the same source can stand in for the sample at {self._where(position)}"
+                + ("" if why is None else f", which failed: {why.what}"),
                 kind="no-substitute",
                 fix="Look at the source and at the transform: they refuse every sample that was tried.",
-            )
+            ) from why
         return found[0]
 
     def _substitute(self, position: int) -> tuple[Any, int] | None:

@@ -17,6 +17,7 @@ class EpochLoader:
     Args:
         loader: what is iterated.
         length: batches in an epoch; None for all that there are.
+        expected: batches of an epoch where the loader does not know them (hooks that skip or pack): what `len` says.
         restart: begin each epoch at the loader's start, as validation does; else the next epoch goes on where the last
             one ended.
 
@@ -26,10 +27,12 @@ class EpochLoader:
         ConfigError: an epoch without batches.
     """
 
-    def __init__(self, loader: Loader, *, length: int | None = None, restart: bool = False) -> None:
+    def __init__(
+        self, loader: Loader, *, length: int | None = None, restart: bool = False, expected: int | None = None
+    ) -> None:
         if length is not None and length < 1:
             raise ConfigError(f"an epoch of {length} batches makes no sense", fix="Give at least 1, or None.")
-        self.loader, self.length, self.restart = loader, length, restart
+        self.loader, self.length, self.restart, self.expected = loader, length, restart, expected
         self._start = loader.state_dict()
         self._batches: Iterator[Any] | None = None
         self._given = 0
@@ -76,13 +79,16 @@ class EpochLoader:
         self.loader.load_state_dict(state)
 
     def __len__(self) -> int:
-        """Batches of an epoch. Raises TypeError where that is not known."""
-        if self.length is None:
-            return len(self.loader)
-        try:
-            return min(self.length, len(self.loader)) if self.loader.plan.length is not None else self.length
-        except TypeError:
+        """Batches of an epoch, or at most so many where hooks decide. Raises TypeError where that is not known."""
+        if self.loader.plan.length is None and self.length is not None:
             return self.length
+        try:
+            found = len(self.loader)
+        except TypeError:
+            if self.expected is None:
+                raise
+            found = self.expected
+        return found if self.length is None else min(self.length, found)
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch given out: the loader's, and how far the epoch is."""

@@ -16,6 +16,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import Decode, Sample
 from feedmill.loading.cooking import Kitchen
 from feedmill.loading.encoder import TaskEncoder, with_rng
+from feedmill.loading.failures import SkipSample
 from feedmill.loading.tensors import batch_as, made_as
 from feedmill.samples.crude import CrudeSample
 from feedmill.samples.decode import Decoder
@@ -23,7 +24,8 @@ from feedmill.samples.types import TypedSample
 
 GENERATED = ("encode_sample", "preencode_sample")
 _HOOKS = "_hooks_with_rng"
-_WINDOW = 64
+_WINDOW, _SINGLES = 64, 8
+_SKIPPED: Any = object()
 _NOT_GENERATED = ("postencode_sample", "pack_selected_samples", "batch", "encode_batch", "cook_crude_sample")
 
 
@@ -162,6 +164,14 @@ class AugmentTaskEncoder(TypedTaskEncoder):
         return super().overrides(hook) or self._task_encoder.overrides(hook)
 
 
+def share(length: int, window: int, rank: int, world_size: int) -> int:
+    """How many of a plan's positions are a rank's, where windows of them are dealt to the ranks in turn."""
+    windows = -(-length // window)
+    mine = len(range(rank, windows, world_size))
+    has_last = windows > 0 and (windows - 1) % world_size == rank
+    return mine * window - (windows * window - length if has_last else 0)
+
+
 class _Several(list[Any]):
     """What a hook that yields has made of one sample."""
 
@@ -173,6 +183,8 @@ class Fitted(AugmentTaskEncoder):
         task_encoder: the task's own.
         single: give samples (or packs) one by one, without `batch` and `encode_batch`.
         packs: pack online; without it the packing hooks are not used.
+        drops: leave out what the hooks skip, as validation must: no other sample is to be counted twice. Without it, as
+            everywhere in training, a substitute stands in. Packs and groups do not know it.
 
     A hook `encode_sample` (or `preencode_sample`) that is a generator gives several samples, or none: those of a
     window of samples are then batched in their order, like packs.
@@ -183,13 +195,15 @@ class Fitted(AugmentTaskEncoder):
 
     _stock = True
 
-    def __init__(self, task_encoder: TaskEncoder, *, single: bool, packs: bool) -> None:
+    def __init__(self, task_encoder: TaskEncoder, *, single: bool, packs: bool, drops: bool = False) -> None:
         super().__init__(task_encoder)
         self._single = single
-        self._expands = any(inspect.isgeneratorfunction(self._found(hook)) for hook in GENERATED)
+        self._yields = any(inspect.isgeneratorfunction(self._found(hook)) for hook in GENERATED)
+        self._drops = drops and not packs and not task_encoder.groups and task_encoder.has_user_code
+        self._expands = self._yields or self._drops
         yielding = [hook for hook in _NOT_GENERATED if inspect.isgeneratorfunction(self._found(hook))]
-        if yielding or (self._expands and (packs or task_encoder.overrides("postencode_sample"))):
-            hook = yielding[0] if yielding else "a hook before packing or postencode_sample"
+        if yielding or (self._yields and packs):
+            hook = yielding[0] if yielding else "a hook before packing"
             raise ConfigError(
                 f"{hook} yields, and one value is needed here",
                 kind="bad-hook",
@@ -216,11 +230,36 @@ class Fitted(AugmentTaskEncoder):
     def groups(self) -> bool:
         return self._task_encoder.groups and not self.packs
 
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+        try:
+            return super().cook_crude_sample(sample, rng)
+        except SkipSample:
+            if not self._drops:
+                raise
+            return _SKIPPED
+
     def encode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
-        return self._listed(super().encode_sample(sample, rng))
+        return self._several("encode_sample", sample, rng) if self._expands else super().encode_sample(sample, rng)
 
     def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
-        return self._listed(super().preencode_sample(sample, rng))
+        if not self._expands:
+            return super().preencode_sample(sample, rng)
+        return self._several("preencode_sample", sample, rng)
+
+    def _several(self, name: str, sample: Any, rng: np.random.Generator) -> _Several:
+        """What a hook makes of a sample, finished: any number of encoded samples."""
+        if sample is _SKIPPED:
+            return _Several()
+        try:
+            made = self._hook(name)(sample, rng)
+            items = _Several(made if self._yields else [made])
+            if name == "preencode_sample":
+                items[:] = [self._hook("postencode_sample")(item, rng) for item in items]
+            return items
+        except SkipSample:
+            if not self._drops:
+                raise
+            return _Several()
 
     def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
         return sample if self._expands else super().postencode_sample(sample, rng)
@@ -254,7 +293,6 @@ class Fitted(AugmentTaskEncoder):
         """The loader's `buffer`: the one for packs, or one of a good size for groups and for hooks that yield."""
         if self._packs:
             return buffer
+        if self._drops and not self._yields:
+            return batch_size or _SINGLES  # as small as batches, so that ranks get shares of one size
         return _WINDOW * (batch_size or 1) if self.packs or self.groups else None
-
-    def _listed(self, made: Any) -> Any:
-        return _Several(made) if self._expands else made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import multiprocessing
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from digests import GOLDEN, expected
 from feedmill.errors import ConfigError, FeedmillError, NotFound, TrustError
+from feedmill.indexing.prepare import prepare
 
 torch = pytest.importorskip("torch")
 
@@ -173,6 +175,56 @@ def test_validation_over_ranks_gives_every_sample_once() -> None:
             dataset = get_val_dataset(CAPTIONS, split_part="train", worker_config=config(rank, world), batch_size=3)
             found += [key for batch in get_loader(dataset) for key in batch.__key__]
         assert len(found) == len(set(found)) == samples
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [1, 3, None])
+def test_validation_leaves_out_what_is_skipped(batch_size: int | None, workers: int) -> None:
+    class Skipping(DefaultTaskEncoder):
+        def preencode_sample(self, sample: Any) -> Any:
+            if sample.__key__.endswith("1"):
+                raise energon.SkipSample
+            return sample
+
+        def postencode_sample(self, sample: Any) -> Any:
+            return {"key": sample.__key__}
+
+    def keys(world: int) -> list[str]:
+        found = []
+        for rank in range(world):
+            where = config(rank, world, workers)
+            dataset = get_val_dataset(
+                CAPTIONS, split_part="train", worker_config=where, batch_size=batch_size, task_encoder=Skipping()
+            )
+            loader = get_loader(dataset)
+            batches = list(loader)
+            assert len(loader) >= len(batches) and [str(b) for b in loader] == [str(b) for b in batches]
+            found += [key for batch in batches for key in (batch["key"] if batch_size else [batch["key"]])]
+        return sorted(found)
+
+    whole = [s.__key__ for s in get_val(99)]
+    assert keys(1) == keys(3) == sorted(key for key in whole if not key.endswith("1"))
+
+
+@pytest.mark.parametrize("nonmatch", ["error", "skip", "none"])
+def test_joins_end_to_end(tmp_path: Path, nonmatch: str) -> None:
+    for name in ("joinL", "joinS"):
+        shutil.copytree(META / name, tmp_path / name)
+    (tmp_path / "join.yaml").write_text(
+        "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\n"
+        f"    join: [{{path: joinL}}, {{path: joinS, nonmatch: {nonmatch}}}]\n"
+        "    joiner: {__module__: megatron.energon, __class__: TextSample}\n"
+    )
+    if nonmatch == "error":
+        with pytest.raises(ConfigError, match=r"has the key '\w+'.*nonmatch: skip"):
+            prepare(str(tmp_path / "join.yaml"), progress=False)
+        return
+    rows = sum(prepare(str(tmp_path / "join.yaml"), progress=False).joins.values())
+    dataset = get_val_dataset(tmp_path / "join.yaml", split_part="train", worker_config=config(), batch_size=None)
+    samples = list(get_loader(dataset))
+    assert len(samples) == rows and {len(s.__sources__) for s in samples} == ({2} if nonmatch == "skip" else {1, 2})
+    endless = get_loader(train(None, path=tmp_path / "join.yaml", batch_size=2))
+    assert all(len(batch.text) == 2 for batch in islice(endless, 6))
 
 
 def test_single_samples() -> None:

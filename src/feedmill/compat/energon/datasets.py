@@ -12,8 +12,9 @@ from feedmill.compat.energon.decoding import SampleDecoder
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
-from feedmill.loading.typed import Fitted, TypedTaskEncoder
+from feedmill.loading.typed import Fitted, TypedTaskEncoder, share
 from feedmill.planning.apart import apart
+from feedmill.planning.grid import Grid, Remainder
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.simple import recipe_for
@@ -53,7 +54,19 @@ class EnergonDataset:
     def fitted(self) -> Fitted:
         """The hooks as they are to be loaded with."""
         grouped = self.task_encoder.groups
-        return Fitted(self.task_encoder, single=self.batch_size is None and not grouped, packs=self.buffer is not None)
+        single = self.batch_size is None and not grouped
+        return Fitted(self.task_encoder, single=single, packs=self.buffer is not None, drops=self.restart)
+
+    @property
+    def steps(self) -> int | None:
+        """Batches of this rank where no hook skips; None where that is not known."""
+        where, size = self.worker_config, self.batch_size or 1
+        window = self.fitted().window(self.buffer, self.batch_size)
+        if window is not None and self.plan.length is not None:
+            mine = share(self.plan.length, window, where.rank, where.world_size)
+            return mine // size if self.drop_last else -(-mine // size)
+        remainder: Remainder = "drop" if self.drop_last else "ragged"
+        return Grid(0, self.plan.length, size, where.rank, where.world_size, remainder).steps
 
     def config(self) -> dict[str, Any]:
         """Plain data that says what this is."""

@@ -60,7 +60,7 @@ class SavableDataLoader(EpochLoader):
             seed=config.seed_offset,
             stall=watchdog_timeout_seconds,
         )
-        super().__init__(loader, length=dataset.epoch, restart=dataset.restart)
+        super().__init__(loader, length=dataset.epoch, restart=dataset.restart, expected=dataset.steps)
         self.dataset, self.worker_config = dataset, config
 
     def save_state_rank(self) -> dict[str, Any]:
