@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from digests import GOLDEN, digest, expected, golden_digest
 from feedmill.errors import ConfigError, DataError, NotFound
@@ -18,12 +20,13 @@ from feedmill.loading.encoder import Prepared, TaskEncoder, stateless
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.loader import Loader
 from feedmill.loading.workers import Workers
+from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.crude import basic_sample_keys
 from feedmill.samples.decode import Decoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.stores import FileStore
-from feedmill.samples.types import TypedSample
+from feedmill.samples.types import BASE_FIELDS, TypedSample, sample_type
 
 POLY = GOLDEN / "crude_polylithic"
 
@@ -91,6 +94,64 @@ def test_golden_cooked_samples(name: str, workers: Any) -> None:
         if "image_decoded" in wanted:
             found_digest["image_decoded"]["dtype"] = found_digest["image_decoded"]["dtype"].removeprefix("torch.")
         assert found_digest == wanted
+
+
+def field_map_cooker(cls: type[Any], given: dict[str, str]) -> Any:
+    """A cooker written for crude parts that does what a field map says: part names, and keys inside JSON."""
+
+    def value(sample: Any, expression: str) -> Any:
+        part, *keys = expression.replace("]", "").split("[")
+        found = sample[part]
+        for key in keys:
+            found = found[key]
+        return found
+
+    return lambda sample: cls(
+        **basic_sample_keys(sample), **{name: value(sample, expression) for name, expression in given.items()}
+    )
+
+
+def loader_cooker(cls: type[Any], code: str) -> Any:
+    """The same from a data set's own sample loader, as people move it into a cooker."""
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+
+    def cook(sample: Any) -> Any:
+        parts = {name: sample[name] for name in sample if scope["part_filter"](name)}
+        made = scope["sample_loader"]({"__key__": sample.key, **parts})
+        return cls(**{**basic_sample_keys(sample), **made})
+
+    return cook
+
+
+@pytest.mark.parametrize("name", list(expected("sample_types")["loads"]))
+def test_golden_sample_types_through_cookers(name: str) -> None:
+    pytest.importorskip("torch")
+    root = GOLDEN / "sample_types" / name
+    described = yaml.safe_load((root / ".nv-meta/dataset.yaml").read_text())
+    cls = sample_type(described["sample_type"]["__class__"])
+    if "field_map" in described:
+        cook = field_map_cooker(cls, described["field_map"])
+    else:
+        cook = loader_cooker(cls, (root / ".nv-meta/sample_loader.py").read_text())
+
+    class Typed(TaskEncoder):
+        cookers = (Cooker(cook),)
+
+        def batch(self, samples: list[Any]) -> Any:
+            return samples
+
+    dataset = open_dataset(root, split="train", raw=True, decode=Decoder("torchrgb"))
+    plan = Plan.over(dataset, shuffle="none", epochs=1)
+    (found,) = Loader(plan, 99, task_encoder=Typed())
+    wanted = expected("sample_types")["loads"][name]["samples"]
+    assert len(found) == len(wanted)
+    for sample, golden in zip(found, wanted, strict=True):
+        fields = [field.name for field in dataclasses.fields(sample) if field.name not in BASE_FIELDS]
+        assert (type(sample), sample.__key__) == (cls, golden["key"])
+        assert {field: digest(getattr(sample, field)) for field in fields} == {
+            field: golden_digest(value) for field, value in golden["fields"].items()
+        }
 
 
 def write(tmp_path: Path, text: str, lines: int = 3) -> Path:

@@ -27,6 +27,7 @@ from feedmill.samples.stores import (
     store_of,
 )
 from feedmill.samples.types import TextSample
+from feedmill.storage.local import LocalStore
 from tars import write_tar
 
 POLY = GOLDEN / "crude_polylithic"
@@ -196,6 +197,25 @@ def test_a_lookup_by_name_opens_nothing_twice(tmp_path: Path, monkeypatch: pytes
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(store.get, names)) == store.get_many(names)
     assert not opened
+
+
+def test_many_members_of_a_remote_shard_come_in_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_file_store(str(POLY / "images"))
+    assert isinstance(store, DatasetFileStore)
+    names = list(expected("crude_polylithic")["filestore"]["images"]) * 2
+    wanted = store.get_many(names)
+    requests: list[str] = []
+    real = LocalStore.read_ranges
+
+    def counting(self: LocalStore, path: str, offsets: Any, lengths: Any) -> Any:
+        requests.append(path)
+        return real(self, path, offsets, lengths)
+
+    monkeypatch.setattr(LocalStore, "read_ranges", counting)
+    monkeypatch.setattr(LocalStore, "is_local", False)
+    assert store.get_many(names) == wanted and sorted(requests) == ["a-0.tar", "a-1.tar"]
+    with pytest.raises(NotFound, match=r"nothing\.png|there is no sample"):
+        store.get_many([*names, "nothing.png"])
 
 
 io_open = open

@@ -1,0 +1,73 @@
+"""Loaders in epochs: bounded, going on or beginning anew, and resumed anywhere."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes import FakePlan
+from feedmill.errors import ConfigError
+from feedmill.loading.epochs import EpochLoader
+from feedmill.loading.loader import Loader
+
+
+def epochs(length: int | None = None, *, samples: int | None = None, workers: int = 0, **more: Any) -> EpochLoader:
+    return EpochLoader(Loader(FakePlan(length=samples), 2, workers=workers, remainder="ragged"), length=length, **more)
+
+
+def positions(batches: Any) -> list[int]:
+    return [int(p) for batch in batches for p in batch["position"]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_epochs_go_on(workers: int) -> None:
+    loader = epochs(3, workers=workers)
+    assert [positions(loader) for _ in range(3)] == [list(range(6 * i, 6 * i + 6)) for i in range(3)]
+    assert len(loader) == 3
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plan_that_ends_begins_anew_where_that_is_wanted(workers: int) -> None:
+    again = epochs(samples=5, restart=True, workers=workers)
+    assert [positions(again) for _ in range(3)] == [list(range(5))] * 3 and len(again) == 3
+    assert positions(islice(again, 1)) == [0, 1] and positions(again) == list(range(5))
+    once = epochs(samples=5, workers=workers)
+    assert positions(once) == list(range(5)) and positions(once) == []
+    short = epochs(2, samples=5, restart=True)
+    assert len(short) == 2 and [positions(short) for _ in range(2)] == [[0, 1, 2, 3]] * 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=5), st.booleans())
+def test_any_stops_and_resumes_give_the_same_epochs(length: int, stops: list[int], fresh: bool) -> None:
+    calm = epochs(length)
+    wanted = [positions(calm) for _ in range(12)]
+    loader = epochs(length)
+    found: list[int] = []
+    for stop in stops:
+        found += positions(islice(loader, stop))
+        if fresh:
+            state = json.loads(json.dumps(loader.state_dict()))
+            loader = epochs(length)
+            loader.load_state_dict(state)
+    assert found == [p for epoch in wanted for p in epoch][: len(found)]
+    given_out = len(found) // 2
+    rest = positions(loader)
+    if given_out % length or rest:
+        assert rest == [p for epoch in wanted for p in epoch][len(found) : (given_out // length + 1) * length * 2]
+
+
+def test_what_makes_no_sense() -> None:
+    with pytest.raises(ConfigError, match="0 batches"):
+        epochs(0)
+    for state in ({}, [], {"feedmill_loader": 1}, [1]):
+        with pytest.raises(ConfigError, match="not the state of a loader in epochs"):
+            epochs(2).load_state_dict(state)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        len(epochs())
