@@ -377,7 +377,8 @@ def locate(error: FeedmillError, source: Source, record: str | None = None) -> F
 
 def with_names(source: Source, names: Sequence[str]) -> Source:
     """The source, saying that only these parts were read."""
-    return replace(source, names=tuple(names))
+    # Not by `dataclasses.replace`, which takes three times as long, for every sample.
+    return Source(source.dataset, source.file, source.offset, source.length, source.index, source.key, tuple(names))
 
 
 def no_such_key(where: str, key: str) -> NotFound:
