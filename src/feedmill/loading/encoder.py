@@ -52,10 +52,17 @@ def stateless(
     if not restore_seeds:
         return function
 
+    yields = inspect.isgeneratorfunction(function)
+
     @functools.wraps(function)
-    def seeded(*arguments: Any, rng: np.random.Generator, **others: Any) -> Any:
-        with _global_seeds(int(rng.integers(1 << 32))):
+    def seeded(*arguments: Any, rng: np.random.Generator | None = None, **others: Any) -> Any:
+        if rng is None:  # called by another hook, which knows of no generator
+            rng = getattr(_now, "rng", None)
+        if rng is None:
             return function(*arguments, **others)
+        with _global_seeds(int(rng.integers(1 << 32))):
+            made = function(*arguments, **others)
+            return list(made) if yields else made
 
     del seeded.__wrapped__  # its signature is the seeded one
     setattr(seeded, INNER, function)
@@ -142,8 +149,11 @@ class TaskEncoder:
     def draws(self) -> bool:
         """Whether a hook of samples, or a cooker, wants a generator of random numbers."""
         own = (hook for hook in _OF_SAMPLES if TaskEncoder.overrides(self, hook))
-        return any(_wants_rng(getattr(self, hook)) for hook in own) or any(
-            "rng" in cooker.parameters[1] for cooker in self.cookers
+        below = (cls.__dict__.get(hook) for cls in type(self).__mro__ for hook in _OF_SAMPLES)
+        return (
+            any(_wants_rng(getattr(self, hook)) for hook in own)
+            or any(hasattr(hook, INNER) for hook in below)  # one that an overriding hook may call
+            or any("rng" in cooker.parameters[1] for cooker in self.cookers)
         )
 
     @property
@@ -211,6 +221,7 @@ class Prepared:
                 self._hooks.append(with_rng(encoder.preencode_sample))
                 if not encoder.packs:
                     self._hooks.append(with_rng(encoder.postencode_sample))
+        _now.rng = rng
         for hook in self._hooks:
             sample = hook(sample, rng)
         return sample
@@ -262,6 +273,9 @@ def _padded(values: Any) -> Any:
         row[tuple(slice(0, size) for size in value.shape)] = value
     return out
 
+
+_now = threading.local()
+"""The generator of the sample that this thread is making."""
 
 _seeding = threading.RLock()
 

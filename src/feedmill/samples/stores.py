@@ -11,6 +11,7 @@ A store is opened once and then asked for many names. Where its data is:
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -217,13 +218,14 @@ class PrimaryFileStore(FileStore[Any]):
         return self._sample.key + name if name.startswith(".") else name
 
 
-def open_file_store(url: str) -> FileStore[Any]:
+def open_file_store(url: str | os.PathLike[str]) -> FileStore[Any]:
     """The store at a path or URL, as `aux` of a metadataset names it. See the module.
 
     Raises:
         NotFound: there is no such data set, folder or file.
         ConfigError: it is nothing that files can be taken from by name.
     """
+    url = os.fspath(url)
     scheme, mark, path = url.partition("://")
     if mark and (scheme == FOLDER or scheme.startswith(f"{FOLDER}+")):
         store = open_store(path if scheme == FOLDER else f"{scheme.removeprefix(FOLDER + '+')}://{path}")
@@ -254,11 +256,8 @@ def add_source(sample: Any, source: Source) -> None:
 
 
 def _check_there(store: Store) -> None:
-    if store.is_local:
-        import os
-
-        if not os.path.isdir(store.url):
-            raise NotFound("there is no such folder", file=store.url, kind="no-such-folder", fix="Check the path.")
+    if store.is_local and not os.path.isdir(store.url):
+        raise NotFound("there is no such folder", file=store.url, kind="no-such-folder", fix="Check the path.")
 
 
 def _line(name: str) -> str:

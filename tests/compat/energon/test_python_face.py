@@ -296,6 +296,27 @@ def test_encoders_on_top_of_encoders() -> None:
     assert isinstance(batch["inner"], scripted.CaptionBatch) and batch["inner"].longest > 0
 
 
+def test_seeded_hooks_may_be_called_by_others_and_may_yield() -> None:
+    class Over(scripted.CaptioningTask):
+        def encode_sample(self, sample: Any) -> Any:
+            return super().encode_sample(sample)
+
+    class Yielding(scripted.GeneratingTask):
+        @energon.stateless(restore_seeds=True)
+        def encode_sample(self, sample: Any) -> Any:
+            for number in range(2):
+                yield {"key": sample.__key__, "number": (number, int(torch.randint(0, 1 << 30, (1,))))}
+
+    def images(task: Any) -> Any:
+        return [b.images if hasattr(b, "images") else b for b in islice(get_loader(train(task)), 4)]
+
+    plain, over = images(scripted.CaptioningTask()), images(Over())
+    assert all(torch.equal(a, b) for a, b in zip(plain, over, strict=True))
+    assert images(Yielding()) == images(Yielding()) and len({str(b) for b in images(Yielding())}) == 4
+    augmented = images(energon.AugmentTaskEncoder(scripted.CaptioningTask()))
+    assert all(torch.equal(a, b) for a, b in zip(plain, augmented, strict=True))
+
+
 def test_types_are_mapped_by_name() -> None:
     class Named(dict[str, Any]):
         pass
@@ -406,6 +427,8 @@ def test_names() -> None:
     from feedmill.compat.energon.edataclass import edataclass
 
     assert energon.edataclass is edataclass
+    store = energon.WebdatasetFileStore(energon.EPath(POLY) / "images")
+    assert len(store["img_1.png"][0]) == 89 and len(energon.SystemFileStore(str(POLY / "sounds")).get("s0.wav")) == 844
     info = energon.SourceInfo(dataset_path=Path("a"), index=3, shard_name="s.tar", file_names=("x",))
     assert (info.dataset_path, info.index, info.shard_name, info.file_names) == ("a", 3, "s.tar", ("x",))
     path = energon.EPath("/a/b") / "c"

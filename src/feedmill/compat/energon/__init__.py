@@ -54,6 +54,8 @@ _RENAMED = {
     "DecodeFileStore": ("samples.stores", "DecodedFileStore"),
     "DefaultTaskEncoder": ("loading.typed", "TypedTaskEncoder"),
     "FileCacheLazy": ("loading.filecache", "FileCacheLazy"),
+    "JsonlFileStore": ("samples.stores", "open_file_store"),
+    "WebdatasetFileStore": ("samples.stores", "open_file_store"),
     "FileStoreDecoder": ("samples.decode", "Decoder"),
     "Sample": ("samples.types", "TypedSample"),
     "SystemFileStore": ("samples.stores", "folder_store"),
