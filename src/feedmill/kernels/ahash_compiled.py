@@ -6,11 +6,13 @@ so the processor works on several at once.
 
 from __future__ import annotations
 
-import numba
+from typing import Any
+
 import numpy as np
 
 from feedmill.kernels.ahash import MULTIPLE, ROTATE
 from feedmill.kernels.machine import load16, load32, load64, product
+from feedmill.kernels.native import Array, kernel
 
 _M = np.uint64(MULTIPLE)
 _R, _BACK = np.uint64(ROTATE), np.uint64(64 - ROTATE)
@@ -18,24 +20,18 @@ _RING = 64
 _64, _63, _FF = np.uint64(64), np.uint64(63), np.uint64(0xFF)
 
 
-@numba.njit(nogil=True)
+@kernel
 def _fold(a, b):  # type: ignore[no-untyped-def]
     low, high = product(a, b)
     return low ^ high
 
 
-@numba.njit(nogil=True)
+@kernel
 def _rotated(value):  # type: ignore[no-untyped-def]
     return (value << _R) | (value >> _BACK)
 
 
-@numba.njit(nogil=True)
-def _large(state, keys, a, b):  # type: ignore[no-untyped-def]
-    for s in range(len(state)):
-        state[s] = _rotated((state[s] + keys[0, s]) ^ _fold(a ^ keys[2, s], b ^ keys[3, s]))
-
-
-@numba.njit(nogil=True)
+@kernel
 def _short(data, low, high):  # type: ignore[no-untyped-def]
     """The one pair of words that a string of up to 16 bytes is hashed as."""
     size = high - low
@@ -50,7 +46,7 @@ def _short(data, low, high):  # type: ignore[no-untyped-def]
     return np.uint64(0), np.uint64(0)
 
 
-@numba.njit(nogil=True)
+@kernel
 def _write(state, keys, data, low, high):  # type: ignore[no-untyped-def]
     length = np.uint64(high - low)
     if high - low <= 16:
@@ -60,18 +56,10 @@ def _write(state, keys, data, low, high):  # type: ignore[no-untyped-def]
             value = _rotated((value + keys[0, s]) ^ _fold(a ^ keys[2, s], b ^ keys[3, s]))
             state[s] = _fold(_FF ^ value, _M)
         return
-    for s in range(len(state)):
-        state[s] = (state[s] + length) * _M
-    _large(state, keys, load64(data, high - 16), load64(data, high - 8))
-    at = low
-    while high - at > 16:
-        _large(state, keys, load64(data, at), load64(data, at + 8))
-        at += 16
-    for s in range(len(state)):
-        state[s] = _fold(_FF ^ state[s], _M)
+    _write_long(state, keys, data, low, high)
 
 
-@numba.njit(nogil=True)
+@kernel
 def _write_known(state, keys, folded, length):  # type: ignore[no-untyped-def]
     """As `_write` of a string of up to 16 bytes; `folded`, uint64[k], is what does not depend on the state."""
     for s in range(len(state)):
@@ -79,7 +67,48 @@ def _write_known(state, keys, folded, length):  # type: ignore[no-untyped-def]
         state[s] = _fold(_FF ^ value, _M)
 
 
-@numba.njit(nogil=True)
+@kernel
+def _step(state, a, b, pad, extra0, extra1):  # type: ignore[no-untyped-def]
+    return _rotated((state + pad) ^ _fold(a ^ extra0, b ^ extra1))
+
+
+@kernel
+def _write_long(state, keys, data, low, high):  # type: ignore[no-untyped-def]
+    """As `_write` of a string of more than 16 bytes: four seeds at a time, whose states stay in registers."""
+    length = np.uint64(high - low)
+    last, last_b = load64(data, high - 16), load64(data, high - 8)
+    s = 0
+    while s + 4 <= len(state):
+        p0, p1, p2, p3 = keys[0, s], keys[0, s + 1], keys[0, s + 2], keys[0, s + 3]
+        e0, e1, e2, e3 = keys[2, s], keys[2, s + 1], keys[2, s + 2], keys[2, s + 3]
+        f0, f1, f2, f3 = keys[3, s], keys[3, s + 1], keys[3, s + 2], keys[3, s + 3]
+        x0 = _step((state[s] + length) * _M, last, last_b, p0, e0, f0)
+        x1 = _step((state[s + 1] + length) * _M, last, last_b, p1, e1, f1)
+        x2 = _step((state[s + 2] + length) * _M, last, last_b, p2, e2, f2)
+        x3 = _step((state[s + 3] + length) * _M, last, last_b, p3, e3, f3)
+        at = low
+        while high - at > 16:
+            a, b = load64(data, at), load64(data, at + 8)
+            x0 = _step(x0, a, b, p0, e0, f0)
+            x1 = _step(x1, a, b, p1, e1, f1)
+            x2 = _step(x2, a, b, p2, e2, f2)
+            x3 = _step(x3, a, b, p3, e3, f3)
+            at += 16
+        state[s], state[s + 1], state[s + 2], state[s + 3] = x0, x1, x2, x3
+        s += 4
+    while s < len(state):
+        x0 = _step((state[s] + length) * _M, last, last_b, keys[0, s], keys[2, s], keys[3, s])
+        at = low
+        while high - at > 16:
+            x0 = _step(x0, load64(data, at), load64(data, at + 8), keys[0, s], keys[2, s], keys[3, s])
+            at += 16
+        state[s] = x0
+        s += 1
+    for s in range(len(state)):
+        state[s] = _fold(_FF ^ state[s], _M)
+
+
+@kernel
 def _finish(state, keys, words, out, i, first_hash):  # type: ignore[no-untyped-def]
     mask = words - np.uint64(1)
     power = words & mask == np.uint64(0)
@@ -94,8 +123,17 @@ def _finish(state, keys, words, out, i, first_hash):  # type: ignore[no-untyped-
         out[i, s] = (word << np.uint64(5)) | (value & np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True)
-def positions(data, lows, highs, firsts, counts, keys, words, out, first_hash):  # type: ignore[no-untyped-def]
+def positions(
+    data: Array,
+    lows: Array,
+    highs: Array,
+    firsts: Array,
+    counts: Array,
+    keys: Array,
+    words: Any,
+    out: Array,
+    first_hash: Array,
+) -> None:
     """The bits of every key in a filter of so many `words`.
 
     Args:
@@ -104,10 +142,15 @@ def positions(data, lows, highs, firsts, counts, keys, words, out, first_hash): 
         keys: uint64[4, k], the seeds after their constants.
         out: uint64[n, k], filled. first_hash: uint64[n], the first hash itself, filled.
     """
-    seeds = keys.shape[1]
-    state = np.empty(seeds, np.uint64)
+    state = np.empty(keys.shape[1], np.uint64)
     # Keys of several parts overlap (n-grams): what a part alone decides is kept for the keys that follow.
-    ring, kept = np.empty((_RING, seeds), np.uint64), np.full(_RING, -1, np.int64)
+    ring, kept = np.empty((_RING, len(state)), np.uint64), np.full(_RING, -1, np.int64)
+    _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, state, ring, kept)
+
+
+@kernel
+def _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, state, ring, kept):  # type: ignore[no-untyped-def]
+    seeds = len(state)
     for i in range(len(firsts)):
         count, first = np.uint64(counts[i]), firsts[i]
         for s in range(seeds):
@@ -127,7 +170,7 @@ def positions(data, lows, highs, firsts, counts, keys, words, out, first_hash): 
         _finish(state, keys, words, out, i, first_hash)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def look_up(words, bits, wanted, read_only, found):  # type: ignore[no-untyped-def]
     """Keys in turn: whether the filter has each, and its bits set where it has not.
 

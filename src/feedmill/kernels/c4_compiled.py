@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from feedmill.kernels.native import Array, kernel
 
 _SPACE = 1
 _NEWLINE = 10
@@ -12,18 +13,34 @@ _DOTTED_I = 0x130
 _SCRIPT_LENGTH = 10
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel
 def _bounded(codes, start, end, low, high, table):  # type: ignore[no-untyped-def]
     """Whether white space or an end of the text stands on both sides."""
     return (start == low or table[codes[start - 1]] & _SPACE) and (end == high or table[codes[end]] & _SPACE)
 
 
-@numba.njit(cache=True, nogil=True)
-def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first, columns):  # type: ignore[no-untyped-def]
+def flags(
+    codes: Array,
+    offsets: Array,
+    table: Array,
+    symbols: Array,
+    rare: Array,
+    rare_symbols: Array,
+    step: Array,
+    word_lengths: Array,
+    kinds: Array,
+    first: int,
+    columns: int,
+) -> Array:
     """uint8[texts]: what each text has, in any case; the last eight are those of `feedmill.kernels.c4.Automaton`."""
-    n = len(offsets) - 1
-    found = np.zeros(n, np.uint8)
-    for k in range(n):
+    found = np.empty(len(offsets) - 1, np.uint8)
+    _flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first, columns, found)
+    return found
+
+
+@kernel
+def _flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first, columns, found):  # type: ignore[no-untyped-def]
+    for k in range(len(offsets) - 1):
         low, high = offsets[k], offsets[k + 1]
         state = 0
         has = 0
@@ -63,26 +80,26 @@ def flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths
                     lengths >>= np.uint64(1)
                     length += 1
         found[k] = has
-    return found
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel
 def _note(found, m, k, start, end, last, words):  # type: ignore[no-untyped-def]
     found[0, m], found[1, m], found[2, m] = k, start, end
     found[3, m] = not (last == 46 or last == 63 or last == 33 or last == 34)  # . ? ! "
     found[4, m] = words < 3
 
 
-@numba.njit(cache=True, nogil=True)
-def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
+def lines(codes: Array, offsets: Array, table: Array) -> Array:
     """int64[5, lines]: text, start and end in it, whether it ends without punctuation, whether it has under 3 words."""
-    n = len(offsets) - 1
-    count = n
-    for i in range(len(codes)):
-        count += codes[i] == _NEWLINE
-    found = np.empty((5, count), np.int64)
+    found = np.empty((5, int(np.count_nonzero(codes == _NEWLINE)) + len(offsets) - 1), np.int64)
+    _lines(codes, offsets, table, found)
+    return found
+
+
+@kernel
+def _lines(codes, offsets, table, found):  # type: ignore[no-untyped-def]
     m = 0
-    for k in range(n):
+    for k in range(len(offsets) - 1):
         low, high = offsets[k], offsets[k + 1]
         start, words, last, space = low, 0, np.uint32(0), True
         for i in range(low, high):
@@ -99,4 +116,3 @@ def lines(codes, offsets, table):  # type: ignore[no-untyped-def]
                 start, words, last = i + 1, 0, np.uint32(0)
         _note(found, m, k, start - low, high - low, last, words)
         m += 1
-    return found

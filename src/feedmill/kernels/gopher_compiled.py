@@ -163,7 +163,7 @@ def word_signals(codes, offsets, starts, ends, first, table):  # type: ignore[no
             if end - start <= 4:
                 value = 0
                 for i in range(start, end):
-                    value = value << 8 | codes[i] if codes[i] < 128 else -1
+                    value = value << 8 | codes[i] if 0 < codes[i] < 128 else -1
                     if value < 0:
                         break
                 for word in _REQUIRED:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from feedmill.kernels.native import Array, kernel
 
 _SPACE, _DIGIT = 1, 16
 _EMAIL, _PHONE, _ADDRESS = 1, 2, 4
 _AT, _DOT, _DASH, _BLANK, _OPEN, _CLOSE = 64, 46, 45, 32, 40, 41
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _three(codes, i, end, table):  # type: ignore[no-untyped-def]
     """Whether three digits begin here."""
     return (
@@ -21,7 +22,7 @@ def _three(codes, i, end, table):  # type: ignore[no-untyped-def]
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _is_phone(codes, i, end, table):  # type: ignore[no-untyped-def]
     """Whether the beginning of a phone number stands here, behind white space."""
     if i < end and codes[i] == _OPEN:
@@ -36,7 +37,7 @@ def _is_phone(codes, i, end, table):  # type: ignore[no-untyped-def]
     return _three(codes, i, end, table)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _is_address(codes, i, end):  # type: ignore[no-untyped-def]
     """Whether three dots with one to three digits between them stand from here, at a dot."""
     for _ in range(2):
@@ -50,10 +51,15 @@ def _is_address(codes, i, end):  # type: ignore[no-untyped-def]
     return i + 1 < end and 48 <= codes[i + 1] <= 57
 
 
-@numba.njit(cache=True, nogil=True)
-def hints(codes, starts, ends, table):  # type: ignore[no-untyped-def]
+def hints(codes: Array, starts: Array, ends: Array, table: Array) -> Array:
     """uint8[ranges]: the bits of each range; `table` is that of `feedmill.kernels.characters`."""
-    found = np.zeros(len(starts), np.uint8)
+    found = np.empty(len(starts), np.uint8)
+    _hints(codes, starts, ends, table, found)
+    return found
+
+
+@kernel
+def _hints(codes, starts, ends, table, found):  # type: ignore[no-untyped-def]
     for k in range(len(starts)):
         end = ends[k]
         has = 0
@@ -71,4 +77,3 @@ def hints(codes, starts, ends, table):  # type: ignore[no-untyped-def]
                 if (after <= 64 or after >= 128) and _is_phone(codes, i + 1, end, table):
                     has |= _PHONE
         found[k] = has
-    return found

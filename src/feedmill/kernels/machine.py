@@ -5,15 +5,18 @@ Callable from compiled kernels only. The bytes are taken as little-endian, as on
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from feedmill.kernels.native import Lazy
 
 
 def _load(bits: int) -> Any:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
     kind = {16: types.uint16, 32: types.uint32, 64: types.uint64}[bits]
 
     def load(typingctx, array, index):  # type: ignore[no-untyped-def] # noqa: ARG001
@@ -29,18 +32,27 @@ def _load(bits: int) -> Any:
     return intrinsic(load)
 
 
-load16, load32, load64 = _load(16), _load(32), _load(64)
+def _product() -> Any:
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    def product(typingctx, a, b):  # type: ignore[no-untyped-def] # noqa: ARG001
+        """``product(a, b)``: the low and the high half of the 128-bit product of two uint64, as a pair."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            wide = ir.IntType(128)
+            full = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+            low = builder.trunc(full, ir.IntType(64))
+            high = builder.trunc(builder.lshr(full, ir.Constant(wide, 64)), ir.IntType(64))
+            return context.make_tuple(builder, signature.return_type, (low, high))
+
+        return types.UniTuple(types.uint64, 2)(types.uint64, types.uint64), codegen
+
+    return intrinsic(product)
 
 
-@intrinsic
-def product(typingctx, a, b):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """``product(a, b)``: the low and the high half of the 128-bit product of two uint64, as a pair."""
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        wide = ir.IntType(128)
-        full = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        low = builder.trunc(full, ir.IntType(64))
-        high = builder.trunc(builder.lshr(full, ir.Constant(wide, 64)), ir.IntType(64))
-        return context.make_tuple(builder, signature.return_type, (low, high))
-
-    return types.UniTuple(types.uint64, 2)(types.uint64, types.uint64), codegen
+load16: Any = Lazy(partial(_load, 16))
+load32: Any = Lazy(partial(_load, 32))
+load64: Any = Lazy(partial(_load, 64))
+product: Any = Lazy(_product)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from feedmill.kernels import murmur
 from feedmill.kernels.machine import load64
+from feedmill.kernels.native import Array, kernel
 
 _C1, _C2, _F1, _F2 = np.uint64(murmur.C1), np.uint64(murmur.C2), np.uint64(murmur.F1), np.uint64(murmur.F2)
 _A, _B, _5 = np.uint64(0x52DCE729), np.uint64(0x38495AB5), np.uint64(5)
@@ -14,12 +14,12 @@ _33 = np.uint64(33)
 _0 = np.uint64(0)
 
 
-@numba.njit(nogil=True)
+@kernel
 def _rotl(value, by):  # type: ignore[no-untyped-def]
     return (value << np.uint64(by)) | (value >> np.uint64(64 - by))
 
 
-@numba.njit(nogil=True)
+@kernel
 def _block(h1, h2, k1, k2):  # type: ignore[no-untyped-def]
     h1 ^= _rotl(k1 * _C1, 31) * _C2
     h1 = (_rotl(h1, 27) + h2) * _5 + _A
@@ -28,14 +28,14 @@ def _block(h1, h2, k1, k2):  # type: ignore[no-untyped-def]
     return h1, h2
 
 
-@numba.njit(nogil=True)
+@kernel
 def _mix(k):  # type: ignore[no-untyped-def]
     k = (k ^ (k >> _33)) * _F1
     k = (k ^ (k >> _33)) * _F2
     return k ^ (k >> _33)
 
 
-@numba.njit(nogil=True)
+@kernel
 def _finish(h1, h2, size):  # type: ignore[no-untyped-def]
     h1 ^= size
     h2 ^= size
@@ -46,14 +46,14 @@ def _finish(h1, h2, size):  # type: ignore[no-untyped-def]
     return h1, h2 + h1
 
 
-@numba.njit(nogil=True)
+@kernel
 def _tail(data, low, high):  # type: ignore[no-untyped-def]
     word = load64(data, low)  # what lies behind `high` is cut off
     size = high - low
     return word if size == 8 else word & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1))
 
 
-@numba.njit(nogil=True)
+@kernel
 def hash_bytes(data, low, high):  # type: ignore[no-untyped-def]
     """The two halves for the bytes from `low` to `high` of a uint8 array, which has 8 more behind those."""
     h1, h2 = _0, _0
@@ -69,10 +69,13 @@ def hash_bytes(data, low, high):  # type: ignore[no-untyped-def]
     return _finish(h1, h2, np.uint64(high - low))
 
 
-@numba.njit(cache=True, nogil=True)
-def hash_keys(data, lows, highs, firsts, counts, out):  # type: ignore[no-untyped-def]
+def hash_keys(data: Array, lows: Array, highs: Array, firsts: Array, counts: Array, out: Array) -> None:
     """Keys as in `feedmill.kernels.ahash_compiled.positions`; out: uint64[n, 2], filled."""
-    parts = np.empty((len(lows), 2), np.uint64)
+    _hash_keys(data, lows, highs, firsts, counts, np.empty((len(lows), 2), np.uint64), out)
+
+
+@kernel
+def _hash_keys(data, lows, highs, firsts, counts, parts, out):  # type: ignore[no-untyped-def]
     for i in range(len(lows)):
         parts[i, 0], parts[i, 1] = hash_bytes(data, lows[i], highs[i])
     for i in range(len(firsts)):
@@ -86,7 +89,7 @@ def hash_keys(data, lows, highs, firsts, counts, out):  # type: ignore[no-untype
         out[i, 0], out[i, 1] = h1, h2
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def first_seen(keys, table, insert, found):  # type: ignore[no-untyped-def]
     """Keys in turn: whether each is in the table; those that are not go in, if `insert`.
 
@@ -108,21 +111,26 @@ def first_seen(keys, table, insert, found):  # type: ignore[no-untyped-def]
             table[at, 0], table[at, 1] = a, b
 
 
-@numba.njit(cache=True, nogil=True)
-def partition(keys, shift, starts, order):  # type: ignore[no-untyped-def]
+def partition(keys: Array, shift: int, starts: Array, order: Array) -> None:
     """A stable order of keys by the first bits of their first half.
 
     Args:
         keys: uint64[n, 2]. shift: 64 less the number of those bits.
         starts: int64[2^bits + 1], filled: where each part begins. order: uint32[n], filled.
     """
+    _partition(keys, shift, starts, np.empty(len(starts) - 1, np.int64), order)
+
+
+@kernel
+def _partition(keys, shift, starts, nexts, order):  # type: ignore[no-untyped-def]
     by = np.uint64(shift)
     starts[:] = 0
     for i in range(len(keys)):
         starts[np.int64(keys[i, 0] >> by) + 1] += 1
     for p in range(1, len(starts)):
         starts[p] += starts[p - 1]
-    nexts = starts[:-1].copy()
+    for p in range(len(nexts)):
+        nexts[p] = starts[p]
     for i in range(len(keys)):
         p = np.int64(keys[i, 0] >> by)  # type: ignore[assignment]
         order[nexts[p]] = i

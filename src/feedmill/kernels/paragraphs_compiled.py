@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from feedmill.kernels.machine import load64
+from feedmill.kernels.native import Array, kernel
 from feedmill.kernels.paragraphs import CHARACTERS, DOLMA
 from feedmill.kernels.wordbreak import BLANK
 from feedmill.kernels.wordbreak_compiled import kind_at, words
 
+_ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 
-@numba.njit(nogil=True)
+
+@kernel
 def _separator_at(data, at, separator):  # type: ignore[no-untyped-def]
     for i in range(len(separator)):
         if data[at + i] != separator[i]:
@@ -18,7 +21,7 @@ def _separator_at(data, at, separator):  # type: ignore[no-untyped-def]
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def blank(data, low, high, index, pages):  # type: ignore[no-untyped-def]
     """Whether ``data[low:high]`` is empty or white space only."""
     while low < high:
@@ -29,16 +32,20 @@ def blank(data, low, high, index, pages):  # type: ignore[no-untyped-def]
     return True
 
 
-@numba.njit(cache=True, nogil=True)
-def all_blank(data, lows, highs, index, pages):  # type: ignore[no-untyped-def]
+def all_blank(data: Array, lows: Array, highs: Array, index: Array, pages: Array) -> Array:
     """bool[n]: whether each text is blank."""
     out = np.empty(len(lows), np.bool_)
-    for i in range(len(lows)):
-        out[i] = blank(data, lows[i], highs[i], index, pages)
+    _all_blank(data, lows, highs, index, pages, out)
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
+def _all_blank(data, lows, highs, index, pages, out):  # type: ignore[no-untyped-def]
+    for i in range(len(lows)):
+        out[i] = blank(data, lows[i], highs[i], index, pages)
+
+
+@kernel
 def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, lengths):  # type: ignore[no-untyped-def]
     """The paragraphs of the texts ``data[offsets[i]:offsets[i + 1]]``; how many there are.
 
@@ -53,6 +60,7 @@ def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, leng
     if rule == DOLMA:
         step = 1
     first = separator[0]
+    firsts = np.uint64(first) * _ONES
     for row in range(len(offsets) - 1):
         at, stop = offsets[row], offsets[row + 1]
         if at == stop:
@@ -60,6 +68,14 @@ def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, leng
         size, offset = stop - at, 0
         low, characters = at, 0
         while True:
+            # Eight bytes at once, as long as they are ASCII and no separator begins among them.
+            while at + 8 <= stop:
+                word = load64(data, at)
+                other = word ^ firsts
+                if ((other - _ONES) & ~other | word) & _HIGHS:
+                    break
+                characters += 8
+                at += 8
             found = at + width <= stop and data[at] == first and (width == 1 or _separator_at(data, at, separator))
             if not found and at < stop:
                 characters += (data[at] & 0xC0) != 0x80
@@ -81,8 +97,20 @@ def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, leng
     return count
 
 
-@numba.njit(cache=True, nogil=True)
-def ngrams(data, lows, highs, chosen, length, stride, rule, keep_short, index, pages, parts, keys):  # type: ignore[no-untyped-def]
+def ngrams(
+    data: Array,
+    lows: Array,
+    highs: Array,
+    chosen: Array,
+    length: int,
+    stride: int,
+    rule: int,
+    keep_short: bool,
+    index: Array,
+    pages: Array,
+    parts: Array,
+    keys: Array,
+) -> tuple[int, int, Array]:
     """The keys of the n-grams of the `chosen` pieces.
 
     Args:
@@ -97,6 +125,15 @@ def ngrams(data, lows, highs, chosen, length, stride, rule, keep_short, index, p
         the last.
     """
     bounds = np.empty((2, len(lows)), np.int64)
+    made = np.empty(1, np.int64)
+    count = _ngrams(
+        data, lows, highs, chosen, length, stride, rule, keep_short, index, pages, parts, keys, bounds, made
+    )
+    return count, int(made[0]), bounds
+
+
+@kernel
+def _ngrams(data, lows, highs, chosen, length, stride, rule, keep_short, index, pages, parts, keys, bounds, keys_made):  # type: ignore[no-untyped-def]
     count, made = 0, 0
     for i in range(len(lows)):
         bounds[0, i] = bounds[1, i] = made
@@ -126,4 +163,5 @@ def ngrams(data, lows, highs, chosen, length, stride, rule, keep_short, index, p
             bounds[0, i] = made
         made += used
         bounds[1, i] = made
-    return count, made, bounds
+    keys_made[0] = made
+    return count

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from feedmill.kernels.native import kernel
 
 _0 = np.uint8(48)
 NUMBER = 20
 """Bytes of the longest number."""
 
 
-@numba.njit(nogil=True)
+@kernel
 def _copy(out, at, data, low, high):  # type: ignore[no-untyped-def]
     for i in range(high - low):
         out[at + i] = data[low + i]
     return at + high - low
 
 
-@numba.njit(nogil=True)
+@kernel
 def _number(out, at, value):  # type: ignore[no-untyped-def]
     size, rest = 1, value // 10
     while rest:
@@ -28,7 +29,7 @@ def _number(out, at, value):  # type: ignore[no-untyped-def]
     return at + size
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def span_rows(ids, id_ends, bare, rows, starts, ends, scores, score_bytes, score_ends, marks, mark_ends, out):  # type: ignore[no-untyped-def]
     """Fill `out`, uint8, large enough; the number of bytes.
 

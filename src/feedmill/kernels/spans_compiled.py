@@ -5,13 +5,14 @@ Scores that are whole numbers are written here; the few others come as text.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from feedmill.kernels.native import Array, kernel
 
 _OPEN, _CLOSE, _COMMA, _ZERO, _MINUS, _POINT = 91, 93, 44, 48, 45, 46
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel
 def _write(out, at, value):  # type: ignore[no-untyped-def]
     """The digits of an integer; where they end."""
     if value < 0:
@@ -28,8 +29,18 @@ def _write(out, at, value):  # type: ignore[no-untyped-def]
     return at + digits
 
 
-@numba.njit(cache=True, nogil=True)
-def fragments(first, kinds, starts, ends, whole, texts, bounds, which, heads, head_bounds):  # type: ignore[no-untyped-def]
+def fragments(
+    first: Array,
+    kinds: Array,
+    starts: Array,
+    ends: Array,
+    whole: Array,
+    texts: Array,
+    bounds: Array,
+    which: Array,
+    heads: Array,
+    head_bounds: Array,
+) -> tuple[Array, Array]:
     """The JSON of each document's attributes, without the braces.
 
     Args:
@@ -43,16 +54,18 @@ def fragments(first, kinds, starts, ends, whole, texts, bounds, which, heads, he
     Returns:
         uint8 and int64[documents + 1]: the bytes and where each document's begin.
     """
-    n = len(first) - 1
-    names = len(head_bounds) - 1
-    widest = 0
-    for kind in range(names):
-        widest = max(widest, head_bounds[kind + 1] - head_bounds[kind])
+    widest = int(np.diff(head_bounds).max(initial=0))
     out = np.empty(len(kinds) * (70 + widest) + len(texts) + 1, np.uint8)
-    offsets = np.zeros(n + 1, np.int64)
-    seen = np.full(names, -1, np.int64)
+    offsets, seen = np.empty(len(first), np.int64), np.full(len(head_bounds) - 1, -1, np.int64)
+    at = _fragments(first, kinds, starts, ends, whole, texts, bounds, which, heads, head_bounds, seen, out, offsets)
+    return out[:at], offsets
+
+
+@kernel
+def _fragments(first, kinds, starts, ends, whole, texts, bounds, which, heads, head_bounds, seen, out, offsets):  # type: ignore[no-untyped-def]
     at = 0
-    for k in range(n):
+    offsets[0] = 0
+    for k in range(len(first) - 1):
         low, high = first[k], first[k + 1]
         begin = at
         for i in range(low, high):
@@ -91,4 +104,4 @@ def fragments(first, kinds, starts, ends, whole, texts, bounds, which, heads, he
             out[at] = _CLOSE
             at += 1
         offsets[k + 1] = at
-    return out[:at], offsets
+    return at

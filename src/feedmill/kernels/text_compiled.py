@@ -6,24 +6,24 @@ In all of them ``codes`` is uint32[characters], ``offsets`` int64[texts + 1], ``
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from feedmill.kernels.native import Array, kernel
 
 _SPACE, _WORD, _BLANK = 1, 4, 8
 _NEWLINE = 10
 
 
-@numba.njit(cache=True, nogil=True)
-def paragraphs(codes, offsets, table):  # type: ignore[no-untyped-def]
+def paragraphs(codes: Array, offsets: Array, table: Array) -> Array:
     """int64[4, paragraphs]: text, start and end in the whole run of codes, and 1 where it is blank."""
-    n = len(offsets) - 1
-    count = 0
-    for k in range(n):
-        for i in range(offsets[k], offsets[k + 1]):
-            count += codes[i] == _NEWLINE
-    found = np.empty((4, count + n), np.int64)
+    found = np.empty((4, int(np.count_nonzero(codes == _NEWLINE)) + len(offsets) - 1), np.int64)
+    return found[:, : _paragraphs(codes, offsets, table, found)]
+
+
+@kernel
+def _paragraphs(codes, offsets, table, found):  # type: ignore[no-untyped-def]
     m = 0
-    for k in range(n):
+    for k in range(len(offsets) - 1):
         start, end, blank = offsets[k], offsets[k + 1], 1
         for i in range(start, end):
             code = codes[i]
@@ -33,26 +33,36 @@ def paragraphs(codes, offsets, table):  # type: ignore[no-untyped-def]
                 found[0, m], found[1, m], found[2, m], found[3, m] = k, start, i + 1, blank
                 m += 1
                 start, blank = i + 1, 1
-    return found[:, :m]
+    return m
 
 
-@numba.njit(cache=True, nogil=True)
-def words(codes, offsets, table):  # type: ignore[no-untyped-def]
+def words(codes: Array, offsets: Array, table: Array) -> tuple[Array, Array]:
     """Words between white space: start and end of each in the whole run of codes, int64[2, words], and where the words
     of each text begin, int64[texts + 1]."""
-    n = len(offsets) - 1
-    first = np.zeros(n + 1, np.int64)
+    first = np.empty(len(offsets), np.int64)
+    found = np.empty((2, _count_words(codes, offsets, table, first)), np.int64)
+    _words(codes, offsets, table, found)
+    return found, first
+
+
+@kernel
+def _count_words(codes, offsets, table, first):  # type: ignore[no-untyped-def]
     count = 0
-    for k in range(n):
+    first[0] = 0
+    for k in range(len(offsets) - 1):
         inside = False
         for i in range(offsets[k], offsets[k + 1]):
             space = table[codes[i]] & _SPACE
             count += (not space) and not inside
             inside = not space
         first[k + 1] = count
-    found = np.empty((2, count), np.int64)
+    return count
+
+
+@kernel
+def _words(codes, offsets, table, found):  # type: ignore[no-untyped-def]
     m = 0
-    for k in range(n):
+    for k in range(len(offsets) - 1):
         start = -1
         for i in range(offsets[k], offsets[k + 1]):
             if table[codes[i]] & _SPACE:
@@ -65,13 +75,17 @@ def words(codes, offsets, table):  # type: ignore[no-untyped-def]
         if start >= 0:
             found[0, m], found[1, m] = start, offsets[k + 1]
             m += 1
-    return found, first
 
 
-@numba.njit(cache=True, nogil=True)
-def count_pieces(codes, starts, ends, table):  # type: ignore[no-untyped-def]
+def count_pieces(codes: Array, starts: Array, ends: Array, table: Array) -> Array:
     """int64[ranges]: runs of word characters, and of others that are not white space, in each range."""
-    counts = np.zeros(len(starts), np.int64)
+    counts = np.empty(len(starts), np.int64)
+    _count_pieces(codes, starts, ends, table, counts)
+    return counts
+
+
+@kernel
+def _count_pieces(codes, starts, ends, table, counts):  # type: ignore[no-untyped-def]
     for k in range(len(starts)):
         before = 0  # 0 white space, 1 word, 2 other
         count = 0
@@ -81,33 +95,38 @@ def count_pieces(codes, starts, ends, table):  # type: ignore[no-untyped-def]
             count += now != before and now != 0
             before = now
         counts[k] = count
-    return counts
 
 
-@numba.njit(cache=True, nogil=True)
-def stripped_lengths(codes, offsets, table):  # type: ignore[no-untyped-def]
+def stripped_lengths(codes: Array, offsets: Array, table: Array) -> Array:
     """int64[texts]: characters without the white space at both ends."""
-    n = len(offsets) - 1
-    lengths = np.zeros(n, np.int64)
-    for k in range(n):
+    lengths = np.empty(len(offsets) - 1, np.int64)
+    _stripped_lengths(codes, offsets, table, lengths)
+    return lengths
+
+
+@kernel
+def _stripped_lengths(codes, offsets, table, lengths):  # type: ignore[no-untyped-def]
+    for k in range(len(offsets) - 1):
         low, high = offsets[k], offsets[k + 1]
         while low < high and table[codes[low]] & _SPACE:
             low += 1
         while low < high and table[codes[high - 1]] & _SPACE:
             high -= 1
         lengths[k] = high - low
+
+
+def byte_lengths(codes: Array, offsets: Array) -> Array:
+    """int64[texts]: bytes of each text as UTF-8."""
+    lengths = np.empty(len(offsets) - 1, np.int64)
+    _byte_lengths(codes, offsets, lengths)
     return lengths
 
 
-@numba.njit(cache=True, nogil=True)
-def byte_lengths(codes, offsets):  # type: ignore[no-untyped-def]
-    """int64[texts]: bytes of each text as UTF-8."""
-    n = len(offsets) - 1
-    lengths = np.zeros(n, np.int64)
-    for k in range(n):
+@kernel
+def _byte_lengths(codes, offsets, lengths):  # type: ignore[no-untyped-def]
+    for k in range(len(offsets) - 1):
         size = 0
         for i in range(offsets[k], offsets[k + 1]):
             code = codes[i]
             size += 1 + (code >= 0x80) + (code >= 0x800) + (code >= 0x10000)
         lengths[k] = size
-    return lengths

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from feedmill.kernels.native import Array, kernel
 from feedmill.kernels.wordbreak import (
     BLANK,
     CLASS_BITS,
@@ -31,7 +31,7 @@ from feedmill.kernels.wordbreak import (
 )
 
 
-@numba.njit(nogil=True)
+@kernel
 def kind_at(data, at, index, pages):  # type: ignore[no-untyped-def]
     """The class of the character that begins at byte `at`, and its length in bytes. The bytes are valid UTF-8."""
     first = np.int64(data[at])
@@ -47,7 +47,7 @@ def kind_at(data, at, index, pages):  # type: ignore[no-untyped-def]
     return np.int64(pages[(np.int64(index[code >> 8]) << 8) + (code & 255)]), size
 
 
-@numba.njit(nogil=True)
+@kernel
 def _ahead(data, at, high, index, pages):  # type: ignore[no-untyped-def]
     """The class of the next character that is not ignored."""
     while at < high:
@@ -59,7 +59,7 @@ def _ahead(data, at, high, index, pages):  # type: ignore[no-untyped-def]
     return OTHER
 
 
-@numba.njit(nogil=True)
+@kernel
 def _joined(earlier, before, after, flags, data, at, high, index, pages):  # type: ignore[no-untyped-def]
     before_letter = before == LETTER or before == HEBREW
     after_letter = after == LETTER or after == HEBREW
@@ -93,12 +93,12 @@ def _joined(earlier, before, after, flags, data, at, high, index, pages):  # typ
     return before == FLAG and after == FLAG and flags % 2 == 1
 
 
-@numba.njit(nogil=True)
+@kernel
 def _is_letter(byte):  # type: ignore[no-untyped-def]
     return 97 <= (byte | 32) <= 122
 
 
-@numba.njit(nogil=True)
+@kernel
 def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no-untyped-def]
     """The segments of ``data[low:high]`` that are not blank, from place `count` on; how many there are then.
 
@@ -163,14 +163,15 @@ def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no
     return count
 
 
-@numba.njit(cache=True, nogil=True)
-def count_words(data, lows, highs, index, pages, least):  # type: ignore[no-untyped-def]
+def count_words(data: Array, lows: Array, highs: Array, index: Array, pages: Array, least: int) -> Array:
     """bool[n]: whether each text ``data[lows[i]:highs[i]]`` has `least` words or more."""
     enough = np.empty(len(lows), np.bool_)
-    longest = 0
-    for i in range(len(lows)):
-        longest = max(longest, highs[i] - lows[i])
-    begins, ends = np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64)
+    begins, ends = np.empty((2, int((highs - lows).max(initial=0)) + 1), np.int64)
+    _count_words(data, lows, highs, index, pages, least, begins, ends, enough)
+    return enough
+
+
+@kernel
+def _count_words(data, lows, highs, index, pages, least, begins, ends, enough):  # type: ignore[no-untyped-def]
     for i in range(len(lows)):
         enough[i] = words(data, lows[i], highs[i], index, pages, begins, ends, 0) >= least
-    return enough

@@ -1,0 +1,288 @@
+"""Kernels that start without numba: compiled once, then machine code from a cache, called directly.
+
+Importing numba and its first call take a third of a second, which is much of a short command, and all of it again in
+each worker. A `kernel` is a function that numba compiles when its machine code is not in the cache; what is cached is
+loaded by LLVM alone and called through `ctypes`, without the interpreter's lock. It takes arrays and numbers and gives
+nothing or an integer; it allocates nothing, so that it needs nothing of numba's runtime (numba refuses it otherwise).
+A kernel may call others, and functions that are compiled by numba itself may call kernels.
+
+The cache is a file for each function, types of arguments, processor and state of the kernels' sources, beside the
+sources or, where those may not be written, in the user's cache folder: a line of JSON, then an object file. A file
+that is not whole is made again. The call follows numba's convention, the same since 2014: a place for the result, one
+for an exception, then for each array its owners (none), counts, address, shape and strides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+_SUFFIX = ".kernel"
+_loading = threading.RLock()
+_Call = Callable[[tuple[Any, ...]], int | None]
+
+
+def kernel(function: Callable[..., Any]) -> Kernel:
+    """Compile a function when it is called, see the module."""
+    return Kernel(function)
+
+
+class Lazy:
+    """Something that compiled code uses, made when numba first looks at it."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    @property
+    def made(self) -> Any:
+        """The thing itself."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @property
+    def _numba_type_(self) -> Any:
+        from numba.core.registry import cpu_target
+
+        made, context = self.made, cpu_target.typing_context
+        context.refresh()  # what was made a moment ago is not known yet
+        return context.resolve_value_type(made)
+
+
+class Kernel(Lazy):
+    """A compiled function.
+
+    Attributes:
+        py_func: the function in Python, for looking into.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(lambda: _dispatcher(function))
+        self.py_func = function
+        self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
+        self._calls: dict[tuple[Any, ...], _Call] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """Run it. Raises `TypeError` for arguments that are neither arrays nor numbers."""
+        kinds = tuple([_kind(arg) for arg in args])
+        call = self._calls.get(kinds)
+        if call is None:
+            with _loading:
+                call = self._calls[kinds] = _load(self, kinds)
+        return call(args)
+
+
+def _dispatcher(function: Callable[..., Any]) -> Any:
+    import numba
+
+    return numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)(function)
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _kind(arg: Any) -> Any:
+    """What tells types of arguments apart, cheaply."""
+    if type(arg) is np.ndarray:
+        flags = arg.flags
+        return arg.dtype.str, arg.ndim, flags.c_contiguous, flags.writeable, flags.aligned
+    return type(arg)
+
+
+_NUMBERS: dict[type, str] = {
+    int: "int64", bool: "int64", float: "float64", np.bool_: "int64",
+    np.int64: "int64", np.uint64: "uint64", np.float64: "float64",
+}  # fmt: skip
+
+
+class _Type(NamedTuple):
+    """An argument's type: of a number, or of an array's elements (then with the rest)."""
+
+    element: str
+    dimensions: int = -1
+    contiguous: bool = True
+    writable: bool = True
+    aligned: bool = True
+
+
+def _type(kind: Any) -> _Type:
+    if isinstance(kind, tuple):
+        return _Type(np.dtype(kind[0]).name, *kind[1:])
+    if kind not in _NUMBERS:
+        raise TypeError(f"kernels take arrays and numbers, not {kind}")
+    return _Type(_NUMBERS[kind])
+
+
+def _flat(args: tuple[Any, ...]) -> list[Any]:
+    """The arguments as numba's convention passes them."""
+    found: list[Any] = []
+    for arg in args:
+        if type(arg) is np.ndarray:
+            address = arg.__array_interface__["data"][0]
+            found += [None, None, arg.size, arg.itemsize, address, *arg.shape, *arg.strides]
+        else:
+            found.append(int(arg) if isinstance(arg, np.integer | np.bool_) else arg)
+    return found
+
+
+def _c_types(types: list[_Type]) -> list[Any]:
+    pointer, whole = ctypes.c_void_p, ctypes.c_int64
+    found: list[Any] = []
+    for one in types:
+        if one.dimensions < 0:
+            found.append({"int64": whole, "uint64": ctypes.c_uint64, "float64": ctypes.c_double}[one.element])
+        else:
+            found += [pointer, pointer, whole, whole, pointer, *[whole] * (2 * one.dimensions)]
+    return found
+
+
+# --- compiling and loading -----------------------------------------------------------------------------------------
+
+
+def _load(one: Kernel, kinds: tuple[Any, ...]) -> _Call:
+    types = [_type(kind) for kind in kinds]
+    stem = f"{one.__module__.rpartition('.')[2]}.{one.__name__}-{_hash(types)}-{_processor()}"
+    for folder in _folders():
+        found = _read(folder / f"{stem}-{_sources()}{_SUFFIX}")
+        if found is not None:
+            break
+    else:
+        found = _compile(one, types)
+        _keep(stem, *found)
+    head, code = found
+    pointer = ctypes.c_void_p
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, *_c_types(types))(_link(head["symbol"], code))
+    gives = head["gives"]
+
+    def call(args: tuple[Any, ...]) -> int | None:
+        result, error = ctypes.c_int64(), ctypes.c_void_p()
+        status = function(ctypes.addressof(result), ctypes.addressof(error), *_flat(args))
+        if status not in (0, -2):  # -2: the kernel gives None
+            raise ArithmeticError(f"the kernel {one.__module__}.{one.__name__} failed ({status})")
+        return result.value if gives else None
+
+    return call
+
+
+def _compile(one: Kernel, types: list[_Type]) -> tuple[dict[str, Any], bytes]:
+    """Machine code for these arguments, and what is to be known of it."""
+    import llvmlite.binding as llvm
+    import numba
+
+    def numba_type(kind: _Type) -> Any:
+        element = getattr(numba.types, kind.element if kind.element != "bool" else "boolean")
+        if kind.dimensions < 0:
+            return element
+        layout = "C" if kind.contiguous else "A"
+        return numba.types.Array(element, kind.dimensions, layout, readonly=not kind.writable, aligned=kind.aligned)
+
+    signature = tuple(numba_type(kind) for kind in types)
+    one.made.compile(signature)
+    compiled = one.made.overloads[signature]
+    given = compiled.signature.return_type
+    if given != numba.types.none and not isinstance(given, numba.types.Integer):
+        raise TypeError(f"the kernel {one.__name__} gives {given}; kernels give nothing or an integer")
+    code = _machine().emit_object(llvm.parse_assembly(one.made.inspect_llvm(signature)))
+    return {"symbol": compiled.fndesc.llvm_func_name, "gives": given != numba.types.none}, code
+
+
+@cache
+def _machine() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+_linked: list[Any] = []
+"""What holds the machine code in memory."""
+
+
+def _link(symbol: str, code: bytes) -> int:
+    """The address of a function of an object file, now in memory."""
+    import llvmlite.binding as llvm
+
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _linked.append(engine)
+    return int(engine.get_function_address(symbol))
+
+
+# --- the cache -----------------------------------------------------------------------------------------------------
+
+
+def _hash(value: Any) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=6).hexdigest()
+
+
+@cache
+def _processor() -> str:
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    return _hash((llvmlite.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()))
+
+
+@cache
+def _sources() -> str:
+    """Changes with any source of kernels: they use one another."""
+    with os.scandir(Path(__file__).parent) as entries:
+        found = [(e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py")]
+    return _hash(sorted(found))
+
+
+@cache
+def _folders() -> tuple[Path, ...]:
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(__file__).parent / "__pycache__", Path(caches) / "feedmill"
+
+
+def _read(path: Path) -> tuple[dict[str, Any], bytes] | None:
+    """A cached kernel; None where there is none that is whole."""
+    try:
+        line, _, code = path.read_bytes().partition(b"\n")
+        head = json.loads(line)
+        whole = head["size"] == len(code) and head["hash"] == hashlib.blake2b(code, digest_size=16).hexdigest()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return (head, code) if whole else None
+
+
+def _keep(stem: str, head: dict[str, Any], code: bytes) -> None:
+    """Cache a kernel where that is possible, in place of those of older sources."""
+    name = f"{stem}-{_sources()}{_SUFFIX}"
+    line = json.dumps({**head, "size": len(code), "hash": hashlib.blake2b(code, digest_size=16).hexdigest()})
+    for folder in _folders():
+        beside = folder / f"{name}.{secrets.token_hex(4)}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            beside.write_bytes(line.encode() + b"\n" + code)
+            beside.replace(folder / name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            continue
+        for old in folder.glob(f"{stem}-*"):
+            if old.name != name:
+                with contextlib.suppress(OSError):
+                    old.unlink()
+        return

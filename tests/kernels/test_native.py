@@ -1,0 +1,137 @@
+"""Kernels that start without numba."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+from feedmill.kernels import native
+from feedmill.kernels.machine import load64
+from feedmill.kernels.native import kernel
+
+
+@kernel
+def _twice(x):
+    return 2 * x
+
+
+@kernel
+def total(values, start):
+    found = start
+    for i in range(len(values)):
+        found += _twice(values[i])
+    return found
+
+
+@kernel
+def fill(table, value):
+    for i in range(table.shape[0]):
+        for j in range(table.shape[1]):
+            table[i, j] = value + i
+
+
+@kernel
+def first_word(data):
+    return np.int64(load64(data, 1))
+
+
+@numba.njit
+def by_numba(values):
+    return _twice(values[0]) + 1
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(native, "_folders", lambda: (tmp_path / "a", tmp_path / "b"))
+    for one in (total, fill, first_word):
+        monkeypatch.setattr(one, "_calls", {})
+    return tmp_path
+
+
+def test_arrays_of_all_kinds_and_numbers():
+    for kind in (np.uint8, np.int32, np.int64, np.uint32):
+        values = np.arange(10, dtype=kind)
+        assert total(values, 1) == 91
+        assert total(values[::2], np.int64(1)) == 41  # with strides
+        values.flags.writeable = False
+        assert total(values, True) == 91
+    unaligned = np.frombuffer(bytes(3) + np.arange(4).tobytes(), np.uint8)[3:].view(np.int64)
+    assert not unaligned.flags.aligned and total(unaligned, 0) == 12
+    table = np.zeros((3, 4))
+    assert fill(table.T, 0.5) is None
+    assert table.tolist() == [[0.5, 1.5, 2.5, 3.5]] * 3
+    assert first_word(np.arange(9, dtype=np.uint8)) == int.from_bytes(bytes(range(1, 9)), "little")
+    assert by_numba(np.array([3])) == 7
+
+
+def test_what_a_kernel_cannot_take_or_do():
+    with pytest.raises(TypeError, match="arrays and numbers"):
+        total([1, 2], 0)
+    with pytest.raises(numba.core.errors.NumbaError, match="NRT required"):
+        kernel(lambda n: np.zeros(n).sum() > 0)(3)
+    with pytest.raises(TypeError, match="gives float64"):
+        kernel(lambda x: x + 0.5)(3)
+    read_only = np.zeros((2, 2))
+    read_only.flags.writeable = False
+    with pytest.raises(numba.core.errors.NumbaError, match="Cannot modify readonly"):
+        fill(read_only, 1.0)
+
+
+def cached(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.kernel"))
+
+
+def test_the_cache_is_used_and_damage_is_mended(cache, monkeypatch):
+    values = np.arange(5)
+    assert total(values, 0) == 20
+    (one,) = cached(cache)
+    whole = one.read_bytes()
+    made = []
+    real = native._compile
+    monkeypatch.setattr(native, "_compile", lambda *args: made.append(args) or real(*args))
+    for damage in (whole, whole[:-5], b"", b"{}\n" + whole, whole[:-1] + bytes([whole[-1] ^ 1]), b"\xff\n"):
+        one.write_bytes(damage)
+        total._calls.clear()
+        assert total(values, 0) == 20
+        assert one.read_bytes() == whole
+        assert len(made) == (damage != whole)
+        made.clear()
+
+
+def test_kernels_of_older_sources_go(cache, monkeypatch):
+    assert total(np.arange(5), 0) == 20
+    monkeypatch.setattr(native, "_sources", lambda: "other")
+    total._calls.clear()
+    assert total(np.arange(5), 0) == 20
+    assert [path.stem.rpartition("-")[2] for path in cached(cache)] == ["other"]
+
+
+def test_a_folder_that_cannot_be_written(cache):
+    (cache / "a").write_text("a file")
+    assert total(np.arange(5), 0) == 20
+    assert [path.parent.name for path in cached(cache)] == ["b"]
+    (cache / "b").rename(cache / "c")
+    (cache / "b").write_text("a file")
+    total._calls.clear()
+    assert total(np.arange(5), 0) == 20
+
+
+def test_many_threads_at_once():
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda n: total(np.arange(1000), 0), range(200))) == {999000}
+
+
+def test_numba_is_not_imported_for_what_is_cached():
+    code = (
+        "import sys, numpy as np\nfrom feedmill.kernels.text_compiled import byte_lengths\n"
+        "print(byte_lengths(np.frombuffer('aé'.encode('utf-32-le'), '<u4'), np.array([0, 2])), 'numba' in sys.modules)"
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[3] False\n", done.stderr
