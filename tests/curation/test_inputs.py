@@ -17,6 +17,7 @@ PATTERNS = {
     "**/*.gz": ["sub/b.jsonl.gz", "sub/deep/c.jsonl.gz"],
     "sub/*.gz": ["sub/b.jsonl.gz"],
     "s?b/deep/[cd].*": ["sub/deep/c.jsonl.gz", "sub/deep/d.txt"],
+    "sub/deep/[!c]*": ["sub/deep/d.txt"],
     "sub": ["sub/b.jsonl.gz", "sub/deep/c.jsonl.gz", "sub/deep/d.txt"],
     "a.jsonl": ["a.jsonl"],
 }

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.documents import attribute_path, read_rows, split_rows, write_rows
+from feedmill.formats.documents import attribute_path, read_rows, rows_of, whole_lines, write_rows
 from feedmill.storage import LocalStore
 from feedmill.storage.codec import KINDS, compression, packed, unpacked
 
@@ -80,7 +80,7 @@ def test_rows_are_split_at_newlines_only(rows: list[bytes], ended: bool, data: s
         def read(self, size: int | None = -1) -> bytes:
             return super().read(step)
 
-    assert [row for block in split_rows(Dripping(text)) for row in block] == wanted
+    assert [row for block in whole_lines(Dripping(text)) for row in rows_of(block)] == wanted
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])

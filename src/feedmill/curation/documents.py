@@ -133,15 +133,15 @@ class Decoder:
     """From rows of JSON to batches; an error names the file and the line.
 
     Args:
-        file: named in errors.
+        file: named in errors. line: of the next row, from 1.
         metadata: whether the field ``metadata`` is wanted.
         exact: see `Batch`.
     """
 
-    def __init__(self, file: str, *, metadata: bool = False, exact: bool = False) -> None:
+    def __init__(self, file: str, line: int = 1, *, metadata: bool = False, exact: bool = False) -> None:
         self.file = file
         self.exact = exact
-        self.line = 0
+        self.line = line - 1
         self._decode = msgspec.json.Decoder(_KINDS[exact, metadata]).decode
 
     def batch(self, rows: Sequence[bytes]) -> Batch:

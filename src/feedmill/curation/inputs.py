@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
+from feedmill.curation.patterns import expression
+from feedmill.errors import NotFound
+from feedmill.formats.documents import DOCUMENTS, attribute_path
 from feedmill.storage import Entry, Store, open_store, split_url
 
 _WILD = re.compile(r"[*?\[]")
@@ -84,20 +85,13 @@ def _remote(pattern: str) -> list[Input]:
         if file and above.exists(file):
             return [Input(pattern, folder, above.stat(file).size)]
         return [Input(f"{pattern.rstrip('/')}/{e.path}", pattern.rstrip("/"), e.size) for e in _visible(store)]
-    matches = re.compile(_expression(name)).fullmatch
+    matches = re.compile(expression(name)).fullmatch
     return [Input(f"{base}/{e.path}", base, e.size) for e in _visible(store) if matches(e.path)]
 
 
 def _visible(store: Store) -> Iterator[Entry]:
     """The files of a store, but those whose names, or whose folders' names, begin with a dot."""
     return (entry for entry in store.files() if not entry.path.startswith(".") and "/." not in entry.path)
-
-
-def _expression(pattern: str) -> str:
-    """A pattern of a path as a regular expression."""
-    pieces = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]+\])", pattern)
-    return "".join(pieces.get(part, part if part.startswith("[") else re.escape(part)) for part in parts)
 
 
 def attribute_root(path: str, name: str) -> tuple[str, str]:
@@ -109,16 +103,9 @@ def attribute_root(path: str, name: str) -> tuple[str, str]:
     Raises:
         ConfigError: no folder of the path is called ``documents``.
     """
-    parts = path.split("/")
-    if DOCUMENTS not in parts[:-1]:
-        raise ConfigError(
-            f"no folder of the path is called {DOCUMENTS!r}, so it is not clear where its attributes belong",
-            file=path,
-            kind="no-documents-folder",
-            fix=f"Keep documents in a folder {DOCUMENTS!r}, or say where the attributes are to go.",
-        )
-    at = parts.index(DOCUMENTS)
-    return "/".join([*parts[:at], ATTRIBUTES, name]), "/".join(parts[at + 1 :])
+    parts = attribute_path(path, name).split("/")
+    at = path.split("/").index(DOCUMENTS) + 2
+    return "/".join(parts[:at]), "/".join(parts[at:])
 
 
 def common_folder(files: Iterable[Input]) -> str:

@@ -73,6 +73,14 @@ def find_documents(
     return list(found.values())
 
 
+def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
+    """The files of each data set."""
+    found: dict[str, list[DocumentFile]] = {}
+    for file in files:
+        found.setdefault(file.root, []).append(file)
+    return found
+
+
 def _split(pattern: str, documents: str) -> tuple[str, str]:
     """The root and the path below it."""
     scheme, separator, rest = pattern.partition("://")
@@ -105,7 +113,7 @@ def _matches(root: str, path: str) -> list[Entry]:
             return []
     parts = path.split("/")
     literal = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
-    wanted = re.compile(_regex(path))
+    wanted = re.compile(expression(path))
     try:
         entries = list(store.files("/".join(parts[:literal])))
     except NotFound:
@@ -132,8 +140,8 @@ def _is_file(store: Store, path: str) -> bool:
         return local.is_file()
 
 
-def _regex(pattern: str) -> str:
-    """A glob as a regular expression over whole paths."""
+def expression(pattern: str) -> str:
+    """A pattern as a regular expression over whole paths."""
     out = []
     for piece in _PIECES.findall(pattern):
         if piece == "**/":

@@ -1,15 +1,16 @@
 """Tagging: documents in, attributes out, row by row.
 
-The unit of work is a file. Its attributes appear when they are whole, then the record that says what they were made
-of; a run that was killed is finished by the same command, and what is up to date is not made again. The output does
-not depend on the number of processes.
+The unit of work is a file; one that is larger than a process's share is cut into blocks for all of them. The attributes
+of a file appear when they are whole, then the record that says what they were made of; a run that was killed is
+finished by the same command, and what is up to date is not made again. The output does not depend on the number of
+processes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -23,14 +24,17 @@ from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.formats.documents import split_rows
+from feedmill.formats.documents import rows_of, whole_lines
+from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
+from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
+LARGE = 32 << 20
+"""Bytes of a file, as stored, from which it may be cut over several processes."""
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text_compiled")
 
 
@@ -129,7 +133,7 @@ def tag(
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
-        for done in run(tag_file, tasks, workers=processes, progress=bar, preload=_PRELOAD):
+        for done in _results(tasks, available_cores() if processes is None else processes, bar):
             report.reused += done.error is None and not done.made
             report.rows += done.rows
             report.bytes += done.bytes
@@ -151,10 +155,20 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
-def tag_file(task: Task) -> Done:
-    """Do one file's work, unless it is done. Runs in a process of its own."""
+def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Done]:
+    """What becomes of each file. A large one that would keep one process busy alone is cut over all."""
+    total = sum(task.input.size for task in tasks)
+    cut = [task for task in tasks if workers > 1 and task.input.size > max(LARGE, total / workers)]
+    for task in cut:
+        yield tag_file(task, workers)
+        bar.advance()
+    yield from run(tag_file, tasks[len(cut) :], workers=workers, progress=bar, preload=_PRELOAD)
+
+
+def tag_file(task: Task, workers: int = 1) -> Done:
+    """Do one file's work, unless it is done: in this process, or cut over so many."""
     try:
-        return _tag_file(task)
+        return _tag_file(task, workers)
     except FeedmillError as error:
         error.file = error.file or task.input.path
         if task.on_error == FAIL:
@@ -162,37 +176,77 @@ def tag_file(task: Task) -> Done:
         return Done(task.input.path, 0, task.input.size, False, error)
 
 
-def _tag_file(task: Task) -> Done:
+def _tag_file(task: Task, workers: int) -> Done:
     folder, name = split_url(task.input.path)
     source = open_store(folder)
     todo = [output for output in task.outputs if task.redo or not _current(task, output)]
     if not todo:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
-    modules = tuple(task.options["modules"].items())
-    taggers = {choice: _tagger(choice, modules) for output in todo for choice in output.taggers}
-    wants_metadata = any(tagger.metadata for tagger in taggers.values())
-    decoder = Decoder(source.locate(name), metadata=wants_metadata, exact=task.options["exact"])
+    work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
+    rows = 0
     for output in todo:
         _sweep(output)
     with ExitStack() as stack:
         local = stack.enter_context(source.local_copy(name))
         before = records.state(source, name, records.hash_file(str(local)), task.input.path)
         raw = stack.enter_context(open(local, "rb", buffering=0))
-        stream = stack.enter_context(unpacked(raw, compression(name), file=decoder.file))
+        stream = stack.enter_context(unpacked(raw, compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for rows in split_rows(stream):
-            batch = decoder.batch(rows)
-            for output, (_, sink) in zip(todo, sinks, strict=True):
-                named = {choice.name: taggers[choice] for choice in output.taggers}
-                sink.write(b"".join([row + b"\n" for row in attribute_rows(batch, output.experiment, named)]))
+        for count, made in stack.enter_context(closing(_tagged(work, _blocks(stream), workers))):
+            rows += count
+            for (_, sink), data in zip(sinks, made, strict=True):
+                sink.write(data)
     for output, (file, _) in zip(todo, sinks, strict=True):
         store = open_store(output.root)
-        made = records.state(store, output.path, file.hexdigest())
+        after = records.state(store, output.path, file.hexdigest())
         options = _record_options(task, output)
-        record = records.Record(_fingerprint(task, output), options, __version__, decoder.line, before, made)
+        record = records.Record(_fingerprint(task, output), options, __version__, rows, before, after)
         records.write_record(store, output.path, record)
-    return Done(task.input.path, decoder.line, task.input.size, True)
+    return Done(task.input.path, rows, task.input.size, True)
+
+
+class _Block(NamedTuple):
+    """Some lines of a file, and the number of the first one."""
+
+    line: int
+    lines: bytes
+
+    def __repr__(self) -> str:
+        return f"the lines from {self.line} on"
+
+
+class _Work(NamedTuple):
+    """What is done to all blocks of a file: named in errors, what is made of it, by whose taggers."""
+
+    file: str
+    outputs: tuple[Output, ...]
+    modules: tuple[tuple[str, str], ...]
+    exact: bool
+
+
+def _blocks(stream: BinaryIO) -> Iterator[_Block]:
+    line = 1
+    for lines in whole_lines(stream):
+        yield _Block(line, lines)
+        line += lines.count(b"\n")
+
+
+def _tagged(work: _Work, blocks: Iterable[_Block], workers: int) -> Generator[tuple[int, list[bytes]], None, None]:
+    policy = Policy(shared=work)
+    return run(_tag_block, blocks, workers=workers, preload=_PRELOAD, policy=policy)
+
+
+def _tag_block(work: _Work, block: _Block) -> tuple[int, list[bytes]]:
+    """How many documents there are, and the rows of each output."""
+    taggers = {choice: _tagger(choice, work.modules) for output in work.outputs for choice in output.taggers}
+    wants_metadata = any(tagger.metadata for tagger in taggers.values())
+    batch = Decoder(work.file, block.line, metadata=wants_metadata, exact=work.exact).batch(rows_of(block.lines))
+    made = []
+    for output in work.outputs:
+        named = {choice.name: taggers[choice] for choice in output.taggers}
+        made.append(b"".join([row + b"\n" for row in attribute_rows(batch, output.experiment, named)]))
+    return len(batch), made
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def read_lines(
         unpacked(raw, kind, file=store.locate(path)) as stream,
     ):
         before = 0
-        for chunk in _whole_lines(stream):
+        for chunk in whole_lines(stream):
             if advance is not None:
                 now = raw.tell()
                 advance(now - before)
@@ -57,8 +57,8 @@ def read_lines(
             yield chunk
 
 
-def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines of a stream, block by block; memory holds a block, or the longest line."""
+def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines of a stream with their ends, block by block; memory holds a block, or the longest line."""
     rest: list[bytes] = []
     while chunk := stream.read(BLOCK):
         cut = chunk.rfind(b"\n") + 1
@@ -69,11 +69,6 @@ def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
         rest = [chunk[cut:]]
     if any(rest):
         yield b"".join(rest)
-
-
-def split_rows(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """The rows of a stream without their line ends, block by block; memory holds a block, or the longest row."""
-    return map(rows_of, _whole_lines(stream))
 
 
 def rows_of(lines: bytes) -> list[bytes]:

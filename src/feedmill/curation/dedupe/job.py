@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import xxhash
-
-from feedmill.curation.attribute_set import FOLDER, fingerprint, read_manifest, write_manifest
+from feedmill.curation.attribute_set import fingerprint, read_manifest, write_manifest
 from feedmill.curation.dedupe.exact import Finished, Task, find_exact
 from feedmill.curation.dedupe.options import DedupeOptions
-from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.curation.patterns import DocumentFile, by_root, find_documents
+from feedmill.curation.records import digest as digest_of
+from feedmill.curation.workplace import remove_folder, work_folder
 from feedmill.errors import ConfigError
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
@@ -106,7 +104,7 @@ def dedupe(
             return report
         results = _exact(files, known, options, run_print, compression, processes, progress)
         _record(files, results, options, run_print, report, None)
-        _clear(_work(files[0], options, run_print))
+        remove_folder(work_folder(files[0], options.name, "work", run_print))
         return report
     _bloomed(files, options, bloom, run_print, compression, processes, progress, report)
     return report
@@ -121,7 +119,7 @@ def _exact(
     processes: int | None,
     progress: bool | None,
 ) -> list[Finished]:
-    work = _work(files[0], options, run_print)
+    work = work_folder(files[0], options.name, "work", run_print)
     spare = (processes or available_cores()) < available_cores()
     tasks = [
         Task(n, file, options, work, *compression, reference=n < len(known), spare=spare)
@@ -185,7 +183,7 @@ def _complete(store: Store, name: str, committed: bool = False) -> None:
         raise ConfigError("Bloom filters live on local disks", file=store.locate(name), fix="Give a local path.")
     if not store.exists(filled):
         return
-    digest = _digest(store, filled)
+    digest = digest_of(store, filled)
     if not committed and not (store.exists(f"{filled}.of") and store.read(f"{filled}.of").decode() == digest):
         store.delete(filled)
         return
@@ -193,21 +191,6 @@ def _complete(store: Store, name: str, committed: bool = False) -> None:
         store.write_bytes(f"{filled}.of", digest.encode())
     os.replace(os.path.join(store.root, filled), os.path.join(store.root, name))
     store.delete(f"{filled}.of")
-
-
-def _digest(store: Store, name: str) -> str:
-    digest = xxhash.xxh3_128()
-    with store.local_copy(name) as path, open(path, "rb") as f:
-        while block := f.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _roots(files: list[DocumentFile]) -> dict[str, list[DocumentFile]]:
-    found: dict[str, list[DocumentFile]] = {}
-    for file in files:
-        found.setdefault(file.root, []).append(file)
-    return found
 
 
 def _done(
@@ -222,9 +205,9 @@ def _done(
     if bloom is not None:
         if not bloom[0].exists(bloom[1]):
             return False
-        digest = _digest(*bloom)
+        digest = digest_of(*bloom)
     total = replace(report)
-    for root, members in _roots(files).items():
+    for root, members in by_root(files).items():
         store = open_store(root or ".")
         manifest = read_manifest(store, options.name)
         if manifest is None or manifest.get("run") != run_print or manifest.get("bloom") != digest:
@@ -251,8 +234,8 @@ def _record(
 ) -> None:
     """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
     by_file = dict(zip(files, results, strict=True))
-    digest = _digest(*bloom) if bloom is not None else None
-    for root, members in _roots(files).items():
+    digest = digest_of(*bloom) if bloom is not None else None
+    for root, members in by_root(files).items():
         store = open_store(root or ".")
         before = read_manifest(store, options.name)
         entries = dict(before["files"]) if before else {}
@@ -272,18 +255,3 @@ def _record(
         write_manifest(store, options.name, {**manifest, "files": entries})
     report.files, report.rows = len(files), sum(one.rows for one in results)
     report.documents, report.units = sum(one.documents for one in results), sum(one.units for one in results)
-
-
-def _work(file: DocumentFile, options: DedupeOptions, run_print: str) -> str:
-    """Where the work of an exact run lies: beside the attributes, or on this machine where those are remote."""
-    store = file.store()
-    if store.is_local:
-        return store.locate(f"attributes/{options.name}/{FOLDER}/work")
-    return os.path.join(tempfile.gettempdir(), f"feedmill-dedupe-{run_print}")
-
-
-def _clear(folder: str) -> None:
-    import shutil
-
-    with contextlib.suppress(OSError):
-        shutil.rmtree(folder)

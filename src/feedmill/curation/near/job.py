@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from feedmill.curation.attribute_set import FOLDER, fingerprint, manifest_path, read_manifest, write_manifest
+from feedmill.curation.attribute_set import fingerprint, manifest_path, read_manifest, write_manifest
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
-from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.curation.patterns import DocumentFile, by_root, find_documents
+from feedmill.curation.workplace import remove_folder, work_folder
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
 from feedmill.storage import open_store
@@ -95,14 +93,14 @@ def find_near(
     )
     if _done(files, options, run_print, report):
         return report
-    folder = _work(files[0], options, run_print) if signatures is None else signatures
+    folder = work_folder(files[0], options.name, "near", run_print) if signatures is None else signatures
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, processes, progress)
         results = _finish(dumps, files, options, processes, progress)
         _record(files, results, options, run_print, report)
         dumps.forget_work()
     if signatures is None:
-        _remove(folder)
+        remove_folder(folder)
     return report
 
 
@@ -124,17 +122,10 @@ def _finish(
         return list(spread(finishing.finish, tasks, processes, bar))
 
 
-def _roots(files: list[DocumentFile]) -> dict[str, list[DocumentFile]]:
-    found: dict[str, list[DocumentFile]] = {}
-    for file in files:
-        found.setdefault(file.root, []).append(file)
-    return found
-
-
 def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:
     """Whether manifests say that exactly this was done, and its outputs are as they were written."""
     saved: dict[str, Any] = {}
-    for root, members in _roots(files).items():
+    for root, members in by_root(files).items():
         store = open_store(root or ".")
         manifest = read_manifest(store, options.name)
         if manifest is None or manifest.get("run") != run_print or not isinstance(manifest.get("report"), dict):
@@ -163,16 +154,18 @@ def _record(
     report.files, report.documents = len(files), sum(one.rows for one in results)
     report.duplicates = sum(one.duplicates for one in results)
     by_file = dict(zip(files, results, strict=True))
-    for root, members in _roots(files).items():
+    for root, members in by_root(files).items():
         store = open_store(root or ".")
         before = read_manifest(store, options.name)
         entries = dict(before["files"]) if before else {}
         for file in members:
             one = by_file[file]
-            entries[file.attributes(options.name, options.documents_folder).split("/", 2)[2]] = {
+            path = file.attributes(options.name, options.documents_folder)
+            entries[path.split("/", 2)[2]] = {
                 "rows": one.rows,
                 "ids": one.ids,
                 "size": one.size,
+                "version": store.stat(path).version,
                 "flagged": one.duplicates,
                 "units": one.duplicates,
                 "documents": {"path": file.path, "size": file.size, "version": file.version},
@@ -181,18 +174,3 @@ def _record(
             sweep(store.locate(manifest_path(options.name)))
         manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
         write_manifest(store, options.name, {**manifest, "files": entries})
-
-
-def _work(file: DocumentFile, options: NearOptions, run_print: str) -> str:
-    """Where signatures lie that are not kept: beside the attributes, or on this machine where those are remote."""
-    store = file.store()
-    if store.is_local:
-        return store.locate(f"attributes/{options.name}/{FOLDER}/near")
-    return os.path.join(tempfile.gettempdir(), f"feedmill-near-{run_print}")
-
-
-def _remove(folder: str) -> None:
-    import shutil
-
-    with contextlib.suppress(OSError):
-        shutil.rmtree(folder)
