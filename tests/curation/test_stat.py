@@ -64,6 +64,27 @@ def test_attributes_by_hand() -> None:
         assert found.score.high == max((score for _, _, score in spans), default=0)
 
 
+def test_a_large_file_is_cut_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
+    monkeypatch.setattr("feedmill.curation.blocks.LARGE", 1000)
+    rows: list[Any] = [
+        {"id": str(n), "text": f"word {n} " * (n % 50), "source": f"s{n % 1500}", "attributes": {"a": [[0, n, n / 7]]}}
+        for n in range(12000)
+    ]
+    write(tmp_path / "small.jsonl", rows[:5])
+    write(tmp_path / "large.jsonl.gz", rows)
+    found = []
+    for processes in (1, 3):
+        report = stat([str(tmp_path)], processes=processes).as_dict(9)
+        found.append({**report, "seconds": 0})
+    assert found[0] == found[1] and found[0]["rows"] == 12005
+    write(tmp_path / "large.jsonl.gz", [*rows[:9000], b"{}", *rows])
+    for processes in (1, 3):
+        with pytest.raises(DataError, match="line 9001"):
+            stat([str(tmp_path)], processes=processes)
+        assert len(stat([str(tmp_path)], processes=processes, on_error="continue").failed) == 1
+
+
 def test_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
     found = []

@@ -78,12 +78,12 @@ class Measurer:
     """Reads rows of a file, batch by batch.
 
     Args:
-        file: named in errors.
+        file: named in errors. line: of the next row, from 1.
         wanted: says by its name whether an attribute is looked at.
     """
 
-    def __init__(self, file: str, wanted: Callable[[str], bool]) -> None:
-        self.file, self.line = file, 0
+    def __init__(self, file: str, wanted: Callable[[str], bool], line: int = 1) -> None:
+        self.file, self.line = file, line - 1
         self._wanted = wanted
         self._decode = msgspec.json.Decoder(_Row).decode
 

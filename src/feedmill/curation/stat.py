@@ -1,31 +1,36 @@
 """Statistics of documents and attributes: counts, and the distributions of lengths and scores.
 
-The unit of work is a file; what is known of each is merged in an order that depends on the files only, so the result is
-the same for any number of processes. Memory holds a batch of rows, and one `Series` for each kind of number.
+The unit of work is a file, or a block of a large one; what is known of each is merged in an order that depends on the
+files only, so the result is the same for any number of processes. Memory holds a batch of rows, and one `Series` for
+each kind of number.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.inputs import find_inputs
 from feedmill.curation.measure import Column, Measured, Measurer, compiled, workers_for
 from feedmill.curation.rows import uncollected
 from feedmill.curation.series import Series
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.documents import read_rows
+from feedmill.formats.documents import read_lines, rows_of
+from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
+from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store, split_url
 
 FAIL, CONTINUE = "fail", "continue"
 MOST_SOURCES = 1000
+_PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text_compiled")
 OTHERS = "(others)"
 
 
@@ -203,8 +208,7 @@ def stat(
     workers = workers_for(size, processes)
     with Progress("reading", size, "B", progress) as bar:
         tasks = [Task(file.path, file.size, attributes, on_error) for file in files]
-        preload = ("feedmill.curation.stat", "feedmill.kernels.text_compiled")
-        for task, found in zip(tasks, run(stat_file, tasks, workers=workers, preload=preload), strict=True):
+        for task, found in zip(tasks, _results(tasks, workers), strict=True):
             bar.advance(task.size)
             if isinstance(found, FeedmillError):
                 report.failed.append(found)
@@ -216,19 +220,41 @@ def stat(
     return report
 
 
-def stat_file(task: Task) -> Stats | FeedmillError:
-    """One file's statistics. Runs in a process of its own."""
+def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | FeedmillError]:
+    """Each file's statistics. A large one that would keep one process busy alone is cut over all."""
+    count = available_cores() if workers is None else workers
+    cut = first_to_cut((task.size for task in tasks), count)
+    for task in tasks[:cut]:
+        yield stat_file(task, count)
+    yield from run(stat_file, tasks[cut:], workers=workers, preload=_PRELOAD)
+
+
+def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
+    """One file's statistics: in this process, or cut over so many."""
     folder, name = split_url(task.path)
-    store = open_store(folder)
-    wanted = compiled(task.pattern)
     stats = Stats()
+    parts = run(
+        _stat_block,
+        blocks(read_lines(open_store(folder), name)),
+        workers=workers,
+        preload=_PRELOAD,
+        policy=Policy(shared=task),
+    )
     try:
-        measurer = Measurer(task.path, lambda name: wanted is None or wanted.search(name) is not None)
-        with uncollected():
-            for rows in read_rows(store, name):
-                stats.add(measurer.measure(rows))
+        with uncollected(), closing(parts):
+            for part in parts:
+                stats.merge(part)
     except FeedmillError as error:
         if task.on_error == FAIL:
             raise
         return error
+    return stats
+
+
+def _stat_block(task: Task, block: Block) -> Stats:
+    wanted = compiled(task.pattern)
+    measurer = Measurer(task.path, lambda name: wanted is None or wanted.search(name) is not None, block.line)
+    stats = Stats()
+    with uncollected():
+        stats.add(measurer.measure(rows_of(block.lines)))
     return stats

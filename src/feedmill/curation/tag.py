@@ -19,6 +19,7 @@ import msgspec
 
 from feedmill import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
@@ -33,8 +34,6 @@ from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
-LARGE = 32 << 20
-"""Bytes of a file, as stored, from which it may be cut over several processes."""
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text_compiled")
 
 
@@ -157,12 +156,11 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
 
 def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Done]:
     """What becomes of each file. A large one that would keep one process busy alone is cut over all."""
-    total = sum(task.input.size for task in tasks)
-    cut = [task for task in tasks if workers > 1 and task.input.size > max(LARGE, total / workers)]
-    for task in cut:
+    cut = first_to_cut((task.input.size for task in tasks), workers)
+    for task in tasks[:cut]:
         yield tag_file(task, workers)
         bar.advance()
-    yield from run(tag_file, tasks[len(cut) :], workers=workers, progress=bar, preload=_PRELOAD)
+    yield from run(tag_file, tasks[cut:], workers=workers, progress=bar, preload=_PRELOAD)
 
 
 def tag_file(task: Task, workers: int = 1) -> Done:
@@ -193,7 +191,7 @@ def _tag_file(task: Task, workers: int) -> Done:
         raw = stack.enter_context(open(local, "rb", buffering=0))
         stream = stack.enter_context(unpacked(raw, compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(closing(_tagged(work, _blocks(stream), workers))):
+        for count, made in stack.enter_context(closing(_tagged(work, blocks(whole_lines(stream)), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
@@ -206,16 +204,6 @@ def _tag_file(task: Task, workers: int) -> Done:
     return Done(task.input.path, rows, task.input.size, True)
 
 
-class _Block(NamedTuple):
-    """Some lines of a file, and the number of the first one."""
-
-    line: int
-    lines: bytes
-
-    def __repr__(self) -> str:
-        return f"the lines from {self.line} on"
-
-
 class _Work(NamedTuple):
     """What is done to all blocks of a file: named in errors, what is made of it, by whose taggers."""
 
@@ -225,19 +213,12 @@ class _Work(NamedTuple):
     exact: bool
 
 
-def _blocks(stream: BinaryIO) -> Iterator[_Block]:
-    line = 1
-    for lines in whole_lines(stream):
-        yield _Block(line, lines)
-        line += lines.count(b"\n")
-
-
-def _tagged(work: _Work, blocks: Iterable[_Block], workers: int) -> Generator[tuple[int, list[bytes]], None, None]:
+def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, list[bytes]], None, None]:
     policy = Policy(shared=work)
     return run(_tag_block, blocks, workers=workers, preload=_PRELOAD, policy=policy)
 
 
-def _tag_block(work: _Work, block: _Block) -> tuple[int, list[bytes]]:
+def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
     """How many documents there are, and the rows of each output."""
     taggers = {choice: _tagger(choice, work.modules) for output in work.outputs for choice in output.taggers}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
