@@ -63,8 +63,7 @@ def _rows(
     rates = ([size / second for second in numbers.get("s", [])] for numbers in (ours, theirs))
     what = f"{name}, {processes} process" + ("es" if processes > 1 else "")
     rows = [Row("tag", f"{what}, MB/s", "/s", *rates, wanted)]
-    if processes == 1:  # workers of ours are not children of the command, and their time would be missing
-        rows.append(Row("tag", "  the same: processor time", "s", ours["cpu_s"], theirs.get("cpu_s", [])))
+    rows.append(Row("tag", "  the same: processor time", "s", ours["cpu_s"], theirs.get("cpu_s", [])))
     shutil.rmtree(folder / "attributes/bench", ignore_errors=True)
     return rows
 
