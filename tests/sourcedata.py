@@ -96,6 +96,7 @@ def _frames(low: int, high: int, episode: int) -> pa.Table:
         high,
         **{
             "observation.state": pa.array([[n, n + 0.5] for n in range(low, high)], pa.list_(pa.float32(), 2)),
+            "grid": [[[n, 1], [2, 3]] for n in range(low, high)],
             "timestamp": pa.array(np.arange(count) / FPS, pa.float32()),
             "frame_index": list(range(count)),
             "episode_index": [episode] * count,
@@ -108,6 +109,7 @@ def _frames(low: int, high: int, episode: int) -> pa.Table:
 def _info(version: str, counts: Sequence[int], camera: str | None, **paths: str) -> dict[str, Any]:
     features: dict[str, Any] = {"n": {"dtype": "int64", "shape": [1]}, "text": {"dtype": "string", "shape": [1]}}
     features["observation.state"] = {"dtype": "float32", "shape": [2]}
+    features["grid"] = {"dtype": "int16", "shape": [2, 2]}
     if camera:
         features[camera] = {"dtype": "video", "shape": [48, 64, 3]}
     half = len(counts) // 2

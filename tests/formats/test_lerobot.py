@@ -55,6 +55,7 @@ def test_columns_tasks_and_keys(robot: Path) -> None:
     assert sample["task"] == "task 1" and dataset[0]["task"] == "task 0"
     assert sample["observation.state"].tolist() == [15.0, 15.5] and sample["observation.state"].dtype == np.float32
     assert sample["frame_index"] == 1
+    assert sample["grid"].dtype == np.int16 and sample["grid"].tolist() == [[15, 1], [2, 3]]
     facts = dataset.describe()
     assert (facts["episodes"], facts["fps"], facts["cameras"], facts["tasks"]) == (4, 10, [CAMERA], 2)
 

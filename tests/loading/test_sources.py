@@ -52,8 +52,19 @@ def test_a_blend_of_all_kinds(folder: Path) -> None:
     assert len(robot) == 20 and set(robot) == set(range(7, 20))
 
 
-def test_processes_give_the_same(folder: Path) -> None:
+def test_threads_give_the_same(folder: Path) -> None:
     assert read(folder, workers=2) == read(folder)
+
+
+def names(samples: list[Any]) -> list[tuple[str, int]]:
+    return [name(sample) for sample in samples]
+
+
+def test_worker_processes_open_their_own(folder: Path) -> None:
+    plan = fm.Recipe.load(folder / "recipe.yaml").plan()
+    loader = fm.Loader(plan, batch_size=8, collate=names, workers=fm.Workers(2, processes=True))
+    found = [each for _, batch in zip(range(10), loader, strict=False) for each in batch]
+    assert found == read(folder)
 
 
 def test_resume_in_the_middle(folder: Path) -> None:

@@ -95,6 +95,7 @@ class LeRobotDataset(TableDataset):
         self._splits = splits_of(store, info, len(length))
         self._known: str | None = None
         self._check_columns()
+        self._grids = _grids(info["features"], self.names)
 
     def _counted(self) -> Int64s:
         return np.asarray(self._sample_counts, np.int64)
@@ -122,6 +123,8 @@ class LeRobotDataset(TableDataset):
         out = super()._rows(file, local)
         for at, row in zip(local.tolist(), out, strict=True):
             episode, frame = self._episode(int(self._starts[file]) + at)
+            for name, dtype in self._grids:
+                row[name] = None if row[name] is None else np.asarray(row[name], dtype)
             if "task_index" in row:
                 row["task"] = self.tasks.get(row["task_index"])
             time = row.get("timestamp")
@@ -187,6 +190,19 @@ class LeRobotDataset(TableDataset):
             "tasks": len(self.tasks),
             "splits": splits,
         }
+
+
+def _grids(features: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, np.dtype[Any]]]:
+    """Features of several axes, which the columns hold as lists of lists, with the type of their numbers."""
+    out = []
+    for name, feature in features.items():
+        try:
+            dtype = np.dtype(str(feature.get("dtype")))
+        except TypeError:
+            continue  # text, images, videos
+        if name in names and dtype.kind in "biuf" and len(feature.get("shape") or ()) > 1:
+            out.append((name, dtype))
+    return out
 
 
 class _Files(Sequence[ColumnFile]):
