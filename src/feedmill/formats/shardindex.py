@@ -45,6 +45,7 @@ logger = logging.getLogger("feedmill")
 INDEX_FROM = 32 << 20
 """Bytes of tars from which the index is kept."""
 PATH = ".feedmill/shards"
+_FEW = 16
 
 
 class Known(NamedTuple):
@@ -108,8 +109,8 @@ def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = N
         NotFound: a shard is missing.
         DataError: a shard is damaged; it is named.
     """
-    wanted = set(shards)
-    listed = {entry.path: entry for entry in store.files(suffixes=(".tar",)) if entry.path in wanted}
+    wanted = set(shards) if len(shards) > _FEW else set()  # one listing, or a look at each
+    listed = {e.path: e for e in store.files(suffixes=(".tar",)) if e.path in wanted} if wanted else {}
     entries = [listed.get(shard) or store.stat(shard) for shard in shards]
     total = sum(entry.size for entry in entries)
     if total < INDEX_FROM:
