@@ -1,9 +1,9 @@
 """``.npz``, NumPy's archive of arrays, several times faster than through `zipfile`.
 
-An ``.npz`` is a zip of ``<name>.npy`` members ("NEP 1", and PKWARE's APPNOTE for zip). It is read by a walk over the zip's
-directory, with headers of arrays remembered, and written without compression, the same bytes for the same arrays. What
-is not plain (zip64, encrypted, other compression than deflate, object arrays, newer header versions) is left to NumPy,
-which reads it or says what is wrong, and so is writing what would need zip64.
+An ``.npz`` is a zip of ``<name>.npy`` members ("NEP 1", and PKWARE's APPNOTE for zip). It is read by a walk over the
+zip's directory, with headers of arrays remembered, and written without compression, the same bytes for the same
+arrays. What is not plain (zip64, encrypted, other compression than deflate, object arrays, newer header versions) is
+left to NumPy, which reads it or says what is wrong, and so is writing what would need zip64.
 """
 
 from __future__ import annotations
