@@ -24,7 +24,6 @@ from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.formats.vla.dataset import write_index
 from feedmill.formats.wids import write_wids
 from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
@@ -92,8 +91,6 @@ def make(root: Path, kind: str) -> str:
     make_shards(root, COUNTS)
     if kind.startswith("vla"):
         write_manifest(str(root), progress=False)
-        if kind == "vla-indexed":
-            write_index(open_store(root), "manifest.jsonl")
     if kind == "prepared":
         prepare(str(root), split_ratio="1,0,0", progress=False)
     return str(root)
@@ -127,7 +124,7 @@ def make_tokens(root: Path, kind: str) -> str:
 
 def opened(url: str, kind: str) -> Dataset:
     with pytest.MonkeyPatch.context() as patch:
-        if kind == "kept-index":  # also for tars as small as these
+        if kind in ("kept-index", "vla-indexed"):  # also for tars as small as these
             patch.setattr(shardindex, "INDEX_FROM", 0)
         return open_dataset(url, **OPTIONS.get(kind, {}))
 

@@ -15,7 +15,6 @@ def mix_robots(story: Story) -> None:
     import numpy as np
 
     from feedmill.demo.robots import ACTION, STATE, write_robots
-    from feedmill.formats.vla.dataset import write_index
     from feedmill.indexing.check import check
     from feedmill.loading.loader import Loader
     from feedmill.planning.recipes.recipe import Recipe
@@ -35,7 +34,6 @@ def mix_robots(story: Story) -> None:
             )
         )
         counts.append(count)
-        write_index(LocalStore(root / name), "manifest.jsonl")
         compute_statistics(str(root / name), str(root / name / "stats.json"), progress=False)
         found = check(str(root / name), progress=False)
         story.row(

@@ -103,21 +103,29 @@ class IndexedShards(ShardTable):
 
 
 def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = None) -> ShardTable:
-    """The table of plain tars: scanned, or by their index, which is made or brought up to date as needed.
+    """The table of plain tars of a store, see `indexed_shards`.
 
     Raises:
         NotFound: a shard is missing.
         DataError: a shard is damaged; it is named.
     """
-    wanted = set(shards) if len(shards) > _FEW else set()  # one listing, or a look at each
-    listed = {e.path: e for e in store.files(suffixes=(".tar",)) if e.path in wanted} if wanted else {}
-    entries = [listed.get(shard) or store.stat(shard) for shard in shards]
-    total = sum(entry.size for entry in entries)
-    if total < INDEX_FROM:
+    wanted = set(shards)
+    listed = {entry.path: entry for entry in store.files(suffixes=(".tar",)) if entry.path in wanted}
+    return indexed_shards(store, [listed.get(shard) or store.stat(shard) for shard in shards], workers=workers)
+
+
+def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | None = None) -> ShardTable:
+    """The table of tars that are there: scanned, or by their index, which is made or brought up to date as needed.
+
+    Raises:
+        DataError: a shard is damaged; it is named.
+    """
+    shards = [entry.path for entry in entries]
+    if sum(entry.size for entry in entries) < INDEX_FROM:
         return ScannedShards(store, shards)
     home = _Home(store)
     known = home.read()
-    missing = [entry for entry in entries if not _same(known.get(entry.path), entry)]
+    missing = list({entry.path: entry for entry in entries if not _same(known.get(entry.path), entry)}.values())
     if missing:
         threads = workers or 4 * available_cores()
         compiled = sum(entry.size for entry in missing) >= COMPILED_FROM

@@ -173,18 +173,14 @@ def open_raw(
     split_config: str | None = None,
     files: str | None = None,
     token_size: int | None = None,
-    index: str | None = None,
 ) -> tuple[Dataset, Found]:
     """A data set without decoding: parts are bytes. Raises as `sniff` and the format's own opening do.
 
     Args:
         split, split_config: for prepared folders.
         files, token_size: for ``.ds``, see `feedmill.open`.
-        index: for manifests, see `feedmill.open`.
     """
     found = sniff(url)
-    if index is not None and found.kind != VLA:
-        raise ConfigError(f"'index' is for manifests of tars, this is {found.kind}", file=url, fix="Leave it out.")
     if found.kind != DS and (files is not None or token_size is not None):
         raise ConfigError(
             f"'files' and 'token_size' are for .ds files, this is {found.kind}", file=url, fix="Leave them out."
@@ -208,7 +204,7 @@ def open_raw(
     if found.kind in TOKENS:
         return _open_tokens(found, url, files, token_size), found
     if found.kind == VLA:
-        return open_manifest(found.store, found.name, url, index=index), found
+        return open_manifest(found.store, found.name, url), found
     return _open_tars(found, url), found
 
 

@@ -38,7 +38,6 @@ def open(
     eos: int | None = None,
     files: str | None = None,
     token_size: int | None = None,
-    index: str | os.PathLike[str] | None = None,
 ) -> Dataset:
     """Open a data set in any known format.
 
@@ -65,8 +64,6 @@ def open(
         files: a folder of ``.ds`` files ``sorted`` by path (the default), those in folders below included; or as
             ``nanotron`` takes them: only those in the folder itself, permuted.
         token_size: bytes per token of ``.ds`` files, where nothing beside them says it.
-        index: a folder for the index of a manifest's shards, made where it is missing: for data that cannot be written
-            to. By default ``$FEEDMILL_INDEX``, else the index beside the data where 'feedmill vla index' has made it.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -95,7 +92,6 @@ def open(
         files,
         token_size,
         cut,
-        None if index is None else os.fspath(index),
     )
     dataset = _open(urls, how)
     dataset.again = partial(_open, _absolute(urls) if isinstance(urls, str) else [_absolute(one) for one in urls], how)
@@ -115,7 +111,6 @@ class _How:
     files: str | None
     token_size: int | None
     cut: WindowOptions
-    index: str | None = None
 
 
 def _open(url: str | list[str], how: _How) -> Dataset:
@@ -128,9 +123,7 @@ def _open(url: str | list[str], how: _How) -> Dataset:
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset, _ = open_raw(
-        url, split=split, split_config=split_config, files=how.files, token_size=how.token_size, index=how.index
-    )
+    dataset, _ = open_raw(url, split=split, split_config=split_config, files=how.files, token_size=how.token_size)
     if description is None:
         return windowed(dataset, how.cut).with_view(None, how.decode, None)
     windowed(dataset, how.cut)  # what has a description is no token data, and says so

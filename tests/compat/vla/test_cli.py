@@ -35,14 +35,6 @@ def test_a_manifest_is_written_in_both_forms(robotics: Path) -> None:
     assert "no form 'both'" in run("vla", "manifest", robotics, "--form", "both", status=1)
 
 
-def test_an_index_lies_beside_or_apart(robotics: Path, tmp_path: Path) -> None:
-    beside = json.loads(run("vla", "index", robotics, "--json"))["index"]
-    assert Path(beside) == robotics / ".feedmill" / "manifest.jsonl.tars"
-    apart = json.loads(run("vla", "index", robotics / "manifest.jsonl", "--index", tmp_path / "i", "--json"))["index"]
-    assert Path(apart).parent == tmp_path / "i"
-    assert "indexed       yes" in run("info", robotics)
-
-
 def test_statistics_are_written_and_merged(robotics: Path, tmp_path: Path) -> None:
     before = json.loads((robotics / "stats.json").read_text())
     shown = run("vla", "stats", robotics)
@@ -84,6 +76,6 @@ def test_a_plan_from_options_or_a_file(tmp_path: Path) -> None:
 def test_a_manifest_that_lies_is_one_message(robotics: Path) -> None:
     text = (robotics / "manifest.jsonl").read_text().replace(": 6", ": 512")
     (robotics / "manifest.jsonl").write_text(text)
-    for words in (("info",), ("vla", "index"), ("vla", "stats"), ("check",)):
+    for words in (("info",), ("vla", "stats"), ("check",)):
         shown = run(*words, robotics, status=1)
         assert "manifest.jsonl:1" in shown and "num_sequences is 512" in shown and "Traceback" not in shown

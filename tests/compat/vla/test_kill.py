@@ -1,4 +1,4 @@
-"""Manifests, indices and statistics are whole or absent, wherever their writer was killed."""
+"""Manifests and statistics are whole or absent, wherever their writer was killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from killing import finish, run_until_killed
     "words, name",
     [
         (("vla", "manifest", "r"), "manifest.jsonl"),
-        (("vla", "index", "r"), ".feedmill/manifest.jsonl.tars"),
         (("vla", "stats", "r"), "stats.json"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

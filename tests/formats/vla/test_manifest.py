@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.vla.dataset import write_index
 from feedmill.formats.vla.manifest import Row, each_row, manifest_text, read_rows, shard_path
 from feedmill.indexing.manifests import write_manifest
 from feedmill.storage import open_store
@@ -181,53 +179,31 @@ def test_check_notes_what_is_odd(tmp_path: Path) -> None:
     assert any("2 times" in note for note in report.notes) and any("1 tars are not listed" in n for n in report.notes)
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_an_index_gives_the_same_and_is_opened_instead(tmp_path: Path, apart: bool, monkeypatch) -> None:
-    data, index = make(tmp_path / "data", [5, 0, 7, 1]), tmp_path / "index"
+def test_the_index_gives_the_same_and_a_shard_twice_is_read_twice(tmp_path: Path, monkeypatch) -> None:
+    data = make(tmp_path, [5, 0, 7, 1])
+    with open(data / "manifest.jsonl", "ab") as f:
+        f.write((data / "manifest.jsonl").read_bytes().splitlines(True)[0])
     plain = fm.open(data)
-    if apart:
-        before = sorted(os.listdir(data))
-        indexed = fm.open(data, index=index)
-        assert sorted(os.listdir(data)) == before and os.listdir(index)
-        monkeypatch.setenv("FEEDMILL_INDEX", str(index))
-    else:
-        write_index(open_store(data), "manifest.jsonl")
-        indexed = fm.open(data)
-        assert (data / ".feedmill" / "manifest.jsonl.tars").exists()
-    assert indexed.describe()["indexed"] and not plain.describe()["indexed"]
-    assert indexed.fingerprint() != "" and len(indexed) == len(plain) == 13
-    for number in range(13):
+    monkeypatch.setattr("feedmill.formats.shardindex.INDEX_FROM", 0)
+    indexed = fm.open(data)
+    assert (data / ".feedmill").is_dir() and len(indexed) == len(plain) == 18
+    for number in range(18):
         assert indexed[number].key == plain[number].key and indexed[number].raw("txt") == plain[number].raw("txt")
-        assert indexed.find(plain[number].key) == number
+        assert indexed.find(plain[number].key) == number % 13
         assert indexed.locate(number).offset == plain.locate(number).offset
     with pytest.raises(NotFound):
         indexed.find("none")
-    monkeypatch.setattr("feedmill.formats.vla.dataset.scan_shards", None)
-    assert len(fm.open(data)) == 13  # nothing is scanned
 
 
-def test_a_changed_shard_makes_the_index_stale(tmp_path: Path) -> None:
-    data = make(tmp_path, [5, 7])
-    write_index(open_store(data), "manifest.jsonl")
-    other = make(tmp_path / "other", [5, 7])
-    os.utime(other / "shards" / "s-1.tar", (1, 1))
-    shutil.copy2(other / "shards" / "s-1.tar", data / "shards" / "s-1.tar")
-    with pytest.raises(DataError, match="another state") as info:
-        fm.open(data)
-    assert info.value.kind == "stale-index"
-    assert len(fm.open(data, index=tmp_path / "index")) == 12
+def test_a_changed_shard_is_read_anew_and_counted_again(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("feedmill.formats.shardindex.INDEX_FROM", 0)
+    data, other = make(tmp_path / "data", [5, 7]), make(tmp_path / "other", [5, 6])
+    assert len(fm.open(data)) == 12
     shutil.copy2(other / "shards" / "s-0.tar", data / "shards" / "s-0.tar")
-    assert len(fm.open(data, index=tmp_path / "index")) == 12  # its own index is renewed
-
-
-def test_a_damaged_index_is_an_error(tmp_path: Path) -> None:
-    data = make(tmp_path, [5])
-    place = Path(write_index(open_store(data), "manifest.jsonl"))
-    whole = place.read_bytes()
-    for broken in (b"", whole[:40], whole + b"x", b"X" + whole[1:]):
-        place.write_bytes(broken)
-        with pytest.raises(DataError, match="index of tars"):
-            fm.open(data)
+    assert len(fm.open(data)) == 12
+    shutil.copy2(other / "shards" / "s-1.tar", data / "shards" / "s-1.tar")
+    with pytest.raises(DataError, match="num_sequences is 7"):
+        fm.open(data)
 
 
 def test_other_files_of_lines_are_still_lines(tmp_path: Path) -> None:

@@ -45,27 +45,6 @@ def manifest(
 
 
 @app.command()
-def index(
-    path: Manifest,
-    output: Annotated[
-        str | None, typer.Option("--index", metavar="FOLDER", help="Where it goes, for data that cannot be written to.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Index the shards of a manifest, so that it opens at once; beside it, or in a folder of its own."""
-    from feedmill.formats.vla.dataset import write_index
-    from feedmill.jobs.progress import Progress
-    from feedmill.storage import open_store
-
-    folder, name = _place(path)
-    store = open_store(folder)
-    total = sum(entry.size for entry in store.files(suffixes=(".tar",)))
-    with Progress("indexing", total, "B", enabled=not json) as bar:
-        where = write_index(store, name, output, advance=bar.advance)
-    emit({"path": path, "index": where}, json, lambda: typer.echo(f"index: {where}"))
-
-
-@app.command()
 def stats(
     path: Manifest,
     output: Annotated[
