@@ -105,7 +105,7 @@ def test_keys_of_all_kinds_are_found(shards: list[list[str]], tmp_path_factory: 
     scanned = ScannedShards(store, names)
     for _ in range(2):  # as scanned, and as read back
         kept = shardindex.plain_shards(store, names)
-        for scan in scanned._scans:
+        for scan in scanned.scans:
             for key in scan.keys:
                 assert kept.find(key) == scanned.find(key)
         with pytest.raises(NotFound):
