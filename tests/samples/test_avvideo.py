@@ -31,7 +31,10 @@ def shown(frames: np.ndarray, times: np.ndarray, start: float, end: float) -> np
     return frames[first : max(last, first) + 1]
 
 
-MOMENTS = st.one_of(st.floats(-1, 5), st.integers(-5, 120).map(lambda n: n / 25))
+# All frames begin at multiples of 20 ms; a time just before one may mean it.
+MOMENTS = st.one_of(st.floats(-1, 5), st.integers(-5, 120).map(lambda n: n / 25)).map(
+    lambda t: round(t * 50) / 50 if abs(t * 50 - round(t * 50)) < 0.001 else t
+)
 RANGES = st.lists(st.tuples(MOMENTS, st.sampled_from([0.0, 0.04, 0.5, 1.3, INF])), min_size=1, max_size=4)
 
 

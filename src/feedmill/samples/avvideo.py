@@ -24,8 +24,8 @@ from feedmill.samples.avfile import ffmpeg_error
 
 Pixels = npt.NDArray[np.uint8]
 
-_TOLERANCE = Fraction(1, 1000)
-"""Of a tick: how far beside a frame's time a time may lie that means it, being a rounded decimal."""
+_TOLERANCE = Fraction(1, 1_000_000)
+"""Seconds by which a time may lie before that of a frame and still mean it, being a rounded decimal."""
 _FAR = 1.0
 """Seconds without a known key frame between from which seeking is tried."""
 
@@ -34,7 +34,7 @@ def to_ticks(seconds: float, time_base: Fraction) -> int | None:
     """The tick at or before a time; None for infinity."""
     if seconds == float("inf"):
         return None
-    return int((Fraction(seconds) / time_base + _TOLERANCE) // 1)
+    return int((Fraction(seconds) + _TOLERANCE) / time_base // 1)
 
 
 class VideoReader:
