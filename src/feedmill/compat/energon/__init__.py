@@ -15,6 +15,8 @@ from feedmill import __version__
 from feedmill.compat.energon.edataclass import edataclass  # at once: its module has the same name
 
 _FEEDMILL = {
+    "AVData": "samples.avdata",
+    "AVDecoder": "samples.avdecoder",
     "AVMetadata": "samples.mediafacts",
     "AugmentTaskEncoder": "loading.typed",
     "Batch": "loading.tensors",
@@ -35,6 +37,7 @@ _FEEDMILL = {
     "NoCachePool": "loading.cachepool",
     "OCRSample": "samples.types",
     "PrimaryFileStore": "samples.stores",
+    "SampleDecoder": "samples.decode",
     "SimilarityInterleavedSample": "samples.types",
     "TextSample": "samples.types",
     "TraversedDatasetReference": "planning.traverse",
@@ -67,7 +70,6 @@ _HERE = {
     "EPath": "epathlib",
     "EnergonDataset": "datasets",
     "FatalSampleError": "errors",
-    "SampleDecoder": "decoding",
     "SavableDataLoader": "loader",
     "SkipSample": "errors",
     "SourceInfo": "source_info",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from feedmill.compat.energon.decoding import SampleDecoder
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
@@ -18,6 +17,7 @@ from feedmill.planning.grid import Grid, Remainder
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.simple import recipe_for
+from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.open import open as open_dataset
 
 __all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset", "get_val_datasets"]
