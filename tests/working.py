@@ -11,8 +11,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from feedmill.errors import DataError
 from feedmill.jobs.run import run
 
@@ -88,11 +86,6 @@ def slow_ninth(sample: dict[str, Any]) -> dict[str, Any]:
     """A transform that takes its time at position 9."""
     time.sleep(0.6 if sample["position"] == 9 else 0.002)
     return sample
-
-
-def crop(sample: Any, rng: np.random.Generator) -> dict[str, Any]:
-    at = int(rng.integers(8))
-    return {"id": sample["json"]["id"], "text": sample["json"]["text"][at:], "x": np.arange(at, at + 64)}
 
 
 def briefly(sample: Any) -> Any:

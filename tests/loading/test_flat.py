@@ -20,7 +20,7 @@ import sys, orjson
 sys.path.insert(0, sys.argv[1])
 from rates import memory_mb
 import feedmill as fm
-from working import crop
+from cropping import crop
 
 workers, samples = sys.argv[3], int(sys.argv[4])
 how = fm.Workers(int(workers[0]), processes=workers.endswith("p"))
