@@ -50,11 +50,24 @@ def test_columns_are_what_collating_gives(
     assert all(same(found[name], wanted[name]) for name in wanted)
 
 
+@settings(deadline=None, max_examples=20)
+@given(weights=st.sampled_from([[1, 1], [1, 3], [5, 1]]), drawn=st.lists(st.integers(0, 500), max_size=40))
+def test_columns_of_a_blend(folder: Path, weights: list[int], drawn: list[int]) -> None:
+    sources = [fm.open(str(folder / f"{name}.pbin"), seq_len=16, positions=True) for name in "ab"]
+    plan = fm.Plan.over(sources, weights=weights, shuffle="global")
+    found = plan.read_columns(drawn)
+    wanted = collate(plan.read(drawn)) if drawn else {}
+    assert found is not None
+    assert all(same(found[name], wanted[name]) for name in wanted)
+
+
 def test_where_there_is_no_shorter_way(folder: Path, tmp_path: Path) -> None:
     path = str(folder / "a.pbin")
-    one, other = fm.open(path, seq_len=16), fm.open(str(folder / "b.pbin"), seq_len=16)
+    one, other = fm.open(path, seq_len=16), fm.open(str(folder / "b.pbin"), seq_len=8)
     blend = fm.Plan.over([one, other], weights=[1, 1])
-    assert blend.read_columns([0, 1]) is None and blend.read_columns([0]) is not None
+    assert blend.read_columns([0, 1]) is None and blend.read_columns([0]) is not None  # rows of two lengths
+    blend = fm.Plan.over([one, fm.open(path, seq_len=16, boundaries=True)], weights=[1, 1])
+    assert blend.read_columns([0, 1]) is None
     assert fm.Plan.over(fm.open(path, seq_len=16, boundaries=True)).read_columns([0]) is None
     packed = fm.PackedPlan(fm.Plan.over(fm.open(path)), fm.Packing(64), tmp_path)
     assert packed.read_columns([0]) is None

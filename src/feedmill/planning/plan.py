@@ -15,6 +15,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
 from feedmill.planning.ahead import LocateAhead
+from feedmill.planning.columns import read_columns
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Concat, Interleaved, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import LONGEST, Junction
@@ -178,13 +179,11 @@ class Plan:
         return samples
 
     def read_columns(self, positions: npt.ArrayLike) -> dict[str, Any] | None:
-        """The samples at these positions collated, where their data set has a short way to that; else None.
+        """The samples at these positions collated, where their data sets have a short way to that; else None.
 
-        Only where all of them come from one source; raises as `read` does.
+        Raises as `read` does.
         """
-        located = self._ahead(self._checked(positions))
-        number = int(located.source[0]) if len(located.source) else 0
-        return self.sources[number].read_columns(located.index) if (located.source == number).all() else None
+        return read_columns(self.sources, self._ahead(self._checked(positions)))
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

@@ -1,0 +1,59 @@
+"""Batches of several data sets as columns, without a sample being made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from feedmill.formats.base import Dataset
+from feedmill.jobs.buffers import empty
+from feedmill.planning.nodes.base import Located
+
+Columns = dict[str, Any]
+
+
+def read_columns(sources: Sequence[Dataset], located: Located) -> Columns | None:
+    """The samples at these places collated, in their order; None where a data set has no short way to that, or the
+    columns of two do not fit each other. Raises as `Dataset.read` does.
+    """
+    numbers = np.flatnonzero(np.bincount(located.source, minlength=1)).tolist() or [0]
+    if len(numbers) == 1:
+        return sources[numbers[0]].read_columns(located.index)
+    if any(sources[number].read_columns(located.index[:0]) is None for number in numbers):
+        return None
+    order = np.argsort(located.source, kind="stable")
+    parts = []
+    for rows in np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1):
+        found = sources[int(located.source[rows[0]])].read_columns(located.index[rows])
+        if found is None:
+            return None
+        parts.append((rows, found))
+    return _together(parts, len(order))
+
+
+def _together(parts: Sequence[tuple[Any, Columns]], count: int) -> Columns | None:
+    first = parts[0][1]
+    if any(list(found) != list(first) for _, found in parts):
+        return None
+    out: Columns = {}
+    for name, values in first.items():
+        columns = [(rows, found[name]) for rows, found in parts]
+        if isinstance(values, list):
+            out[name] = _list(columns, count)
+        elif all(column.shape[1:] == values.shape[1:] and column.dtype == values.dtype for _, column in columns):
+            out[name] = merged = empty((count, *values.shape[1:]), values.dtype)
+            for rows, column in columns:
+                merged[rows] = column
+        else:
+            return None
+    return out
+
+
+def _list(columns: Sequence[tuple[Any, Any]], count: int) -> list[Any]:
+    out: list[Any] = [None] * count
+    for rows, column in columns:
+        for row, value in zip(rows.tolist(), column, strict=True):
+            out[row] = value
+    return out
