@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from feedmill.errors import NotFound
 from feedmill.storage.base import Entry, Store
 from feedmill.storage.local import publish, storage_error, temporary_beside
+from feedmill.storage.locks import FileLock
 
 if TYPE_CHECKING:
     from feedmill.storage.remote import RemoteStore
@@ -80,7 +80,5 @@ def _download(store: RemoteStore, path: str, folder: Path) -> Path:
 @contextlib.contextmanager
 def one_at_a_time(copy: Path) -> Iterator[None]:
     """Hold this file's lock; the system frees it when a process dies. Where locks do not work, go without."""
-    with open(f"{copy}.lock", "wb") as f:
-        with contextlib.suppress(OSError):
-            fcntl.flock(f, fcntl.LOCK_EX)
+    with FileLock(f"{copy}.lock", wait=True):
         yield

@@ -16,6 +16,7 @@ import xxhash
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import Store
 from feedmill.storage.local import storage_error
+from feedmill.storage.locks import FileLock
 from feedmill.tokens.documents import Batch, read_documents
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
@@ -193,7 +194,7 @@ class WorkFolder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
 
     @classmethod
     def beside(cls, store: Store, stem: str, url: str) -> WorkFolder:
@@ -214,11 +215,7 @@ class WorkFolder:
         """Take the folder, for a job. Raises StorageError where another run has it."""
         try:
             os.makedirs(self.path, exist_ok=True)
-            self._lock = os.open(os.path.join(self.path, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-            with contextlib.suppress(ImportError):
-                import fcntl
-
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = FileLock(os.path.join(self.path, "lock"))
             if not self.holds(job):
                 with open(os.path.join(self.path, "job"), "w") as f:
                     f.write(job)
@@ -248,5 +245,5 @@ class WorkFolder:
         if remove:
             shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None

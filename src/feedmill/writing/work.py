@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from feedmill.errors import ConfigError, NotFound, StorageError
 from feedmill.formats.shard_journal import Journal
 from feedmill.storage import Store
 from feedmill.storage.local import publish, storage_error, sweep_all
+from feedmill.storage.locks import FileLock
 from feedmill.writing.shard import Shard
 
 FOLDER = ".nv-meta/feedmill.work"
@@ -56,24 +56,16 @@ class Work:
             self.close()
             raise
 
-    def _take(self) -> int:
-        import fcntl
-
+    def _take(self) -> FileLock:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise storage_error(error, str(self.folder)) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return FileLock(self.folder / "lock")
         except BlockingIOError:
-            os.close(lock)
             raise StorageError(
                 "another process is writing this data set", file=self.store.url, kind="busy", fix="Wait, or stop it."
             ) from None
-        except OSError:  # a file system without locks: as good as alone
-            pass
-        return lock
+        except OSError as error:
+            raise storage_error(error, str(self.folder)) from None
 
     def _begin(self, job: dict[str, Any]) -> None:
         self.journal = Journal(self.folder / "feedmill.shards.journal")
@@ -139,9 +131,7 @@ class Work:
         """Let go of it."""
         if hasattr(self, "journal"):
             self.journal.close(remove=False)
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self

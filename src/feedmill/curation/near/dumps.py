@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from feedmill.formats.signatures import (
 from feedmill.jobs.progress import Progress
 from feedmill.storage import LocalStore
 from feedmill.storage.local import TEMPORARY_SUFFIX
+from feedmill.storage.locks import FileLock
 
 if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
@@ -102,16 +102,16 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
     store = LocalStore(folder)
     if not store.exists(LOCK):
         store.write_bytes(LOCK, b"")
-    with open(os.path.join(store.root, LOCK), "rb+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                "another run is using these signatures",
-                file=store.root,
-                kind="signatures-in-use",
-                fix="Wait until it has ended, or give each its own folder.",
-            ) from None
+    try:
+        lock = FileLock(os.path.join(store.root, LOCK))
+    except BlockingIOError:
+        raise ConfigError(
+            "another run is using these signatures",
+            file=store.root,
+            kind="signatures-in-use",
+            fix="Wait until it has ended, or give each its own folder.",
+        ) from None
+    with lock:
         _agree(store, options)
         dumps = Dumps(store)
         while (record := read_record(store, dump_name(len(dumps.records)))) is not None:

@@ -1,0 +1,62 @@
+"""Locks that one process holds, and the system frees when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import weakref
+from types import TracebackType
+from typing import Self
+
+
+class FileLock:
+    """An exclusive lock on a file, which is made where it is absent.
+
+    Children that are forked meanwhile do not hold it: they would keep it after this process was killed, until they
+    notice. Where a file system has no locks, it is as if nobody else were there.
+
+    Args:
+        wait: wait for whoever has it.
+
+    Raises:
+        BlockingIOError: another process has it.
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, wait: bool = False) -> None:
+        self._file: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            self.close()
+            raise
+        except OSError:
+            pass
+        _held.add(self)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for lock in list(_held):
+        with contextlib.suppress(OSError):
+            lock.close()
+
+
+os.register_at_fork(after_in_child=_in_child)
