@@ -16,6 +16,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon_index import IndexRows, write_index
+from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.mounting.catalog import IndexCatalog
 from feedmill.mounting.mount import operations
@@ -260,3 +261,13 @@ def test_what_cannot_be_mounted(tmp_path: Path) -> None:
     for place in ("none", "full"):
         with pytest.raises(ConfigError):
             mount(str(tmp_path / "d/shards/shard_000.tar"), str(tmp_path / place))
+
+
+def test_shards_of_a_manifest(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [2, 3])
+    write_manifest(str(root), progress=False)
+    (root / "manifest.jsonl").write_text((root / "manifest.jsonl").read_text().splitlines(True)[1])
+    listed = fm.open(root, raw=True, decode=None)
+    wanted = {f"/{sample.key}.{part}": sample.raw(part) for sample in listed for part in sample}
+    with operations(str(root)) as fs:
+        assert tree(fs) == wanted

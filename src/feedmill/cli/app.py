@@ -61,7 +61,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "modalities": Verb("feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
     "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
-    "vla": Verb("feedmill.compat.vla.cli", "VLA Foundry's data: manifests, indices, statistics, windows."),
+    "vla": Verb("feedmill.compat.vla.cli", "VLA Foundry's data: manifests, statistics, windows."),
     "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands: tag, dedupe, mix, tokens, stat."),
 }
 

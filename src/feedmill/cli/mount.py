@@ -20,6 +20,8 @@ def mount(
     """Show a data set as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
     from feedmill.mounting.mount import mount as mount_dataset
 
-    if not detach:
-        typer.echo(f"{path} is at {mountpoint}; Ctrl-C ends it", err=True)
-    mount_dataset(path, mountpoint, sample_folders=sample_folders, detach=detach)
+    def ready() -> None:
+        if not detach:
+            typer.echo(f"{path} is at {mountpoint}; Ctrl-C ends it", err=True)
+
+    mount_dataset(path, mountpoint, sample_folders=sample_folders, detach=detach, ready=ready)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from feedmill.formats import energon
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon_index import IndexRows, write_index
 from feedmill.formats.jsonl import JsonlDataset
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, WEBDATASET, open_raw, sniff
-from feedmill.formats.webdataset import ScannedShards
+from feedmill.formats.sniff import ENERGON, JSONL, open_raw, sniff
+from feedmill.formats.webdataset import ScannedShards, TarDataset
 from feedmill.mounting.catalog import IndexCatalog, LinesCatalog
 from feedmill.mounting.contents import RecordContents, TarContents
 from feedmill.mounting.operations import Operations
@@ -25,15 +25,23 @@ from feedmill.storage.cache import cached_copy
 DEVICE = "/dev/fuse"
 
 
-def mount(url: str, mountpoint: str, *, sample_folders: bool = False, detach: bool = False) -> None:
+def mount(
+    url: str,
+    mountpoint: str,
+    *,
+    sample_folders: bool = False,
+    detach: bool = False,
+    ready: Callable[[], object] = lambda: None,
+) -> None:
     """Show a data set as files until it is unmounted (``fusermount3 -u``, or Ctrl-C).
 
     Args:
-        url: prepared or plain folder of tars, a tar, a JSONL file. Names of a prepared one come from its index; others
-            are scanned first.
+        url: tars (prepared or not, a manifest or an index of them), or a JSONL file. Names of prepared ones come from
+            their index; others are scanned first.
         mountpoint: an empty folder.
         sample_folders: a folder for each sample, instead of the files of all samples side by side.
         detach: return at once; the file system lives on in the background.
+        ready: called when all is in order, right before the files appear.
 
     Raises:
         MissingExtra: mfusepy is not installed.
@@ -52,6 +60,7 @@ def mount(url: str, mountpoint: str, *, sample_folders: bool = False, detach: bo
         raise _no_fuse(f"there is no {DEVICE}")
     logging.getLogger("fuse").setLevel(logging.CRITICAL)
     with operations(url, sample_folders=sample_folders) as made:
+        ready()
         try:
             mfusepy.FUSE(
                 made,
@@ -105,23 +114,28 @@ def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations
         total = found.store.stat(found.name).size
         yield Operations(LinesCatalog(sizes, len(lines), sample_folders), RecordContents(lines), size=total)
         return
-    if found.kind not in (ENERGON, WEBDATASET, TAR):
+    if found.kind == ENERGON and (database := _usable_index(found.store)) is not None:
+        info = energon.read_info(found.store)
+        table = energon.PreparedShards(found.store, info, list(info), None, None)
+        yield _over(found.store, table, database, sample_folders)
+        return
+    if found.kind == ENERGON:
+        yield from _scanned(
+            found.store, [entry.path for entry in found.store.files(suffixes=(".tar",))], url, sample_folders
+        )
+        return
+    dataset, _ = open_raw(url)
+    if not isinstance(dataset, TarDataset):
         raise ConfigError(
             "the samples of this data set have no parts that could be files",
             file=url,
             kind="no-parts",
-            fix="Mount a folder of tars, a tar or a JSONL file.",
+            fix="Mount tars (a folder, a tar, a manifest or an index of them), or a JSONL file.",
         )
-    yield from _tars(found.kind, found.store, found.name, url, sample_folders)
+    yield from _scanned(dataset.store, dataset.table.shards, url, sample_folders)
 
 
-def _tars(kind: str, store: Store, name: str, url: str, sample_folders: bool) -> Iterator[Operations]:
-    if kind == ENERGON and (database := _usable_index(store)) is not None:
-        info = energon.read_info(store)
-        table = energon.PreparedShards(store, info, list(info), None, None)
-        yield _over(store, table, database, sample_folders)
-        return
-    shards = [name] if kind == TAR else [entry.path for entry in store.files(suffixes=(".tar",))]
+def _scanned(store: Store, shards: Sequence[str], url: str, sample_folders: bool) -> Iterator[Operations]:
     scanned = ScannedShards(store, shards)
     with tempfile.TemporaryDirectory(prefix="feedmill-mount-") as folder:
         database = Path(folder) / "index.sqlite"
