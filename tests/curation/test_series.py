@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from feedmill.curation.series import Series, bin_keys
@@ -58,6 +58,7 @@ def test_bins_rise_with_numbers(numbers: list[float]) -> None:
     assert (np.diff(keys) >= 0).all()
 
 
+@example([0.0, 5e-324], 1)
 @given(NUMBERS.filter(len) | st.lists(st.floats(0, 1), min_size=1), st.integers(1, 40))
 def test_histograms_hold_every_number(numbers: list[float], bins: int) -> None:
     edges, counts = series(numbers).histogram(bins)

@@ -123,7 +123,7 @@ def _edges(low: float, least: float, high: float, bins: int, *, whole: bool) -> 
     """float64[n + 1]; `least` is the least number above 0."""
     if low == high:
         return np.array([low, high + 1.0 if whole else high])
-    if low >= 0 and high > 1000 * least:
+    if low >= 0 and 1000 * least < high and least > 0:  # the least may have been rounded to nothing
         steps = np.geomspace(least, high, bins + (low == least))
         edges = np.unique(np.round(steps)) if whole else steps
         edges = edges if low == least else np.concatenate(([low], edges))
