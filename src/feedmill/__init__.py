@@ -66,6 +66,7 @@ _HOME = {
     "Writer": "writing.writer",
     "basic_sample_keys": "samples.crude",
     "check": "indexing.check",
+    "convert": "converting.convert",
     "cooker": "loading.cooking",
     "open": "samples.open",
     "open_store": "storage",
@@ -79,6 +80,7 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
+    from feedmill.converting.convert import convert
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.formats.base import Dataset, Sample, Source
     from feedmill.formats.tokens.windows import WindowDataset
@@ -170,6 +172,7 @@ __all__ = [
     "Writer",
     "basic_sample_keys",
     "check",
+    "convert",
     "cooker",
     "open",
     "open_store",

@@ -68,6 +68,11 @@ class RowSample(Sample):
         self._row = row
         self._suffixes = suffixes or {}
 
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """The values as they are stored: bytes undecoded, what is `Lazy` not made."""
+        return self._row
+
     def raw(self, name: str) -> bytes:
         """The value of one part as bytes, see the module. Raises `NotFound`."""
         if name not in self._row:

@@ -1,0 +1,114 @@
+"""``feedmill convert``: a data set in one format as the same data set in another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from feedmill.cli.options import DatasetPath, Json, OverwriteFiles, Split, TokenSize
+from feedmill.cli.output import counted, emit, facts, human_size
+
+if TYPE_CHECKING:
+    from feedmill.converting.engine import ConvertReport
+    from feedmill.converting.plan import Plan
+
+
+def convert(
+    source: DatasetPath,
+    destination: Annotated[str, typer.Argument(metavar="DST", help="Where to: a folder, or a file.")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="The format to write (docs/convert.md).")],
+    split: Split = None,
+    fields: Annotated[
+        str | None,
+        typer.Option("--fields", "--keep", metavar="A,B", help="Take these parts only; '*' matches all."),
+    ] = None,
+    samples_per_shard: Annotated[
+        int, typer.Option("--samples-per-shard", metavar="N", min=1, help="Most samples of an output.")
+    ] = 10_000,
+    shard_size: Annotated[
+        str | None,
+        typer.Option("--shard-size", metavar="SIZE", help="Most bytes of the source in an output: 1G."),
+    ] = None,
+    token_size: TokenSize = None,
+    seq_len: Annotated[
+        int | None,
+        typer.Option("--seq-len", metavar="N", min=1, help="vla-text: the program's sequence length."),
+    ] = None,
+    wids: Annotated[bool, typer.Option("--wids", help="wds: write the index wids.json, too.")] = False,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Convert although the format has no place for some of the content.")
+    ] = False,
+    on_error: Annotated[
+        Literal["stop", "skip"], typer.Option("--on-error", help="Stop at a bad sample, or leave it out and list it.")
+    ] = "stop",
+    max_bad: Annotated[int | None, typer.Option("--max-bad", metavar="N", min=0, help="Most samples left out.")] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Read the destination back and compare every sample.")
+    ] = True,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done and lost.")] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core."),
+    ] = None,
+    overwrite: OverwriteFiles = False,
+    json: Json = False,
+) -> None:
+    """Convert a data set to another format: samples, tokens, or rows of text. Killed, the same command goes on.
+
+    What has no place in the format is said first; where it is content, nothing is done without --allow-loss. Every
+    sample is read back and compared with the source, and the proof is stored beside the destination.
+    """
+    from feedmill.converting.convert import convert as convert_data
+
+    report = convert_data(
+        source,
+        destination,
+        to,
+        split=split,
+        fields=[name for name in (fields or "").split(",") if name],
+        samples_per_shard=samples_per_shard,
+        shard_size=shard_size,
+        token_size=token_size,
+        seq_len=seq_len,
+        wids=wids,
+        allow_loss=allow_loss,
+        on_error=on_error,
+        max_bad=max_bad,
+        overwrite=overwrite,
+        verify=verify,
+        workers=workers,
+        progress=not json,
+        plan_only=plan,
+        said=None if json else show_plan,
+    )
+    emit(report.as_dict(), json, lambda: None if plan else show(report))
+
+
+def show_plan(plan: Plan) -> None:
+    """Print what will be done and lost."""
+    count = "" if plan.count is None else f", {plan.count:,} {'documents' if plan.family == 'tokens' else plan.family}"
+    outputs = "" if plan.outputs is None else f" in {counted(plan.outputs, 'file')}"
+    typer.echo(f"{plan.source} ({plan.kind}{count}) -> {plan.destination} ({plan.to}{outputs})")
+    for name, becomes in plan.names.items():
+        typer.echo(f"  {name}: {becomes}")
+    for loss in plan.losses:
+        typer.echo(f"  lost{' (content)' if loss.content else ''}: {loss.what}")
+
+
+def show(report: ConvertReport) -> None:
+    """Print what was written."""
+    noun = {"tokens": "documents"}.get(report.plan.family, report.plan.family)
+    found = f"same as the source, {report.digest}" if report.digest else "not verified"
+    facts(
+        [
+            ("written", f"{report.samples:,} {noun}, {human_size(report.bytes)} in {counted(report.outputs, 'file')}"),
+            ("finished earlier", f"{counted(report.resumed, 'output')}" if report.resumed else None),
+            ("left out", f"{report.skipped:,} (listed in the proof)" if report.skipped else None),
+            ("proof", f"{report.proof} ({found})"),
+        ]
+    )
+    for note in report.notes:
+        typer.echo(f"note: {note}")
+    for bad in report.examples[:5]:
+        typer.echo(f"left out: {bad.key}: {bad.reason}", err=True)

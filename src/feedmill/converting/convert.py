@@ -1,0 +1,150 @@
+"""`feedmill.convert`: a data set in one format becomes the same data set in another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from feedmill.converting.engine import Conversion, ConvertReport, begin, perform
+from feedmill.converting.notes import Notes
+from feedmill.converting.plan import OnError, Options, Plan, check_places
+from feedmill.converting.table import ROWS, SAMPLES, check_target, family
+from feedmill.errors import ConfigError, NotFound
+from feedmill.writing.layout import parse_size
+
+
+def convert(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    to: str,
+    *,
+    split: str | None = None,
+    fields: Sequence[str] = (),
+    samples_per_shard: int = 10_000,
+    shard_size: int | str | None = None,
+    token_size: int | None = None,
+    seq_len: int | None = None,
+    wids: bool = False,
+    allow_loss: bool = False,
+    on_error: OnError = "stop",
+    max_bad: int | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
+    workers: int | None = None,
+    progress: bool = True,
+    plan_only: bool = False,
+    said: Callable[[Plan], None] | None = None,
+) -> ConvertReport:
+    """Convert a data set: samples, tokens, or rows of text.
+
+    The bytes do not depend on `workers`. Killed at any moment, the same call finishes the job: whole outputs stay. What
+    was written is read back by its own reader, and each sample's hash compared with the source's.
+
+    Args:
+        source: a data set in any readable format; path or URL.
+        destination: where to; a folder or a file, as the format wants it.
+        to: the format, see `feedmill.converting.table`.
+        split: take this split only.
+        fields: take only these parts or columns; names or patterns (``*.json``).
+        samples_per_shard, shard_size: an output ends before it has more samples, or more bytes of the source (a number,
+            or text such as ``"1G"``).
+        token_size: bytes per token, where it should not be that of the source.
+        seq_len: for ``vla-text``, the sequence length of the training program.
+        wids: write an index ``wids.json`` beside plain tars.
+        allow_loss: convert although the format has no place for some of the content.
+        on_error: ``stop`` at a sample that cannot be converted, or ``skip`` it and list it.
+        max_bad: stop when more samples than these were skipped.
+        overwrite: replace what an earlier conversion has written there.
+        verify: read the destination back and compare.
+        workers: processes; one per core by default.
+        progress: show a bar on a terminal.
+        plan_only: only say what would be done.
+        said: called with the plan before anything is written.
+
+    Raises:
+        ConfigError: there is no such conversion, content would be lost, or something else is at the destination.
+        DataError: a sample cannot be converted, or what was written is not what was read.
+    """
+    check_target(to)
+    if samples_per_shard < 1 or on_error not in ("stop", "skip"):
+        raise ConfigError(
+            f"shards of {samples_per_shard} samples, or on_error={on_error!r}, make no sense", kind="bad-option"
+        )
+    options = Options(
+        split, tuple(fields), samples_per_shard, parse_size(shard_size), token_size, seq_len, wids, allow_loss,
+        on_error, max_bad, overwrite, verify, workers, progress,
+    )  # fmt: skip
+    return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, said)
+
+
+def _convert(
+    source: str, destination: str, to: str, options: Options, plan_only: bool, said: Callable[[Plan], None] | None
+) -> ConvertReport:
+    check_places(source, destination)
+    kind = kind_of(source)
+    notes = Notes(destination, is_file=_is_file(destination))
+    with closing(notes):
+        conversion = _planned(source, destination, to, kind, options, notes)
+        if said is not None:
+            said(conversion.plan)
+        if plan_only:
+            return ConvertReport(conversion.plan)
+        conversion.plan.allow(allow_loss=options.allow_loss)
+        begin(notes, conversion, options)
+        return perform(notes, conversion, options)
+
+
+def _planned(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+    which = family(kind, to, source)
+    _check_destination(destination, to)
+    if which == SAMPLES:
+        from feedmill.converting.samples import plan_samples
+
+        return plan_samples(source, destination, to, kind, options, notes)
+    if which == ROWS:
+        from feedmill.converting.rows import plan_rows
+
+        return plan_rows(source, destination, to, kind, options, notes)
+    from feedmill.converting.tokens import plan_tokens
+
+    return plan_tokens(source, destination, to, kind, options, notes)
+
+
+def _is_file(destination: str) -> bool:
+    return destination.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"))
+
+
+def _check_destination(destination: str, to: str) -> None:
+    ending = next((e for e in (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar") if destination.endswith(e)), "")
+    if ending not in ("", f".{to}"):
+        raise ConfigError(
+            f"the destination ends in {ending!r}, which is not {to}",
+            file=destination,
+            kind="bad-destination",
+            fix=f"Name a folder, or a file that ends in '.{to}'."
+            if to.startswith(("jsonl", "parquet"))
+            else "Name a folder.",
+        )
+
+
+def kind_of(source: str) -> str:
+    """The kind of a source, as the table of conversions has it.
+
+    Raises:
+        NotFound: nothing that is known is there.
+    """
+    from feedmill.converting.lines import is_tree
+    from feedmill.converting.tokens import is_megatron_folder
+    from feedmill.formats.sniff import sniff
+
+    if source.endswith((".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst", ".ndjson", ".jsonl.zstd", ".jsonl.gzip")):
+        return "documents"
+    try:
+        return sniff(source).kind
+    except NotFound as error:
+        if error.kind == "unknown-format" and is_megatron_folder(source):
+            return "megatron"
+        if error.kind == "unknown-format" and is_tree(source):
+            return "documents"
+        raise

@@ -1,0 +1,123 @@
+"""Making a data set of the outputs of a conversion of samples: indices, manifests, one file of many pieces."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from feedmill.converting.notes import Done
+from feedmill.errors import DataError
+from feedmill.formats import energon, energon_members, jsonl, mds, sidecar
+from feedmill.formats.mds_write import write_index
+from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
+from feedmill.formats.webdataset import in_file, scan_shard
+from feedmill.formats.wids import write_wids
+from feedmill.storage import Store, split_url
+from feedmill.writing.commit import commit
+from feedmill.writing.shard import Shard
+from feedmill.writing.writer import Keys
+
+if TYPE_CHECKING:
+    from feedmill.converting.engine import Unit
+    from feedmill.converting.said import Facts
+    from feedmill.converting.samples import Part, Shared
+
+WIDS = "wids.json"
+_META = (energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH)
+
+
+def finish_samples(
+    shared: Shared,
+    facts: Facts,
+    parts: Sequence[Part],
+    units: Sequence[Unit],
+    wids: bool,
+    store: Store,
+    done: Sequence[Done],
+) -> list[str]:
+    """Write what makes the outputs a data set; gives all its files."""
+    filled = [each for each in done if each.samples]
+    paths = [each.path for each in filled]
+    if shared.piece:
+        _, name = split_url(shared.destination)
+        if shared.to == "parquet":
+            join_parquet(store, name, paths)
+            return [name]
+        join(store, name, paths)
+        jsonl.write_index(store, name)
+        return [name, jsonl.idx_name(name)]
+    if shared.to == "webdataset":
+        return _prepared(shared, facts, parts, units, store, filled)
+    if shared.to in ("wds", "vla"):
+        for path in paths:
+            store.delete(energon.idx_name(path))  # no other tool knows what it is
+        files = list(paths)
+        if shared.to == "vla":
+            rows = [Row(each.path, each.samples) for each in filled]
+            store.write_bytes(MANIFEST, manifest_text(rows))
+            return [*files, MANIFEST]
+        if wids:
+            write_wids(store, paths, WIDS)
+            return [*files, WIDS]
+        return files
+    if shared.to == "mds":
+        write_index(store, [each.extra["mds"] for each in filled])
+        return [*paths, mds.INDEX]
+    return paths
+
+
+def _prepared(
+    shared: Shared, facts: Facts, parts: Sequence[Part], units: Sequence[Unit], store: Store, filled: Sequence[Done]
+) -> list[str]:
+    """Write ``.nv-meta``, with the splits that the source had."""
+    keys = Keys(shared.destination)
+    shards = []
+    for each in filled:
+        scan = scan_shard(store, each.path)
+        if scan.problem is not None:
+            raise in_file(scan.problem, store.locate(each.path))
+        if len(scan.keys) != each.samples:
+            raise DataError(
+                f"the shard has {len(scan.keys)} samples, {each.samples} were written",
+                file=store.locate(each.path),
+                kind="different",
+                fix="Neighbours have the same key: keys must be unique in a data set.",
+            )
+        shard = Shard(each.path, ShardRecord(each.size, each.version, each.samples, each.extra.get("digest")), scan)
+        keys.add_shard(shard)
+        shards.append(shard)
+    split_of = {unit.number: unit.what[0] for unit in units}
+    splits: dict[str, list[str]] = {part.split or "train": [] for part in parts}
+    for each in filled:
+        splits[split_of[each.number] or "train"].append(each.path)
+    description = facts.description if facts.description and "sample_loader" not in facts.description else None
+    commit(store, shards, splits, description=description)
+    files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
+    known = [*_META, f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"]
+    return [*files, *(path for path in known if store.exists(path))]
+
+
+def join(store: Store, name: str, pieces: Sequence[str]) -> None:
+    """One file of pieces, one after another."""
+    with store.write(name) as out:
+        for piece in pieces:
+            with open(piece, "rb") as file:
+                shutil.copyfileobj(file, out, 1 << 20)
+
+
+def join_parquet(store: Store, name: str, pieces: Sequence[str]) -> None:
+    """One Parquet file of the row groups of pieces."""
+    import pyarrow.parquet as pq
+
+    with store.write(name) as out:
+        writer: Any = None
+        for piece in pieces:
+            with pq.ParquetFile(piece) as file:
+                if writer is None:
+                    writer = pq.ParquetWriter(out, file.schema_arrow, compression="zstd", write_page_checksum=True)
+                for group in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(group))
+        if writer is not None:
+            writer.close()

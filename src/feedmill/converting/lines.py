@@ -1,0 +1,83 @@
+"""Trees of JSON lines, as Dolma keeps its documents: the files, their rows, and what becomes of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from feedmill.errors import DataError, NotFound
+from feedmill.formats.documents import read_rows
+from feedmill.storage import Entry, open_store, split_url
+
+SUFFIXES = tuple(
+    name + packed for name in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz", ".gzip", ".zst", ".zstd")
+)
+
+
+def is_tree(url: str) -> bool:
+    """Whether a folder holds files of JSON lines."""
+    try:
+        return any(not _hidden(entry.path) for entry in open_store(url).files(suffixes=SUFFIXES))
+    except NotFound:
+        return False
+
+
+def line_files(url: str) -> tuple[str, list[Entry]]:
+    """The folder of a tree, or of a single file, and the files of lines in it, by their paths."""
+    if url.endswith(SUFFIXES):
+        folder, name = split_url(url)
+        store = open_store(folder)
+        if store.exists(name):
+            return folder, [store.stat(name)]
+    found = [entry for entry in open_store(url).files(suffixes=SUFFIXES) if not _hidden(entry.path)]
+    if not found:
+        raise NotFound("there are no files of JSON lines", file=url, kind="no-lines", fix="Check the path.")
+    return url, found
+
+
+def _hidden(path: str) -> bool:
+    """Whether a file is hidden, or something that Feedmill says about the file beside it."""
+    return path.endswith(".feedmill.json") or any(part.startswith(".") for part in path.split("/"))
+
+
+def stem(path: str) -> str:
+    """The path without what says that it holds lines.
+
+    >>> stem("documents/web/0.jsonl.gz")
+    'documents/web/0'
+    """
+    suffix = max((s for s in SUFFIXES if path.endswith(s)), key=len)
+    return path[: -len(suffix)]
+
+
+def rows_in(folder: str, path: str) -> Iterator[tuple[int, bytes]]:
+    """Number (from 0, blank lines are counted) and bytes of each row of a file."""
+    number = 0
+    for rows in read_rows(open_store(folder), path):
+        for row in rows:
+            if row and not row.isspace():
+                yield number, row
+            number += 1
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """The object of a line. Raises `DataError`."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        row = _python(line, error)
+    if type(row) is not dict:
+        raise DataError("the line is no JSON object", kind="bad-line", fix="Each line holds one whole object.")
+    return row
+
+
+def _python(line: bytes, error: Exception) -> Any:
+    """Python's own parser takes NaN, Infinity and huge integers, which are not JSON, but common."""
+    import json
+
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise DataError(f"the line is not valid JSON ({error})", kind="bad-line", fix="Mend the line.") from None

@@ -1,0 +1,178 @@
+"""What a conversion has finished, so that the same command goes on after a kill.
+
+A hidden folder, ``.feedmill-convert/`` in the destination (``.<name>.feedmill-convert/`` beside one that is a file; in
+the cache folder for a remote one): ``lock``, held while a process works; ``job.json``, what is being done; and for each
+output that is whole ``000012.json`` (a `Done`) and ``000012.hashes`` (16 bytes for each sample). It goes at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import orjson
+import xxhash
+
+from feedmill.errors import ConfigError, NotFound, StorageError
+from feedmill.storage import Entry, Store, open_store, split_url
+from feedmill.storage.local import LocalStore, storage_error
+
+FOLDER = ".feedmill-convert"
+Hashes = npt.NDArray[np.uint8]
+"""uint8[n, 16]: xxh3-128 of each sample, in order."""
+
+
+class Bad(msgspec.Struct, frozen=True):
+    """A sample that was left out: its number in the source, its key where it is known, and why."""
+
+    index: int
+    key: str
+    reason: str
+
+
+class Done(msgspec.Struct, frozen=True):
+    """An output that is whole.
+
+    Attributes:
+        number: of the unit of work.
+        path: in the destination (or in the notes, for pieces that are put together); empty where it had no samples.
+        size, version: of the file.
+        samples: how many it holds.
+        bad: what was left out.
+        extra: what the format wants to remember.
+    """
+
+    number: int
+    path: str
+    size: int
+    version: str
+    samples: int
+    bad: list[Bad] = []
+    extra: dict[str, Any] = {}
+
+
+class Notes:
+    """The notes of one conversion.
+
+    Args:
+        destination: path or URL.
+        is_file: whether the destination is a file.
+
+    Raises:
+        StorageError: another process converts to this place, or it cannot be written.
+    """
+
+    def __init__(self, destination: str, *, is_file: bool) -> None:
+        self.destination = destination
+        self.folder = notes_folder(destination, is_file=is_file)
+        self._fresh = not self.folder.parent.exists()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise storage_error(error, str(self.folder)) from None
+        self._take()
+        self.store = LocalStore(str(self.folder))
+
+    def _take(self) -> None:
+        import fcntl
+
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise StorageError(
+                "another process converts to this place", file=self.destination, kind="busy", fix="Wait, or stop it."
+            ) from None
+
+    def read_job(self) -> dict[str, Any] | None:
+        """The job that was begun here and not finished."""
+        try:
+            job = orjson.loads((self.folder / "job.json").read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return None
+        return job if isinstance(job, dict) else None
+
+    def write_job(self, job: Mapping[str, Any]) -> None:
+        """Note what is being done."""
+        self.store.write_bytes("job.json", orjson.dumps(job, option=orjson.OPT_SORT_KEYS))
+
+    def done(self, store: Store) -> dict[int, Done]:
+        """The outputs that are whole, and unchanged since."""
+        found = {}
+        for path in sorted(self.folder.glob("[0-9]*.json")):
+            try:
+                done = msgspec.json.decode(path.read_bytes(), type=Done)
+                entry = self._stat(store, done.path) if done.path else None
+            except (msgspec.MsgspecError, UnicodeDecodeError, NotFound):
+                continue
+            if entry is None or (entry.size, entry.version) == (done.size, done.version):
+                found[done.number] = done
+        return found
+
+    def _stat(self, store: Store, path: str) -> Entry:
+        folder, name = split_url(path)
+        return self.store.stat(name) if folder == str(self.folder) else store.stat(path)
+
+    def hashes(self, number: int) -> Hashes:
+        """The hashes of the samples of an output."""
+        return np.frombuffer((self.folder / f"{number:06d}.hashes").read_bytes(), np.uint8).reshape(-1, 16)
+
+    def clear(self) -> None:
+        """Forget all that is noted."""
+        for path in self.folder.iterdir():
+            if path.name != "lock":
+                path.unlink()
+
+    def finish(self) -> None:
+        """The work is done, or was never begun: the notes go, and a folder that was made for them alone."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let go; what is noted stays, and nothing at all where nothing was begun."""
+        if self._lock < 0:
+            return
+        if not (self.folder / "job.json").exists():
+            self.finish()
+            if self._fresh:
+                with contextlib.suppress(OSError):
+                    self.folder.parent.rmdir()
+        os.close(self._lock)
+        self._lock = -1
+
+
+def note_done(folder: str, done: Done, hashes: bytes) -> None:
+    """Note an output as whole; called by the process that wrote it."""
+    store = LocalStore(folder)
+    store.write_bytes(f"{done.number:06d}.hashes", hashes)
+    store.write_bytes(f"{done.number:06d}.json", msgspec.json.encode(done))
+
+
+def notes_folder(destination: str, *, is_file: bool) -> Path:
+    """Where the notes of a destination lie."""
+    store = open_store(destination)
+    if not store.is_local:
+        from feedmill.storage.cache import cache_folder
+
+        return cache_folder() / f"convert-{xxhash.xxh3_64_hexdigest(destination.encode())}"
+    if not is_file:
+        return Path(store.locate(FOLDER))
+    folder, name = split_url(destination)
+    return Path(open_store(folder).locate(f".{name}{FOLDER}"))
+
+
+def unfinished(destination: str) -> ConfigError:
+    """The error for a place where another conversion was not finished."""
+    return ConfigError(
+        "another conversion to this place was not finished (or its source has changed since)",
+        file=destination,
+        kind="unfinished-job",
+        fix="Run that command again to finish it, or add --overwrite to begin this one.",
+    )

@@ -1,0 +1,118 @@
+"""What a conversion will do and what it will lose, said before anything is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from feedmill.errors import ConfigError
+
+OnError = Literal["stop", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a conversion is done; see `feedmill.convert`."""
+
+    split: str | None = None
+    fields: tuple[str, ...] = ()
+    samples_per_shard: int = 10_000
+    shard_size: int | None = None
+    token_size: int | None = None
+    seq_len: int | None = None
+    wids: bool = False
+    allow_loss: bool = False
+    on_error: OnError = "stop"
+    max_bad: int | None = None
+    overwrite: bool = False
+    verify: bool = True
+    workers: int | None = None
+    progress: bool = True
+
+    def identity(self) -> dict[str, Any]:
+        """Those that decide what is written, as plain data."""
+        apart = ("overwrite", "verify", "workers", "progress", "max_bad")
+        return {name: value for name, value in asdict(self).items() if name not in apart}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that the destination has no place for.
+
+    Attributes:
+        what: what is lost, or becomes something else.
+        content: whether it is part of samples, documents or tokens, and not only said about them.
+        fix: how to keep it.
+    """
+
+    what: str
+    content: bool = False
+    fix: str = ""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What will be done.
+
+    Attributes:
+        family: ``samples``, ``tokens`` or ``rows``.
+        source, destination: paths or URLs.
+        kind, to: formats.
+        count: samples, documents or rows; None where nobody knows yet.
+        outputs: files with data that are planned.
+        losses: what will not be there.
+        names: parts or columns that get another name or a form of their own: name -> what it becomes.
+    """
+
+    family: str
+    source: str
+    destination: str
+    kind: str
+    to: str
+    count: int | None = None
+    outputs: int | None = None
+    losses: list[Loss] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+        return asdict(self)
+
+    def allow(self, *, allow_loss: bool) -> None:
+        """Raises `ConfigError` where content would be lost and that is not allowed."""
+        lost = [loss for loss in self.losses if loss.content]
+        if lost and not allow_loss:
+            fix = " ".join(dict.fromkeys(loss.fix for loss in lost if loss.fix))
+            raise ConfigError(
+                f"{self.to} has no place for {'; '.join(loss.what for loss in lost)}",
+                file=self.source,
+                kind="loses-content",
+                fix=f"{fix} To convert without it, add --allow-loss.".strip(),
+            )
+
+
+def check_places(source: str, destination: str) -> None:
+    """Refuse a destination that is the source, in it or around it. Raises `ConfigError`."""
+    a, b = _absolute(source), _absolute(destination)
+    if a == b:
+        raise ConfigError("the destination is the source", file=source, kind="same-place", fix="Name another place.")
+    if b.startswith(a.rstrip("/") + "/") or a.startswith(b.rstrip("/") + "/"):
+        inside = "in the source" if b.startswith(a) else "around the source"
+        raise ConfigError(
+            f"the destination lies {inside}: both would be one data set",
+            file=destination,
+            kind="same-place",
+            fix="Name a place of its own.",
+        )
+
+
+def _absolute(url: str) -> str:
+    return url.rstrip("/") if "://" in url else os.path.realpath(url)
+
+
+def named(names: Iterable[str], most: int = 6) -> str:
+    """Some names for a message."""
+    listed = list(names)
+    return ", ".join(map(repr, listed[:most])) + (f" and {len(listed) - most} more" if len(listed) > most else "")

@@ -1,0 +1,378 @@
+"""Rows of named values: JSON lines (a file, or a tree), Parquet, Hugging Face's data sets; to lines or Parquet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
+from feedmill.converting.finishing import join, join_parquet
+from feedmill.converting.jsontypes import (
+    canonical,
+    columns_of,
+    fit,
+    has_json,
+    merge_columns,
+    schema_of,
+    types_in,
+    unfit,
+)
+from feedmill.converting.lines import line_files, parse, rows_in, stem
+from feedmill.converting.notes import Bad, Done, Notes, note_done
+from feedmill.converting.plan import Loss, Options, Plan, named
+from feedmill.converting.taking import KEY, digest, simple
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.formats import jsonl
+from feedmill.formats.base import Dataset
+from feedmill.formats.documents import split_rows, write_rows
+from feedmill.formats.rows import RowSample
+from feedmill.formats.sniff import open_raw
+from feedmill.formats.tables import TableDataset
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import Policy, run
+from feedmill.samples.encode import encode_json
+from feedmill.storage import Store, join_url, open_store, split_url
+from feedmill.storage.codec import compression, unpacked
+from feedmill.storage.local import LocalStore
+
+ROWS_EACH = 100_000
+_BATCH = 1024
+_GROUP_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What every process needs.
+
+    Attributes:
+        tree: the folder of a tree of lines; empty where the source is opened as a data set.
+        columns: of Parquet that is made of JSON: name -> type.
+        drop: columns that are left out.
+        piece: whether outputs are pieces of one file, and lie in the notes.
+    """
+
+    source: str
+    split: str | None
+    destination: str
+    to: str
+    fields: tuple[str, ...]
+    skip: bool
+    notes: str
+    piece: bool
+    tree: str = ""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    drop: frozenset[str] = frozenset()
+
+
+@lru_cache(8)
+def opened(source: str, split: str | None) -> Dataset:
+    """A data set, undecoded, once for each process."""
+    return open_raw(source, split=split)[0]
+
+
+def plan_rows(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+    """The conversion of rows. Raises as opening the source does, and `ConfigError` for options that make no sense."""
+    opened.cache_clear()
+    is_file = destination.endswith(f".{to}")
+    shared = Shared(
+        source, options.split, destination, to, options.fields, options.on_error == "skip", str(notes.folder), is_file
+    )
+    plan = Plan("rows", source, destination, kind, to)
+    identity: dict[str, Any] = {"source": source, "kind": kind, "to": to, "destination": destination}
+    if kind == "documents":
+        if options.split is not None:
+            raise ConfigError("files of JSON lines have no splits", file=source, fix="Leave --split out.")
+        tree, files = line_files(source)
+        shared = replace(shared, tree=tree)
+        units = [Unit(n, (f.path, 0, 0)) for n, f in enumerate(files)]
+        _unique(files, source)
+        identity["files"] = [[f.path, f.size, f.version] for f in files]
+    else:
+        dataset = opened(source, options.split)
+        plan.count = len(dataset)
+        units = _ranges(dataset, options)
+        identity["fingerprint"] = dataset.fingerprint()
+        plan.losses, drop = _said(dataset, to, options)
+        shared = replace(shared, drop=drop)
+    identity |= options.identity()
+    plan.outputs = 1 if is_file else len(units)
+    if to == "parquet" and kind in ("jsonl", "documents"):
+        columns = _surveyed(shared, units, options, notes, identity)
+        identity["columns"] = columns
+        shared = replace(shared, columns=columns)
+        mixed = [name for name, each in columns.items() if has_json(each)]
+        plan.losses.append(Loss("absent names and null are one; whole numbers may become floats"))
+        if mixed:
+            plan.losses.append(Loss(f"one type for {named(mixed)}: what has none is text of JSON there"))
+    finish = partial(_finish, shared)
+    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file, "rows")
+
+
+def _unique(files: Sequence[Any], source: str) -> None:
+    seen: dict[str, str] = {}
+    for file in files:
+        if stem(file.path) in seen:
+            raise ConfigError(
+                f"{seen[stem(file.path)]!r} and {file.path!r} would have one name",
+                file=source,
+                kind="name-clash",
+                fix="Rename one of them.",
+            )
+        seen[stem(file.path)] = file.path
+
+
+def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
+    """Runs of rows, each within one file of the source."""
+    most = options.samples_per_shard if options.samples_per_shard != 10_000 else ROWS_EACH
+    counts = getattr(dataset, "counts", None)
+    ends = np.cumsum(counts).tolist() if counts is not None and len(counts) else [len(dataset)]
+    units: list[Unit] = []
+    begin = 0
+    for end in ends:
+        for start in range(begin, end, most):
+            stop = min(start + most, end)
+            units.append(Unit(len(units), ("", start, stop), stop - start))
+        begin = end
+    return units
+
+
+def _said(dataset: Dataset, to: str, options: Options) -> tuple[list[Loss], frozenset[str]]:
+    """What is lost of a table, and the columns that are left out for it."""
+    losses = []
+    if len(dataset.splits) > 1 and options.split is None:
+        losses.append(Loss(f"the splits {named(dataset.splits)}: all rows stand together; take one with --split"))
+    if not isinstance(dataset, TableDataset) or to == "parquet" or dataset.schema is None:
+        return losses, frozenset()
+    taken = [f for f in dataset.schema if _wanted(f.name, options.fields)]
+    binary = [f.name for f in taken if "binary" in str(f.type)]
+    if binary:
+        fix = "Take other columns with --fields, or convert to another format: JSON has no place for bytes."
+        losses.append(Loss(f"the bytes of {named(binary)}", content=True, fix=fix))
+    if any(word in str(f.type) for f in taken for word in ("timestamp", "date", "time", "decimal", "duration")):
+        losses.append(Loss("moments and decimals become text"))
+    return losses, frozenset(binary)
+
+
+def _wanted(name: str, fields: Sequence[str]) -> bool:
+    return not fields or any(fnmatchcase(name, pattern) for pattern in fields)
+
+
+def _surveyed(
+    shared: Shared, units: Sequence[Unit], options: Options, notes: Notes, identity: dict[str, Any]
+) -> dict[str, Any]:
+    """The types of all columns; noted, so that going on with a conversion does not read everything again."""
+    import orjson
+
+    begun = dict((notes.read_job() or {}).get("identity", {}))
+    known = begun.pop("columns", None)
+    if known is not None and begun == orjson.loads(orjson.dumps(identity)):
+        return dict(known)
+    out: dict[str, Any] = {}
+    with Progress("looking at", len(units), "files", enabled=options.progress) as bar:
+        found = run(
+            survey_unit, units, workers=options.workers, preload=(__name__,), policy=Policy(shared=shared), progress=bar
+        )
+        with closing(found):
+            for each in found:
+                out = merge_columns(out, each)
+    return out
+
+
+def survey_unit(shared: Shared, unit: Unit) -> dict[str, Any]:
+    """The types of the columns of a unit's rows; bad rows are left to the conversion itself."""
+    return columns_of(row for _, row in rows_of(replace(shared, skip=True), unit, []))
+
+
+def rows_of(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and values of each row of a unit; a bad one is entered in `bad`, or raised."""
+    for number, row in _tree_rows(shared, unit, bad) if shared.tree else _set_rows(shared, unit, bad):
+        if shared.fields or shared.drop:
+            row = {n: v for n, v in row.items() if _wanted(n, shared.fields) and n not in shared.drop}
+        yield number, row
+
+
+def _tree_rows(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, dict[str, Any]]]:
+    path = unit.what[0]
+    for number, line in rows_in(shared.tree, path):
+        try:
+            yield number, parse(line)
+        except DataError as error:
+            _refuse(shared, open_store(shared.tree).locate(path), f"line {number + 1}", number, error, bad)
+
+
+def _set_rows(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, dict[str, Any]]]:
+    dataset = opened(shared.source, shared.split)
+    _, start, stop = unit.what
+    for low in range(start, stop, _BATCH):
+        numbers = range(low, min(low + _BATCH, stop))
+        try:
+            samples = dataset.read_raw(numbers)
+        except StorageError:
+            raise
+        except FeedmillError as error:  # a row group or a file: all of its rows are gone
+            for number in numbers:
+                _refuse(shared, dataset.url, f"row {number}", number, error, bad)
+            continue
+        for number, sample in zip(numbers, samples, strict=True):
+            try:
+                yield number, row_of(dataset, sample)
+            except (DataError, NotFound) as error:
+                _refuse(shared, dataset.url, f"row {number}", number, error, bad)
+
+
+def row_of(dataset: Dataset, sample: Any) -> dict[str, Any]:
+    """The values of a sample, as JSON knows them."""
+    if not isinstance(sample, RowSample):
+        return parse(sample.raw("json"))
+    types = types_in(getattr(dataset, "schema", None))
+    row = {n: unfit(v, types[n]) if n in types else simple(v) for n, v in sample.row.items()}
+    return {KEY: sample.key, **row} if getattr(dataset, "key_column", None) == KEY else row
+
+
+def _refuse(shared: Shared, file: str, record: str, number: int, error: FeedmillError, bad: list[Bad]) -> None:
+    error.file, error.record = error.file or file, error.record or record
+    if not shared.skip:
+        error.fix = f"{error.fix or 'Mend it.'} To leave such rows out and have them listed: --on-error skip."
+        raise error
+    bad.append(Bad(number, f"{file.rpartition('/')[2]}, {record}", f"{error.what} ({error.kind})"))
+
+
+def row_digest(row: Mapping[str, Any]) -> bytes:
+    """The hash of a row: of its values, whatever their order."""
+    return digest("", {"row": encode_json(canonical(simple(dict(row))))})
+
+
+def output_path(shared: Shared, unit: Unit) -> str:
+    """Where the rows of a unit go; in the notes for a piece."""
+    if shared.piece:
+        return f"{unit.number:06d}.piece"
+    return f"{stem(unit.what[0]) if shared.tree else f'part-{unit.number:06d}'}.{shared.to}"
+
+
+def convert_unit(shared: Shared, unit: Unit) -> Done:
+    """Write one output, and note it."""
+    store: Store = LocalStore(shared.notes) if shared.piece else open_store(shared.destination)
+    path = output_path(shared, unit)
+    bad: list[Bad] = []
+    hashes: list[bytes] = []
+    with ExitStack() as stack:
+        write = None
+        for batch in _batches(shared, unit, bad):
+            write = write or _writer(stack, shared, store, path)
+            hashes += [row_digest(row) for _, row in batch]
+            write(batch)
+    done = Done(unit.number, "", 0, "", 0, bad)
+    if hashes:
+        entry = store.stat(path)
+        place = f"{shared.notes}/{path}" if shared.piece else path
+        done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad)
+    note_done(shared.notes, done, b"".join(hashes))
+    return done
+
+
+def _batches(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    """The rows of a unit with their numbers, some at a time."""
+    batch: list[tuple[int, dict[str, Any]]] = []
+    size = 0
+    for number, row in rows_of(shared, unit, bad):
+        batch.append((number, row))
+        size += 64 + sum(len(v) if isinstance(v, str) else 16 for v in row.values())
+        if size >= _GROUP_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _writer(stack: ExitStack, shared: Shared, store: Store, path: str) -> Any:
+    """A function that writes rows, given with their numbers."""
+    if shared.to != "parquet":
+        lines = stack.enter_context(write_rows(store, path, kind=compression(f"x.{shared.to}")))
+        return lambda rows: lines([encode_json(row) for _, row in rows])
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = shared.columns
+    schema = schema_of(columns) if columns else _kept_schema(shared)
+    file = stack.enter_context(store.write(path))
+    writer = stack.enter_context(pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True))
+
+    def write(rows: list[tuple[int, dict[str, Any]]]) -> None:
+        if columns:
+            fitted = [{n: fit(v, columns[n]) for n, v in row.items()} for _, row in rows]
+            writer.write_table(pa.Table.from_pylist(fitted, schema=schema))
+            return
+        dataset = opened(shared.source, shared.split)
+        assert isinstance(dataset, TableDataset)
+        writer.write_table(dataset.arrow_rows([number for number, _ in rows]).select(schema.names).cast(schema))
+
+    return write
+
+
+def _kept_schema(shared: Shared) -> Any:
+    """The columns of a table that are taken, as they are."""
+    dataset = opened(shared.source, shared.split)
+    assert isinstance(dataset, TableDataset) and dataset.schema is not None
+    import pyarrow as pa
+
+    kept = [f for f in dataset.schema if _wanted(f.name, shared.fields)]
+    return pa.schema(kept, metadata=dataset.schema.metadata)
+
+
+def _finish(shared: Shared, store: Store, done: Sequence[Done]) -> list[str]:
+    paths = [each.path for each in done if each.samples]
+    if not shared.piece:
+        return paths
+    _, name = split_url(shared.destination)
+    if shared.to == "parquet":
+        join_parquet(store, name, paths)
+        return [name]
+    join(store, name, paths)
+    if shared.to == "jsonl":
+        jsonl.write_index(store, name)
+        return [name, jsonl.idx_name(name)]
+    return [name]
+
+
+def check_unit(shared: Shared, item: Written) -> Different | None:
+    """Read an output back through the destination's own reader, and compare."""
+    done, first, at = item
+    wanted = np.frombuffer(LocalStore(shared.notes).read(f"{done.number:06d}.hashes"), np.uint8).reshape(-1, 16)
+    rows = _read_table(shared, done, first) if shared.to == "parquet" else _read_lines(shared, done, at)
+    low = 0
+    while batch := [row for row, _ in zip(rows, range(_BATCH), strict=False)]:
+        found = compare(wanted[low : low + len(batch)], [row_digest(row) for row in batch], [""] * len(batch))
+        if found is not None:
+            return Different(low + found.number, f"row {first + low + found.number}")
+        low += len(batch)
+    return None if low == done.samples else Different(low, f"row {first + low}")
+
+
+def _read_lines(shared: Shared, done: Done, at: int) -> Iterator[dict[str, Any]]:
+    """The rows of a file of lines, or of the part of one that a piece has become."""
+    if not shared.piece:
+        for _, line in rows_in(shared.destination, done.path):
+            yield parse(line)
+        return
+    folder, name = split_url(shared.destination)
+    raw = io.BytesIO(open_store(folder).read(name, at, done.size))
+    with unpacked(raw, compression(name), file=shared.destination) as stream:
+        for lines in split_rows(stream):
+            yield from map(parse, lines)
+
+
+def _read_table(shared: Shared, done: Done, first: int) -> Iterator[dict[str, Any]]:
+    if not shared.piece:
+        first = 0
+    dataset = opened(shared.destination if shared.piece else join_url(shared.destination, done.path), None)
+    for low in range(first, first + done.samples, _BATCH):
+        high = min(low + _BATCH, first + done.samples, len(dataset))
+        for sample in dataset.read_raw(range(low, high)) if low < high else []:
+            yield row_of(dataset, sample)

@@ -1,0 +1,120 @@
+"""What is known about a source beside its samples, and what of it the destination has no place for."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from feedmill.converting.columns import mds_columns, parquet_columns
+from feedmill.converting.plan import Loss, Options, named
+from feedmill.converting.survey import COUNTS, Survey, kinds, names
+from feedmill.formats import energon, yamls
+from feedmill.formats.base import Dataset
+from feedmill.formats.rows import RowsDataset
+from feedmill.storage import Store, open_store
+from feedmill.storage.cache import cached_copy
+
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'media_metadata'"
+
+
+class Facts(NamedTuple):
+    """About a source.
+
+    Attributes:
+        parts: its splits and their samples, where together they are all of it, each sample once; else none.
+        splits: names of all its splits.
+        loose: samples that are in no split, or in several.
+        excluded: samples that its split file leaves out.
+        description: content of ``dataset.yaml``, or None.
+        media: whether its index has media metadata.
+        typed: whether its parts are columns with types.
+    """
+
+    parts: list[tuple[str, int]]
+    splits: list[str]
+    loose: int
+    excluded: int
+    description: dict[str, Any] | None
+    media: bool
+    typed: bool
+
+
+def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Facts:
+    """What is known about a source, opened with this split."""
+    splits = {name: count for name, count in dataset.splits.items() if count}
+    total = sum(splits.values())
+    loose = abs(len(dataset) - total) if splits and split is None else 0
+    parts = [(split, len(dataset))] if split else list(splits.items()) if not loose else []
+    description, media = None, False
+    if kind == "energon":
+        store = open_store(url)
+        description, media = _description(store), _has_media(store)
+    excluded = int(dataset.describe().get("excluded") or 0)
+    return Facts(parts, list(splits), loose, excluded, description, media, isinstance(dataset, RowsDataset))
+
+
+def _description(store: Store) -> dict[str, Any] | None:
+    path = f"{energon.META}/dataset.yaml"
+    if not store.exists(path):
+        return None
+    found = yamls.read_config(store.read(path), store.locate(path)).value
+    return found if isinstance(found, dict) else None
+
+
+def _has_media(store: Store) -> bool:
+    if not store.exists(energon.INDEX):
+        return False
+    try:
+        with closing(sqlite3.connect(f"file:{cached_copy(store, energon.INDEX)}?mode=ro", uri=True)) as connection:
+            return connection.execute(_TABLES).fetchone() is not None
+    except sqlite3.DatabaseError:
+        return False
+
+
+def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[dict[str, str], list[Loss]]:
+    """The columns of formats that have some, and what will not be there."""
+    columns: dict[str, str] = {}
+    losses: list[Loss] = []
+    if to == "mds":
+        columns, losses = mds_columns(found)
+    elif to == "parquet":
+        columns, losses = parquet_columns(found)
+    elif to == "jsonl":
+        losses = _binary(found)
+    elif facts.typed:
+        losses = [Loss("types of columns: a part's suffix says how it is read")]
+    return columns, [*losses, *_about(to, facts, options)]
+
+
+def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
+    """What is said about samples and not in them."""
+    out = []
+    several = len(facts.splits) > 1 or facts.loose
+    if several and options.split is None and (to != "webdataset" or not facts.parts):
+        loose = f" ({facts.loose} samples are in none of them, or in several)" if facts.loose else ""
+        out.append(Loss(f"the splits {named(facts.splits)}: all samples stand together{loose}; take one with --split"))
+    if facts.excluded:
+        out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
+    if facts.media:
+        out.append(Loss("media metadata: collect it again with 'feedmill prepare-media'"))
+    if facts.description is not None:
+        if to != "webdataset":
+            out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
+        elif "sample_loader" in facts.description:
+            out.append(Loss("the sample's own code (sample_loader.py): copy it into .nv-meta"))
+    return out
+
+
+def _binary(found: Survey) -> list[Loss]:
+    binary = binary_parts(found)
+    if not binary:
+        single = set(names(found)) == {"json"} and found[COUNTS]["keyed"]
+        return [Loss("keys: samples of nothing but a part json are lines, and numbered")] if single else []
+    fix = "Take the parts of text with --fields, or convert to another format: JSON has no place for bytes."
+    return [Loss(f"the bytes of {named(binary)}", content=True, fix=fix)]
+
+
+def binary_parts(found: Survey) -> list[str]:
+    """The parts that hold bytes, and not only text."""
+    return [n for n in names(found) if kinds(found, n)[0] & {"bytes", "jpeg", "png"}]

@@ -1,0 +1,297 @@
+"""Samples of any data set to shards of another format, through the `Dataset` contract alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
+from feedmill.converting.finishing import finish_samples
+from feedmill.converting.notes import Bad, Done, Notes, note_done
+from feedmill.converting.plan import Options, Plan
+from feedmill.converting.said import binary_parts, losses_of, source_facts
+from feedmill.converting.shards import line_digest, open_output
+from feedmill.converting.survey import Survey, merge, survey
+from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.rows import RowSample
+from feedmill.formats.sniff import open_raw
+from feedmill.formats.webdataset import TarDataset
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import Policy, run
+from feedmill.storage import Store, open_store
+from feedmill.storage.local import LocalStore
+
+READ_BYTES = 32 << 20
+PATTERNS = {
+    "webdataset": "shards/%06d.tar",
+    "wds": "shard-%06d.tar",
+    "vla": "shards/shard-%06d.tar",
+    "mds": "shard.%05d.mds",
+    "parquet": "part-%06d.parquet",
+    "jsonl": "%06d.piece",
+}
+MDS_SIZE = 64 << 20
+SURVEYED = ("mds", "parquet", "jsonl")
+
+
+class Part(NamedTuple):
+    """A part of the source that is kept together: a split (None for everything) and its samples."""
+
+    split: str | None
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What every process needs."""
+
+    source: str
+    destination: str
+    to: str
+    fields: tuple[str, ...]
+    skip: bool
+    notes: str
+    piece: bool
+    batch: int
+    columns: Mapping[str, str] = field(default_factory=dict)
+    drop: frozenset[str] = frozenset()
+
+
+@lru_cache(8)
+def opened(source: str, split: str | None) -> Dataset:
+    """The source, undecoded, once for each process."""
+    return open_raw(source, split=split)[0]
+
+
+def plan_samples(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+    """The conversion of a data set of samples. Raises as opening it does, and `ConfigError` for a bad destination."""
+    opened.cache_clear()
+    whole = opened(source, options.split)
+    facts = source_facts(whole, source, kind, options.split)
+    parts = [Part(split, count) for split, count in facts.parts] if to == "webdataset" and facts.parts else []
+    parts = parts or [Part(options.split, len(whole))]
+    is_file = destination.endswith(f".{to}")
+    if to == "jsonl" and not is_file:
+        raise ConfigError(
+            "samples become the lines of one file", file=destination, fix="Name a file that ends in '.jsonl'."
+        )
+    plan = Plan("samples", source, destination, kind, to, count=sum(part.samples for part in parts))
+    identity = {
+        "source": source,
+        "fingerprint": whole.fingerprint(),
+        "kind": kind,
+        "to": to,
+        "destination": destination,
+        "parts": [list(part) for part in parts],
+        **options.identity(),
+    }
+    units = cut(source, parts, options, to)
+    plan.outputs = 1 if is_file else len(units)
+    size = _mean_size(whole)
+    batch = int(max(1, min(256, READ_BYTES // max(1, size))))
+    skip = options.on_error == "skip"
+    shared = Shared(source, destination, to, options.fields, skip, str(notes.folder), is_file, batch)
+    found = _surveyed(shared, units, options, notes, identity) if to in SURVEYED else {}
+    columns, plan.losses = losses_of(to, facts, found, options)
+    plan.names = _names(whole, options, to, columns)
+    identity["survey"] = found
+    shared = replace(shared, columns=columns, drop=frozenset(binary_parts(found)) if to == "jsonl" else frozenset())
+    finish = partial(finish_samples, shared, facts, parts, units, options.wids)
+    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file)
+
+
+def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, str]) -> dict[str, str]:
+    """How parts are named or stored, where that is not plain: by the columns, or the first sample."""
+    if columns:
+        return dict(columns)
+    if to == "jsonl" or not len(dataset):
+        return {}
+    try:
+        taken = Taker(dataset, options.fields)(dataset.read_raw([0])[0])
+        return {
+            a: b
+            for a, b in zip([n for n, v in taken.values.items() if v is not None], parts_of(taken), strict=True)
+            if a != b
+        }
+    except FeedmillError:
+        return {}
+
+
+def _surveyed(
+    shared: Shared, units: Sequence[Unit], options: Options, notes: Notes, identity: dict[str, Any]
+) -> Survey:
+    """The kinds of all values; noted, so that going on with a conversion does not read everything again."""
+    begun = dict((notes.read_job() or {}).get("identity", {}))
+    found: Survey | None = begun.pop("survey", None)
+    if found is not None and begun == _plain(identity):
+        return found
+    with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
+        out = []
+        surveys = run(survey_unit, units, workers=options.workers, preload=(__name__,), policy=Policy(shared=shared))
+        with closing(surveys):
+            for each, unit in zip(surveys, units, strict=True):
+                out.append(each)
+                bar.advance(unit.samples)
+    return merge(out)
+
+
+def _plain(value: Any) -> Any:
+    import orjson
+
+    return orjson.loads(orjson.dumps(value))
+
+
+def _mean_size(dataset: Dataset) -> int:
+    count = len(dataset)
+    return int(dataset.describe().get("bytes") or 0) // count if count else 0
+
+
+def cut(source: str, parts: Sequence[Part], options: Options, to: str) -> list[Unit]:
+    """The outputs: runs of samples, which end before they have more samples or bytes of the source than they may."""
+    size = options.shard_size if options.shard_size is not None else MDS_SIZE if to == "mds" else None
+    units: list[Unit] = []
+    for split, count in parts:
+        ends = _run_ends(opened(source, split), count, options.samples_per_shard, size)
+        for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+            units.append(Unit(len(units), (split, start, stop), stop - start))
+    return units
+
+
+def _run_ends(dataset: Dataset, count: int, most: int, size: int | None) -> list[int]:
+    if size is None:
+        return [*range(most, count, most), count] if count else []
+    lengths = stored_lengths(dataset)
+    if lengths is None or len(lengths) != count:
+        most = max(1, min(most, size // max(1, _mean_size(dataset))))
+        return [*range(most, count, most), count] if count else []
+    before = np.concatenate(([0], np.cumsum(lengths)))
+    ends: list[int] = []
+    at = 0
+    while at < count:
+        stop = int(np.searchsorted(before, before[at] + size, side="right")) - 1
+        at = min(max(stop, at + 1), at + most, count)
+        ends.append(at)
+    return ends
+
+
+def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:
+    """Bytes of each sample as stored, int64[n], where the index of tars knows them; None for other formats."""
+    if not isinstance(dataset, TarDataset):
+        return None
+    table = dataset.table
+    pieces = [np.diff(table.offsets(number)) for number in range(len(table.shards))]
+    lengths = np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+    return lengths if len(lengths) == len(dataset) else None
+
+
+def samples_of(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, Taken]]:
+    """Number and content of each sample of a unit; what cannot be read is entered in `bad`, or raised."""
+    split, start, stop = unit.what
+    dataset = opened(shared.source, split)
+    taker = Taker(dataset, shared.fields, shared.drop)
+    for low in range(start, stop, shared.batch):
+        numbers = range(low, min(low + shared.batch, stop))
+        for number, sample in zip(numbers, _read(shared, dataset, numbers, bad), strict=True):
+            if sample is None:
+                continue
+            try:
+                yield number, taker(sample)
+            except (DataError, NotFound) as error:
+                _refuse(shared, dataset, number, sample.key, error, bad)
+
+
+def _read(shared: Shared, dataset: Dataset, numbers: Sequence[int], bad: list[Bad]) -> list[Sample | None]:
+    try:
+        return list(dataset.read_raw(numbers))
+    except StorageError:
+        raise
+    except FeedmillError:
+        out: list[Sample | None] = []
+        for number in numbers:
+            try:
+                out.append(dataset.read_raw([number])[0])
+            except (DataError, NotFound) as error:
+                _refuse(shared, dataset, number, "", error, bad)
+                out.append(None)
+        return out
+
+
+def _refuse(shared: Shared, dataset: Dataset, number: int, key: str, error: FeedmillError, bad: list[Bad]) -> None:
+    """Count a sample that cannot be converted, or stop."""
+    error.file = error.file or dataset.url
+    error.record = error.record or key or f"sample {number}"
+    if not shared.skip:
+        error.fix = f"{error.fix or 'Mend it.'} To leave such samples out and have them listed: --on-error skip."
+        raise error
+    bad.append(Bad(number, key or error.record, f"{error.what} ({error.kind})"))
+
+
+def survey_unit(shared: Shared, unit: Unit) -> Survey:
+    """The kinds of the values of a unit's samples; what cannot be read is left to the conversion itself."""
+    patient = replace(shared, skip=True)
+    return survey(samples_of(patient, unit, []))
+
+
+def convert_unit(shared: Shared, unit: Unit) -> Done:
+    """Write one output, and note it."""
+    store: Store = LocalStore(shared.notes) if shared.piece else open_store(shared.destination)
+    path = ("%06d.piece" if shared.piece else PATTERNS[shared.to]) % unit.number
+    bad: list[Bad] = []
+    hashes: list[bytes] = []
+    output = None
+    dataset = opened(shared.source, unit.what[0])
+    try:
+        for number, taken in samples_of(shared, unit, bad):
+            output = output or open_output(shared.to, store, path, shared.columns)
+            try:
+                hashes.append(output.add(taken))
+            except (DataError, NotFound) as error:
+                _refuse(shared, dataset, number, taken.key, error, bad)
+        if output is None or not hashes:
+            if output is not None:
+                output.abort()
+            done = Done(unit.number, "", 0, "", 0, bad)
+        else:
+            extra = output.close()
+            entry = store.stat(path)
+            place = f"{shared.notes}/{path}" if shared.piece else path
+            done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad, extra)
+    except BaseException:
+        if output is not None:
+            output.abort()
+        raise
+    note_done(shared.notes, done, b"".join(hashes))
+    return done
+
+
+def check_unit(shared: Shared, item: Written) -> Different | None:
+    """Read an output back through the destination's own reader, and compare."""
+    done, first, _ = item
+    dataset = opened(shared.destination, None)
+    wanted = np.frombuffer(LocalStore(shared.notes).read(f"{done.number:06d}.hashes"), np.uint8).reshape(-1, 16)
+    for low in range(0, done.samples, shared.batch):
+        high = min(low + shared.batch, done.samples)
+        samples = dataset.read_raw(range(first + low, first + high)) if first + high <= len(dataset) else []
+        found = compare(wanted[low:high], [read_digest(shared, s) for s in samples], [s.key for s in samples])
+        if found is not None:
+            return Different(low + found.number, found.key)
+    return None
+
+
+def read_digest(shared: Shared, sample: Sample) -> bytes:
+    """The hash of a sample as it was read back; the same function of what was meant as in `shards`."""
+    if shared.to == "jsonl":
+        return line_digest(sample.raw("json"))
+    if isinstance(sample, RowSample):
+        row = dict(sample.row)
+        key = row.pop(KEY, None) or (sample.key if KEY in shared.columns else "")
+        return digest(key, {name: plain_bytes(value) for name, value in row.items() if value is not None})
+    return digest(sample.key, {name: sample.raw(name) for name in sample})

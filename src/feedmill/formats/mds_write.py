@@ -1,0 +1,109 @@
+"""Writing MosaicML's streaming shards; see `feedmill.formats.mds` for the layout.
+
+A shard is put together in memory, as its head holds the place of every sample. Columns stand in the order of their
+names, as MDSWriter has them. The same samples give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from feedmill.errors import DataError
+from feedmill.formats.mds import INDEX
+from feedmill.storage import Store
+
+SIZES = {"int": 8, "float64": 8, "float32": 4}
+_CODES = {
+    "uint8": 8, "int8": 9, "uint16": 16, "int16": 17, "float16": 18, "uint32": 32, "int32": 33, "float32": 34,
+    "uint64": 64, "int64": 65, "float64": 66,
+}  # fmt: skip
+_MOST = 2**32 - 1
+
+
+def has_dtype(dtype: str) -> bool:
+    """Whether arrays of this type can be written."""
+    return np.dtype(dtype).name in _CODES
+
+
+def encode_array(value: Any) -> bytes:
+    """An array with its type and shape, as the encoding ``ndarray`` has it."""
+    array = np.ascontiguousarray(value) if value.ndim else np.asarray(value)
+    longest = max(array.shape, default=0)
+    width = next(n for n in range(4) if longest < 1 << (8 << n))
+    axes = np.asarray(array.shape, f"<u{1 << width}").tobytes()
+    head = bytes([_CODES[array.dtype.name], array.ndim << 2 | width])
+    return head + axes + array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
+    "bytes": bytes,
+    "jpeg": bytes,
+    "png": bytes,
+    "str": lambda value: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value),
+    "int": lambda value: struct.pack("<q", value),
+    "float64": lambda value: struct.pack("<d", value),
+    "json": _json,
+    "ndarray": encode_array,
+}
+"""Encoding -> a function that makes bytes of a value."""
+
+
+def write_shard(store: Store, path: str, columns: Mapping[str, str], rows: Sequence[Sequence[bytes]]) -> dict[str, Any]:
+    """Write one shard; gives its entry for `write_index`.
+
+    Args:
+        columns: column -> encoding, in the order of their names.
+        rows: for each sample the encoded values, in the order of the columns.
+
+    Raises:
+        DataError: the shard would have 4 GiB or more, which its offsets cannot tell.
+    """
+    sizes = [SIZES.get(encoding) for encoding in columns.values()]
+    facts = {
+        "column_encodings": list(columns.values()), "column_names": list(columns), "column_sizes": sizes,
+        "compression": None, "format": "mds", "hashes": [], "size_limit": None, "version": 2,
+    }  # fmt: skip
+    config = json.dumps(facts, sort_keys=True).encode()
+    samples = [_sample(sizes, row) for row in rows]
+    lengths = np.asarray([len(sample) for sample in samples], np.int64)
+    offsets = 4 + 4 * (len(rows) + 1) + len(config) + np.concatenate(([0], np.cumsum(lengths)))
+    if offsets[-1] > _MOST:
+        raise DataError(
+            f"the shard would have {int(offsets[-1]):,} bytes, and MDS counts to {_MOST:,}",
+            file=store.locate(path),
+            kind="shard-too-large",
+            fix="Make smaller shards: --shard-size 64MB.",
+        )
+    with store.write(path) as file:
+        file.write(struct.pack("<I", len(rows)))
+        file.write(offsets.astype("<u4").tobytes())
+        file.write(config)
+        file.writelines(samples)
+    raw = {"basename": path, "bytes": int(offsets[-1]), "hashes": {}}
+    return {**facts, "samples": len(rows), "raw_data": raw, "zip_data": None}
+
+
+def _sample(sizes: Sequence[int | None], row: Sequence[bytes]) -> bytes:
+    heads = [len(value).to_bytes(4, "little") for value, size in zip(row, sizes, strict=True) if size is None]
+    return b"".join([*heads, *row])
+
+
+def write_index(store: Store, shards: Sequence[Mapping[str, Any]]) -> None:
+    """Write ``index.json``: from now on the folder is a data set."""
+    store.write_bytes(INDEX, orjson.dumps({"shards": list(shards), "version": 2}, option=orjson.OPT_SORT_KEYS))
