@@ -30,7 +30,28 @@ def info(
     except TrustError as error:  # its facts can be told all the same
         dataset, code = opened(raw=True), str(error)
     data = {**dataset.describe(), "first_sample": first_sample(dataset), "own_code": code}
+    if (proof := conversion(path)) is not None:
+        data["conversion"] = proof
     emit(data, json, lambda: show(data))
+
+
+def conversion(path: str) -> dict[str, Any] | None:
+    """What the proof of a conversion says, where this data set was made by one."""
+    from feedmill.converting.proof import find_proof
+
+    proof = find_proof(path)
+    if proof is None:
+        return None
+    names = ("source", "source_format", "format", "samples", "verified", "digest", "skipped", "losses")
+    return {name: getattr(proof, name) for name in names}
+
+
+def _converted(proof: dict[str, Any] | None) -> str | None:
+    if proof is None:
+        return None
+    found = f"each equal to the source's (digest {proof['digest']})" if proof["verified"] else "not verified"
+    left = f", {proof['skipped']:,} left out" if proof["skipped"] else ""
+    return f"from {proof['source']} ({proof['source_format']}): {proof['samples']:,} samples, {found}{left}"
 
 
 def first_sample(dataset: Any) -> dict[str, Any] | None:
@@ -58,6 +79,7 @@ def show(data: dict[str, Any]) -> None:
             ("subflavors", _pairs(data.get("subflavors"))),
             ("remarks", "\n".join(data.get("remarks") or []) or None),
             ("own code", data.get("own_code")),
+            ("converted", _converted(data.get("conversion"))),
             ("first sample", _first(data.get("first_sample"))),
         ]
     )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from feedmill.converting.engine import Conversion, ConvertReport, begin, perform
+from feedmill.converting.engine import Conversion, ConvertReport, begin, perform, refuse_present
 from feedmill.converting.notes import Notes
 from feedmill.converting.plan import OnError, Options, Plan, check_places
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family
@@ -83,8 +83,12 @@ def _convert(
 ) -> ConvertReport:
     check_places(source, destination)
     kind = kind_of(source)
+    family(kind, to, source)
+    _check_destination(destination, to)
     notes = Notes(destination, is_file=_is_file(destination))
     with closing(notes):
+        if not plan_only:
+            refuse_present(notes, destination, overwrite=options.overwrite, is_file=_is_file(destination))
         conversion = _planned(source, destination, to, kind, options, notes)
         if said is not None:
             said(conversion.plan)
@@ -97,7 +101,6 @@ def _convert(
 
 def _planned(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
     which = family(kind, to, source)
-    _check_destination(destination, to)
     if which == SAMPLES:
         from feedmill.converting.samples import plan_samples
 

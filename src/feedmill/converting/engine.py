@@ -115,6 +115,13 @@ class ConvertReport:
         return {**found, "plan": self.plan.as_dict(), "examples": examples}
 
 
+def refuse_present(notes: Notes, destination: str, *, overwrite: bool, is_file: bool) -> None:
+    """Raises `ConfigError` where the destination is taken, before any work goes into planning."""
+    if notes.read_job() is None:
+        store, name = _place(destination, is_file=is_file)
+        _present(store, name, destination, overwrite=overwrite, is_file=is_file)
+
+
 def begin(notes: Notes, conversion: Conversion, options: Options) -> None:
     """Make the destination ready: go on with an unfinished conversion, replace an old one, or refuse what is there."""
     plan = conversion.plan

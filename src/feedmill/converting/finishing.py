@@ -92,7 +92,8 @@ def _prepared(
     splits: dict[str, list[str]] = {part.split or "train": [] for part in parts}
     for each in filled:
         splits[split_of[each.number] or "train"].append(each.path)
-    description = facts.description if facts.description and "sample_loader" not in facts.description else None
+    keep = facts.description and "sample_loader" not in facts.description and not shared.fields
+    description = facts.description if keep else None
     commit(store, shards, splits, description=description)
     files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
     known = [*_META, f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"]

@@ -62,7 +62,13 @@ def rows_in(folder: str, path: str) -> Iterator[tuple[int, bytes]]:
             number += 1
 
 
-def parse(line: bytes) -> dict[str, Any]:
+class Line(dict[str, Any]):
+    """The object of a line, with the line itself: written as lines again, not a byte of it changes."""
+
+    line: bytes
+
+
+def parse(line: bytes) -> Line:
     """The object of a line. Raises `DataError`."""
     try:
         row = orjson.loads(line)
@@ -70,7 +76,9 @@ def parse(line: bytes) -> dict[str, Any]:
         row = _python(line, error)
     if type(row) is not dict:
         raise DataError("the line is no JSON object", kind="bad-line", fix="Each line holds one whole object.")
-    return row
+    out = Line(row)
+    out.line = line
+    return out
 
 
 def _python(line: bytes, error: Exception) -> Any:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from feedmill.converting.notes import Bad
-from feedmill.storage import Store
+from feedmill.errors import FeedmillError
+from feedmill.storage import Store, open_store, split_url
 
 VERSION = 1
 
@@ -54,6 +55,15 @@ def proof_place(name: str) -> str:
 def write_proof(store: Store, name: str, proof: Proof) -> None:
     """Write the proof of a file in the store, or of all of it."""
     store.write_bytes(proof_place(name), msgspec.json.format(msgspec.json.encode(proof), indent=1))
+
+
+def find_proof(url: str) -> Proof | None:
+    """The proof of what lies at a path or URL, a folder or a file; None where there is none."""
+    folder, name = split_url(url)
+    try:
+        return (read_proof(open_store(folder), name) if name else None) or read_proof(open_store(url), "")
+    except FeedmillError:
+        return None
 
 
 def read_proof(store: Store, name: str) -> Proof | None:

@@ -24,9 +24,10 @@ from feedmill.converting.jsontypes import (
     types_in,
     unfit,
 )
-from feedmill.converting.lines import line_files, parse, rows_in, stem
+from feedmill.converting.lines import Line, line_files, parse, rows_in, stem
 from feedmill.converting.notes import Bad, Done, Notes, note_done
 from feedmill.converting.plan import Loss, Options, Plan, named
+from feedmill.converting.shards import arrow_table
 from feedmill.converting.taking import KEY, digest, simple
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats import jsonl
@@ -86,6 +87,8 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
     )
     plan = Plan("rows", source, destination, kind, to)
     identity: dict[str, Any] = {"source": source, "kind": kind, "to": to, "destination": destination}
+    if kind == "jsonl" and options.on_error == "skip":
+        kind = "documents"  # read line by line, where a bad one can be passed over
     if kind == "documents":
         if options.split is not None:
             raise ConfigError("files of JSON lines have no splits", file=source, fix="Leave --split out.")
@@ -295,8 +298,7 @@ def _writer(stack: ExitStack, shared: Shared, store: Store, path: str) -> Any:
     """A function that writes rows, given with their numbers."""
     if shared.to != "parquet":
         lines = stack.enter_context(write_rows(store, path, kind=compression(f"x.{shared.to}")))
-        return lambda rows: lines([encode_json(row) for _, row in rows])
-    import pyarrow as pa
+        return lambda rows: lines([row.line if isinstance(row, Line) else encode_json(row) for _, row in rows])
     import pyarrow.parquet as pq
 
     columns = shared.columns
@@ -307,7 +309,7 @@ def _writer(stack: ExitStack, shared: Shared, store: Store, path: str) -> Any:
     def write(rows: list[tuple[int, dict[str, Any]]]) -> None:
         if columns:
             fitted = [{n: fit(v, columns[n]) for n, v in row.items()} for _, row in rows]
-            writer.write_table(pa.Table.from_pylist(fitted, schema=schema))
+            writer.write_table(arrow_table(fitted, schema, store.locate(path)))
             return
         dataset = opened(shared.source, shared.split)
         assert isinstance(dataset, TableDataset)

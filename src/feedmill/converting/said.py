@@ -101,6 +101,8 @@ def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
     if facts.description is not None:
         if to != "webdataset":
             out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
+        elif options.fields:
+            out.append(Loss("the sample type and field map: they may name parts that are left out"))
         elif "sample_loader" in facts.description:
             out.append(Loss("the sample's own code (sample_loader.py): copy it into .nv-meta"))
     return out

@@ -45,12 +45,21 @@ class TarOutput:
         self._encoding = Encoding(Encoder(), WritingTaker())
         self._waiting: list[Encoded] = []
         self._bytes = 0
+        self._key: str | None = None
         self.shard: Shard | None = None
 
     def add(self, taken: Taken) -> bytes:
         """See `Output`."""
+        if taken.key == self._key:
+            raise DataError(
+                "the sample before has this key, too: in a tar both would be one",
+                record=taken.key,
+                kind="duplicate-key",
+                fix="Rename one of them.",
+            )
         parts = parts_of(taken)
         encoded = self._encoding({KEY: taken.key, **parts})
+        self._key = taken.key
         self._waiting.append(encoded)
         self._bytes += encoded.size
         if len(self._waiting) >= _BATCH or self._bytes >= _BATCH_BYTES:
@@ -131,7 +140,7 @@ class ParquetOutput:
     def __init__(self, store: Store, path: str, columns: Mapping[str, str]) -> None:
         import pyarrow.parquet as pq
 
-        self._columns, self._schema = columns, arrow_schema(columns)
+        self._columns, self._schema, self._where = columns, arrow_schema(columns), store.locate(path)
         self._stack = ExitStack()
         self._file = self._stack.enter_context(store.write(path))
         self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd", write_page_checksum=True)
@@ -149,10 +158,8 @@ class ParquetOutput:
         return digest(taken.key if KEY in self._columns else "", parts)
 
     def _flush(self) -> None:
-        import pyarrow as pa
-
         if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            self._writer.write_table(arrow_table(self._rows, self._schema, self._where))
         self._rows, self._bytes = [], 0
 
     def close(self) -> dict[str, Any]:
@@ -165,6 +172,21 @@ class ParquetOutput:
     def abort(self) -> None:
         """See `Output`."""
         _drop(self._stack)
+
+
+def arrow_table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:
+    """Rows as a table. Raises `DataError` for values that Arrow refuses, such as text with lone surrogates."""
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pylist(rows, schema=schema)
+    except (pa.ArrowException, UnicodeError, OverflowError) as error:
+        raise DataError(
+            f"a value does not fit its column ({str(error)[:200]})",
+            file=where,
+            kind="bad-value",
+            fix="Leave the column out with --fields, or mend the source.",
+        ) from None
 
 
 def _refuse_unknown(taken: Taken, columns: Mapping[str, str]) -> None:
