@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from feedmill.converting.jsontypes import METADATA
 from feedmill.converting.plan import Loss, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
-from feedmill.converting.taking import KEY, Taken, plain_bytes
+from feedmill.converting.taking import KEY, Taken, is_json, plain_bytes
 from feedmill.formats.mds_write import ENCODERS, has_dtype
 
 Columns = dict[str, str]
@@ -129,7 +130,7 @@ def _text(value: Any) -> str:
 
 
 def arrow_schema(columns: Mapping[str, str]) -> Any:
-    """The schema of Parquet files with these columns."""
+    """The schema of Parquet files with these columns; it says which of them hold text of JSON."""
     import pyarrow as pa
 
     def kind(form: str) -> Any:
@@ -138,4 +139,6 @@ def arrow_schema(columns: Mapping[str, str]) -> Any:
         plain = {"string": pa.string(), "json": pa.string(), "binary": pa.binary(), "int64": pa.int64()}
         return {**plain, "double": pa.float64(), "bool": pa.bool_()}[form]
 
-    return pa.schema([pa.field(name, kind(form)) for name, form in columns.items()])
+    texts = {name: "json" for name, form in columns.items() if form == "json" or (form == "string" and is_json(name))}
+    said = {METADATA: json.dumps(texts).encode()} if texts else None
+    return pa.schema([pa.field(name, kind(form)) for name, form in columns.items()], metadata=said)

@@ -113,7 +113,7 @@ def unfit(value: Any, kind: Type) -> Any:
     if value is None or not has_json(kind):
         return value
     if kind == "json":
-        return _loads(value)
+        return _loads(value) if isinstance(value, str) else value
     if isinstance(kind, list):
         return [unfit(item, kind[1]) for item in value]
     return {name: unfit(item, kind.get(name, "null")) for name, item in value.items()}
@@ -125,7 +125,10 @@ def _loads(text: str) -> Any:
     except orjson.JSONDecodeError:
         import json
 
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError:  # a part called json that is none
+            return text
 
 
 def schema_of(columns: Mapping[str, Type]) -> Any:

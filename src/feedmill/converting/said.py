@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from feedmill.converting.columns import mds_columns, parquet_columns
 from feedmill.converting.plan import Loss, Options, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
+from feedmill.errors import NotFound
 from feedmill.formats import energon, yamls
 from feedmill.formats.base import Dataset
 from feedmill.formats.rows import RowsDataset
@@ -50,8 +51,16 @@ def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Fa
     if kind == "energon":
         store = open_store(url)
         description, media = _description(store), _has_media(store)
-    excluded = int(dataset.describe().get("excluded") or 0)
+    excluded = int(described(dataset).get("excluded") or 0)
     return Facts(parts, list(splits), loose, excluded, description, media, isinstance(dataset, RowsDataset))
+
+
+def described(dataset: Dataset) -> dict[str, Any]:
+    """What a data set says of itself; nothing where a file of it is gone, which reading will tell."""
+    try:
+        return dataset.describe()
+    except NotFound:
+        return {}
 
 
 def _description(store: Store) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from feedmill.converting.engine import Conversion, Different, Unit, Written, com
 from feedmill.converting.finishing import finish_samples
 from feedmill.converting.notes import Bad, Done, Notes, note_done
 from feedmill.converting.plan import Options, Plan
-from feedmill.converting.said import binary_parts, losses_of, source_facts
+from feedmill.converting.said import binary_parts, described, losses_of, source_facts
 from feedmill.converting.shards import line_digest, open_output
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
 
 def _mean_size(dataset: Dataset) -> int:
     count = len(dataset)
-    return int(dataset.describe().get("bytes") or 0) // count if count else 0
+    return int(described(dataset).get("bytes") or 0) // count if count else 0
 
 
 def cut(source: str, parts: Sequence[Part], options: Options, to: str) -> list[Unit]:

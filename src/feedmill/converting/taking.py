@@ -61,13 +61,13 @@ class Taker:
         values: dict[str, Any]
         if isinstance(sample, RowSample):
             values, typed = {name: self._value(name, value) for name, value in sample.row.items()}, True
-            if self.types:
-                values = {name: unfit(v, self.types.get(name, "null")) for name, v in values.items()}
             if type(values.get(KEY)) is str:
                 key = values.pop(KEY)
                 typed = False
             elif key != str(sample.source.index):
                 typed = False
+            if typed and self.types:
+                values = {name: unfit(v, self.types.get(name, "null")) for name, v in values.items()}
         else:
             values = {name: sample.raw(name) for name in sample}
             if self.lines:
@@ -133,7 +133,7 @@ def unfolded(key: str, line: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _part(name: str, value: Any) -> bytes:
-    if type(value) is str and last(name) not in _JSON:
+    if type(value) is str and not is_json(name):
         return value.encode()
     return encode_json(value)
 
@@ -150,8 +150,10 @@ def folded(taken: Taken) -> dict[str, Any]:
             return row
     out: dict[str, Any] = {KEY: taken.key}
     for name, value in taken.values.items():
+        if isinstance(value, str) and not taken.typed:
+            value = value.encode()
         if isinstance(value, bytes):
-            out[name] = _object(taken.key, name, value) if last(name) in _JSON else _text(taken.key, name, value)
+            out[name] = _object(taken.key, name, value) if is_json(name) else _text(taken.key, name, value)
         elif value is not None:
             out[name] = orjson.loads(to_bytes(value)) if not isinstance(value, str | np.ndarray) else _plain(value)
     return out
@@ -225,6 +227,11 @@ def part_name(name: str, value: Any) -> str:
 def plain_bytes(value: Any) -> bytes:
     """A value as bytes, by the rule of `feedmill.formats.rows`."""
     return bytes(value) if type(value) is Coded else to_bytes(value)
+
+
+def is_json(name: str) -> bool:
+    """Whether a part holds JSON, by its name."""
+    return last(name) in _JSON
 
 
 def last(name: str) -> str:

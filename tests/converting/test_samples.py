@@ -1,0 +1,237 @@
+"""Samples of any data set in any format, and back: the same keys and the same bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import feedmill as fm
+from converted import files, parts, sample_set, samples
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.indexing.check import check
+from feedmill.writing.write import write
+from tars import write_tar
+
+BINARY = ("webdataset", "wds", "vla", "mds", "parquet")
+
+
+def place(root: Path, to: str, name: str = "out") -> Path:
+    return root / (f"{name}.jsonl" if to == "jsonl" else name)
+
+
+def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:
+    return fm.convert(source, destination, to, **{"workers": 1, "progress": False, "samples_per_shard": 40, **options})
+
+
+@pytest.mark.parametrize("first", (*BINARY, "jsonl"))
+@pytest.mark.parametrize("second", (*BINARY, "jsonl"))
+def test_a_round_trip_through_every_pair_gives_the_same_samples(tmp_path: Path, first: str, second: str) -> None:
+    text = "jsonl" in (first, second)
+    source = sample_set(tmp_path / "source", binary=not text)
+    a = place(tmp_path, first, "a")
+    b = place(tmp_path, second, "b")
+    convert(source, a, first)
+    if (first, second) in (("jsonl", "parquet"), ("jsonl", "jsonl"), ("parquet", "jsonl"), ("parquet", "parquet")):
+        b = tmp_path / f"b.{second}"  # as rows
+    convert(a, b, second, samples_per_shard=33)
+    convert(b, tmp_path / "back", "wds", samples_per_shard=50)
+    found, wanted = parts(tmp_path / "back"), parts(source)
+    if text:  # the text of JSON may be spaced in another way; a table of columns has them as values
+        found, wanted = [objects(p) for p in found], [objects(p) for p in wanted]
+    assert found == wanted
+
+
+def objects(sample: tuple[str, dict[str, bytes]]) -> tuple[str, Any]:
+    key, values = sample
+    return key, {name: json.loads(v) if name.endswith("json") else v for name, v in values.items()}
+
+
+@pytest.mark.parametrize("to", (*BINARY, "jsonl"))
+def test_the_bytes_do_not_depend_on_the_processes(tmp_path: Path, to: str) -> None:
+    source = sample_set(tmp_path / "source", binary=to != "jsonl")
+    one = convert(source, place(tmp_path / "one", to), to, workers=1, samples_per_shard=20)
+    two = convert(source, place(tmp_path / "two", to), to, workers=3, samples_per_shard=20)
+    assert files(tmp_path / "one") == files(tmp_path / "two") and one.digest == two.digest
+
+
+def test_the_digest_is_of_the_samples_alone(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source")
+    found = {convert(source, tmp_path / f"{n}", "wds", samples_per_shard=n).digest for n in (7, 30, 1000)}
+    assert len(found) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["txt", "json", "a.txt", "bin", "x.jpg", "cls"]), st.binary(max_size=9), min_size=1),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sampled_from(["wds", "vla", "webdataset", "parquet"]),
+)
+def test_any_parts_come_back(tmp_path_factory: pytest.TempPathFactory, made: list[dict[str, bytes]], to: str) -> None:
+    root = tmp_path_factory.mktemp("any")
+    write(str(root / "s"), [{"__key__": f"k{i}", **sample} for i, sample in enumerate(made)], progress=False)
+    convert(root / "s", root / "d", to, samples_per_shard=5)
+    convert(root / "d", root / "e", "wds")
+    assert parts(root / "e") == [(f"k{i}", sample) for i, sample in enumerate(made)]
+
+
+def test_what_is_prepared_keeps_splits_and_its_description(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with fm.writer(str(source), samples_per_shard=10, sample_type="TextSample", field_map={"text": "txt"}) as w:
+        w.write_samples(samples(40))
+    (source / ".nv-meta/split.yaml").write_text(
+        "split_parts:\n  train: [shards/000000.tar, shards/000001.tar]\n  val: [shards/000003.tar]\n"
+        "  test: [shards/000002.tar]\nexclude: []\n"
+    )
+    report = convert(source, tmp_path / "d", "webdataset", samples_per_shard=15)
+    assert fm.open(tmp_path / "d").splits == {"train": 20, "val": 10, "test": 10} and report.plan.losses == []
+    assert fm.open(tmp_path / "d", split="val")[0].text == "words 30 é"
+    assert check(str(tmp_path / "d")).findings == []
+    other = convert(source, tmp_path / "w", "wds")
+    assert [loss.content for loss in other.plan.losses] == [False, False]
+    assert "splits" in other.plan.losses[0].what and "sample type" in other.plan.losses[1].what
+    assert convert(source, tmp_path / "v", "wds", split="val").samples == 10
+    with pytest.raises(FeedmillError, match="no split"):
+        convert(source, tmp_path / "x", "wds", split="dev")
+    assert not (tmp_path / "x").exists()
+
+
+def test_fields_are_taken(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source")
+    convert(source, tmp_path / "d", "wds", fields=["t*", "json"])
+    assert all(set(values) == {"txt", "json"} for _, values in parts(tmp_path / "d"))
+    with pytest.raises(DataError, match="nothing is left"):
+        convert(source, tmp_path / "e", "wds", fields=["png"])
+
+
+def test_limits_of_shards(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source")
+    convert(source, tmp_path / "d", "wds", shard_size="50kB")
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "d").glob("*.tar"))]
+    assert len(sizes) > 3 and max(sizes) <= 51_200 + 1024
+    convert(tmp_path / "d", tmp_path / "m", "mds", shard_size="4kB")
+    assert len(list((tmp_path / "m").glob("*.mds"))) > 5
+
+
+def test_bytes_are_no_json(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source")
+    with pytest.raises(ConfigError, match="bytes of 'bin'") as error:
+        convert(source, tmp_path / "d.jsonl", "jsonl")
+    assert error.value.kind == "loses-content" and not list(tmp_path.glob("*d.jsonl*"))
+    assert convert(source, tmp_path / "d.jsonl", "jsonl", allow_loss=True).samples == 90
+    assert set(json.loads((tmp_path / "d.jsonl").read_text().split("\n")[3])) == {"__key__", "txt", "json"}
+
+
+def test_samples_of_nothing_but_json_are_lines(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source", binary=False)
+    report = convert(source, tmp_path / "d.jsonl", "jsonl", fields=["json"])
+    assert "keys" in report.plan.losses[0].what
+    assert fm.open(tmp_path / "d.jsonl")[7]["json"] == {"n": 7, "f": 10.5, "l": [None, "a"]}
+    convert(tmp_path / "d.jsonl", tmp_path / "e", "webdataset")
+    assert fm.open(tmp_path / "e")["7"]["json"]["n"] == 7
+
+
+def test_missing_parts_are_told_apart_where_the_format_can(tmp_path: Path) -> None:
+    made = [{"__key__": f"{i}", "txt": "x", **({"bin": b"\xff"} if i % 2 else {})} for i in range(8)]
+    write(str(tmp_path / "s"), made, progress=False)
+    convert(tmp_path / "s", tmp_path / "p", "parquet")
+    convert(tmp_path / "p", tmp_path / "back", "wds")
+    assert parts(tmp_path / "back") == parts(tmp_path / "s")
+    with pytest.raises(ConfigError, match="without 'bin'"):
+        convert(tmp_path / "s", tmp_path / "m", "mds")
+    convert(tmp_path / "s", tmp_path / "m", "mds", allow_loss=True)
+    assert fm.open(tmp_path / "m")[0].raw("bin") == b""
+
+
+def test_columns_get_the_suffix_of_their_kind(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    picture = io.BytesIO()
+    Image.new("RGB", (4, 3), "red").save(picture, "PNG")
+    image = {"bytes": picture.getvalue(), "path": None}
+    table = pa.table(
+        {
+            "caption": ["a cat", None],
+            "label": [3, 4],
+            "vector": pa.array([[1.0, 2.0], [3.0]], pa.list_(pa.float32())),
+            "image": pa.array([image, image], pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+            "more": [{"a": [1, None]}, None],
+        }
+    )
+    pq.write_table(table, tmp_path / "s.parquet")
+    report = convert(tmp_path / "s.parquet", tmp_path / "d", "webdataset")
+    assert report.plan.names["caption"] == "caption.txt"
+    first, second = fm.open(tmp_path / "d")
+    assert (first["caption.txt"], first["label.json"], first["more.json"]) == ("a cat", 3, {"a": [1, None]})
+    assert np.array_equal(first["vector.npy"], np.asarray([1, 2], np.float32))
+    assert [name for name in first if name.startswith("image")] == ["image.png"]
+    assert set(second) == {"label.json", "vector.npy", "image.png"}
+    convert(tmp_path / "s.parquet", tmp_path / "m", "mds", fields=["caption", "label", "vector"])
+    again = fm.open(tmp_path / "m")[1]
+    assert again["caption"] is None and again["label"] == 4 and again["vector"].tolist() == [3.0]
+    convert(tmp_path / "m", tmp_path / "p", "parquet")
+    assert pq.read_table(tmp_path / "p").column("label").to_pylist() == [3, 4]
+    assert pq.read_table(tmp_path / "p").column("vector").to_pylist() == [[1.0, 2.0], [3.0]]
+
+
+def damaged(root: Path) -> Path:
+    source = sample_set(root / "source", per_shard=30)
+    shard = source / "shards/000001.tar"
+    data = bytearray(shard.read_bytes())
+    data[5 * 512 : 5 * 512 + 8] = b"\xff" * 8
+    shard.write_bytes(bytes(data))
+    (source / "shards/000002.tar").unlink()
+    return source
+
+
+@pytest.mark.parametrize("to", ["wds", "parquet"])
+def test_bad_samples_stop_it_or_are_listed(tmp_path: Path, to: str) -> None:
+    source = damaged(tmp_path)
+    with pytest.raises(FeedmillError, match="on-error skip"):
+        convert(source, tmp_path / "d", to, samples_per_shard=10)
+    report = convert(source, tmp_path / "e", to, samples_per_shard=10, on_error="skip")
+    assert report.samples + report.skipped == 90 and 31 <= report.skipped < 40
+    assert {bad.index for bad in report.examples} >= set(range(60, 90))
+    again = convert(source, tmp_path / "f", to, samples_per_shard=10, on_error="skip", max_bad=40)
+    assert again.samples == report.samples
+    with pytest.raises(DataError, match="may be left out") as error:
+        convert(source, tmp_path / "g", to, samples_per_shard=10, on_error="skip", max_bad=20)
+    assert error.value.kind == "too-many-bad"
+    proof = json.loads((tmp_path / "e/.feedmill/convert.json").read_text())
+    assert proof["skipped"] == report.skipped and len(proof["skipped_examples"]) == report.skipped
+
+
+def test_keys_that_come_twice(tmp_path: Path) -> None:
+    write_tar(tmp_path / "s/0.tar", [("a.txt", b"1"), ("b.txt", b"2")])
+    write_tar(tmp_path / "s/1.tar", [("b.txt", b"3"), ("c.txt", b"4")])
+    with pytest.raises(DataError) as error:
+        convert(tmp_path / "s", tmp_path / "d", "wds")
+    assert error.value.kind == "duplicate-key"
+    assert convert(tmp_path / "s", tmp_path / "e", "wds", samples_per_shard=2).samples == 4
+    with pytest.raises(DataError) as error:
+        convert(tmp_path / "s", tmp_path / "f", "webdataset", samples_per_shard=2)
+    assert error.value.kind == "duplicate-key"
+
+
+def test_a_wids_index(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source")
+    convert(source, tmp_path / "d", "wds", wids=True)
+    assert parts(tmp_path / "d/wids.json") == parts(source)
+
+
+def test_a_manifest(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source")
+    convert(source, tmp_path / "d", "vla")
+    rows = [json.loads(line) for line in (tmp_path / "d/manifest.jsonl").read_text().splitlines()]
+    assert rows[0] == {"shard": "shards/shard-000000.tar", "num_sequences": 40} and len(rows) == 3
