@@ -48,11 +48,13 @@ def finish(words, folder):
 
 
 def contents(folder, *, leave_out=()):
-    """What every file below a folder holds but for the records of work, and those whose names say temporary."""
+    """What every file below a folder holds but for the records of work (with times), and temporary ones."""
     found = {}
     for path in sorted(Path(folder).rglob("*")):
         name = str(path.relative_to(folder))
-        hidden = any(part.startswith(".feedmill") for part in path.parts) or name.endswith(".feedmill-tmp")
+        hidden = any(part.startswith((".feedmill", "feedmill.shards")) for part in path.parts) or name.endswith(
+            ".feedmill-tmp"
+        )
         if path.is_file() and not hidden and not any(name.startswith(part) for part in leave_out):
             found[name] = path.read_bytes()
     return found

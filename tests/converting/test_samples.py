@@ -71,7 +71,9 @@ def test_the_digest_is_of_the_samples_alone(tmp_path: Path) -> None:
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(
-        st.dictionaries(st.sampled_from(["txt", "json", "a.txt", "bin", "x.jpg", "cls"]), st.binary(max_size=9), min_size=1),
+        st.dictionaries(
+            st.sampled_from(["txt", "json", "a.txt", "bin", "x.jpg", "cls"]), st.binary(max_size=9), min_size=1
+        ),
         min_size=1,
         max_size=12,
     ),
@@ -189,7 +191,7 @@ def damaged(root: Path) -> Path:
     source = sample_set(root / "source", per_shard=30)
     shard = source / "shards/000001.tar"
     data = bytearray(shard.read_bytes())
-    data[5 * 512 : 5 * 512 + 8] = b"\xff" * 8
+    data[6 * 512 + 124 : 6 * 512 + 132] = b"\xff" * 8  # a size that is no number
     shard.write_bytes(bytes(data))
     (source / "shards/000002.tar").unlink()
     return source

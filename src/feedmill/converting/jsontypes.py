@@ -8,6 +8,8 @@ the schema says so, so that they come back as they were.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +23,7 @@ Type = Any
 METADATA = b"feedmill.types"
 _DEEP, _MANY = 12, 256
 _EXACT = 2**53
+_LONG = re.compile(rb"\d{19}")
 
 
 def type_of(value: Any, depth: int = 0) -> Type:
@@ -121,14 +124,23 @@ def unfit(value: Any, kind: Type) -> Any:
 
 def _loads(text: str) -> Any:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        import json
+        return loads(text.encode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):  # a part called json that is none
+        return text
 
+
+def loads(data: bytes) -> Any:
+    """The value of JSON, exactly: orjson is fast, but makes floats of integers beyond 64 bits, and refuses the NaN,
+    Infinity and lone surrogates that Python writes.
+
+    Raises `ValueError`, `RecursionError`.
+    """
+    if _LONG.search(data) is None:
         try:
-            return json.loads(text)
-        except ValueError:  # a part called json that is none
-            return text
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:
+            pass
+    return json.loads(data)
 
 
 def schema_of(columns: Mapping[str, Type]) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
+from feedmill.converting.jsontypes import loads
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.documents import read_rows
 from feedmill.storage import Entry, open_store, split_url
@@ -71,21 +70,11 @@ class Line(dict[str, Any]):
 def parse(line: bytes) -> Line:
     """The object of a line. Raises `DataError`."""
     try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        row = _python(line, error)
+        row = loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"the line is not valid JSON ({error})", kind="bad-line", fix="Mend the line.") from None
     if type(row) is not dict:
         raise DataError("the line is no JSON object", kind="bad-line", fix="Each line holds one whole object.")
     out = Line(row)
     out.line = line
     return out
-
-
-def _python(line: bytes, error: Exception) -> Any:
-    """Python's own parser takes NaN, Infinity and huge integers, which are not JSON, but common."""
-    import json
-
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        raise DataError(f"the line is not valid JSON ({error})", kind="bad-line", fix="Mend the line.") from None

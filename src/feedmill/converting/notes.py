@@ -101,8 +101,8 @@ class Notes:
         return job if isinstance(job, dict) else None
 
     def write_job(self, job: Mapping[str, Any]) -> None:
-        """Note what is being done."""
-        self.store.write_bytes("job.json", orjson.dumps(job, option=orjson.OPT_SORT_KEYS))
+        """Note what is being done; the order of names is kept: that of columns depends on it."""
+        self.store.write_bytes("job.json", orjson.dumps(job))
 
     def done(self, store: Store) -> dict[int, Done]:
         """The outputs that are whole, and unchanged since."""

@@ -13,10 +13,9 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 import xxhash
 
-from feedmill.converting.jsontypes import types_in, unfit
+from feedmill.converting.jsontypes import loads, types_in, unfit
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.rows import ANY, Lazy, RowSample, magic_suffix, to_bytes
@@ -123,8 +122,8 @@ def unfolded(key: str, line: bytes) -> tuple[str, dict[str, Any]]:
     if b'"__key__"' not in line:
         return key, {"json": line}
     try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        row = loads(line)
+    except (ValueError, RecursionError):
         return key, {"json": line}
     if type(row.get(KEY)) is not str:
         return key, {"json": line}
@@ -155,7 +154,7 @@ def folded(taken: Taken) -> dict[str, Any]:
         if isinstance(value, bytes):
             out[name] = _object(taken.key, name, value) if is_json(name) else _text(taken.key, name, value)
         elif value is not None:
-            out[name] = orjson.loads(to_bytes(value)) if not isinstance(value, str | np.ndarray) else _plain(value)
+            out[name] = loads(to_bytes(value)) if not isinstance(value, str | np.ndarray) else _plain(value)
     return out
 
 
@@ -164,17 +163,12 @@ def _plain(value: Any) -> Any:
 
 
 def _object(key: str, name: str, data: bytes) -> Any:
-    import json
-
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise DataError(
-                f"the part {name!r} is no JSON ({error})", record=key, kind="bad-json", fix="Mend it, or leave it out."
-            ) from None
+        return loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"the part {name!r} is no JSON ({error})", record=key, kind="bad-json", fix="Mend it, or leave it out."
+        ) from None
 
 
 def _text(key: str, name: str, data: bytes) -> str:

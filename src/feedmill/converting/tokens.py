@@ -233,10 +233,15 @@ def _note_manifest(shared: Shared, store: Store, target: str, path: str, documen
         tokenizer=None if known is None else known.tokenizer,
         bos=None if known is None else known.bos,
         eos=None if known is None else known.eos,
-        inputs=[] if corpus is None else corpus.facts(),
+        inputs=[] if corpus is None else [_input(fact) for fact in corpus.facts()],
         options={"verb": "convert", "from": shared.kind},
     )
     write_manifest(store, main_file(target), manifest)
+
+
+def _input(fact: dict[str, Any]) -> dict[str, Any]:
+    """What a manifest says of a file that was read: nothing that differs from one copy of it to another."""
+    return {"path": fact["path"].rpartition("/")[2], "bytes": fact["bytes"], "documents": fact["documents"]}
 
 
 def _convert_sequences(shared: Shared, unit: Unit) -> Done:

@@ -101,6 +101,8 @@ class TableDataset(RowsDataset):
                 block = int(blocks[run[0]])
                 table = self._blocks.get((number, block), partial(columns.read, block))
                 first = int(columns.ends[block - 1]) if block else 0
+                if isinstance(table, pyarrow.RecordBatch):
+                    table = pyarrow.Table.from_batches([table])
                 pieces.append(table.take(pyarrow.array(stored[run] - first)))
         return pyarrow.concat_tables(pieces)
 

@@ -1,0 +1,92 @@
+"""Conversions that are killed: the same command finishes them, and the result is as undisturbed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from converted import sample_set, tokens, tree
+from feedmill.errors import ConfigError, FeedmillError
+from killing import finish, kill_at_random, kill_everywhere, run_until_killed
+
+WORK = {
+    "webdataset": ("source", "out", "--to", "webdataset", "--samples-per-shard", 40),
+    "vla": ("source", "out", "--to", "vla", "--samples-per-shard", 40),
+    "mds": ("source", "out", "--to", "mds", "--samples-per-shard", 40),
+    "parquet": ("source", "out.parquet", "--to", "parquet", "--samples-per-shard", 40),
+    "jsonl": ("source", "out.jsonl", "--to", "jsonl", "--fields", "txt,json", "--samples-per-shard", 40),
+    "rows": ("rows", "out", "--to", "parquet"),
+    "lines": ("rows", "out.jsonl.gz", "--to", "jsonl.gz"),
+    "tokens": ("tokens", "out", "--to", "megatron"),
+    "sequences": ("tokens", "out", "--to", "vla-text", "--seq-len", 15, "--allow-loss"),
+}
+
+
+def make(name: str, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    {"rows": tree, "lines": tree, "tokens": tokens, "sequences": tokens}.get(name, sample_set)(
+        folder / {"lines": "rows", "sequences": "tokens"}.get(name, name if name in ("rows", "tokens") else "source")
+    )
+
+
+def words(name: str) -> list[str]:
+    return [str(word) for word in ("convert", *WORK[name], "--workers", 1)]
+
+
+@pytest.mark.parametrize(("name", "moment"), [("webdataset", 12), ("parquet", 7), ("rows", 5), ("tokens", 6)])
+def test_killed_and_finished(tmp_path: Path, name: str, moment: int) -> None:
+    from killing import contents
+
+    for place in ("calm", "killed"):
+        make(name, tmp_path / place)
+    finish(words(name), tmp_path / "calm")
+    for _ in range(2):
+        assert run_until_killed(moment, words(name), tmp_path / "killed")
+        moment = 3
+    printed = finish(words(name), tmp_path / "killed")
+    assert contents(tmp_path / "killed") == contents(tmp_path / "calm")
+    assert "finished earlier" in printed
+    left = [p.name for p in (tmp_path / "killed").rglob("*") if "feedmill-tmp" in p.name or p.suffix == ".hashes"]
+    assert not left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORK)
+def test_killed_before_every_file(tmp_path: Path, name: str) -> None:
+    kill_everywhere(words(name), lambda folder: make(name, folder), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORK)
+def test_killed_twenty_times(tmp_path: Path, name: str) -> None:
+    kill_at_random([*words(name)[:-1], "2"], lambda folder: make(name, folder), tmp_path, 20)
+
+
+def test_other_work_does_not_go_on_with_it(tmp_path: Path) -> None:
+    import feedmill as fm
+
+    make("webdataset", tmp_path / "w")
+    assert run_until_killed(9, words("webdataset"), tmp_path / "w")
+    source, out = tmp_path / "w/source", tmp_path / "w/out"
+    with pytest.raises(ConfigError) as error:
+        fm.convert(source, out, "mds", progress=False)
+    assert error.value.kind == "unfinished-job"
+    fm.convert(source, out, "mds", overwrite=True, workers=1, progress=False)
+    assert sorted(path.name for path in out.rglob("*") if path.is_file()) == [
+        "convert.json",
+        "index.json",
+        "shard.00000.mds",
+    ]
+
+
+def test_a_source_that_changed_is_noticed(tmp_path: Path) -> None:
+    import feedmill as fm
+    from feedmill.writing.write import write
+
+    make("webdataset", tmp_path / "w")
+    assert run_until_killed(9, words("webdataset"), tmp_path / "w")
+    write(str(tmp_path / "w/source"), [{"__key__": "a", "txt": "b"}], overwrite=True, progress=False)
+    with pytest.raises(FeedmillError) as error:
+        fm.convert(tmp_path / "w/source", tmp_path / "w/out", "webdataset", samples_per_shard=40, progress=False)
+    assert error.value.kind == "unfinished-job"

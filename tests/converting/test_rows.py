@@ -1,0 +1,177 @@
+"""Rows to lines and to Parquet and back: every value comes back, and trees keep their shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import feedmill as fm
+from converted import files, lines, rows, tree
+from feedmill.converting.jsontypes import canonical, columns_of, fit, schema_of, types_in, unfit
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.documents import read_rows
+from feedmill.storage import open_store
+
+LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
+
+
+def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:
+    return fm.convert(source, destination, to, **{"workers": 1, "progress": False, **options})
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of lines, or of all files of lines in a folder."""
+    folder, names = (path.parent, [path.name]) if path.is_file() else (path, None)
+    store = open_store(str(folder))
+    found = names or [entry.path for entry in store.files()]
+    return [json.loads(row) for name in found for some in read_rows(store, name) for row in some]
+
+
+def same(found: list[Any], wanted: list[Any]) -> bool:
+    return [canonical(row) for row in found] == [canonical(row) for row in wanted]
+
+
+@pytest.mark.parametrize("first", LINES)
+@pytest.mark.parametrize("second", LINES)
+@pytest.mark.parametrize("single", [False, True], ids=["folder", "file"])
+def test_a_round_trip_through_every_pair_gives_the_same_rows(
+    tmp_path: Path, first: str, second: str, single: bool
+) -> None:
+    source = tree(tmp_path / "source")
+    a, b = (tmp_path / (f"{name}.{to}" if single else name) for name, to in (("a", first), ("b", second)))
+    convert(source, a, first)
+    convert(a, b, second)
+    convert(b, tmp_path / "back.jsonl", "jsonl")
+    assert same(read(tmp_path / "back.jsonl"), list(rows(120)))
+
+
+def test_a_tree_keeps_its_shape(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source")
+    convert(source, tmp_path / "p", "parquet")
+    convert(source, tmp_path / "z", "jsonl.zst")
+    assert sorted(files(tmp_path / "p")) == [
+        ".feedmill/convert.json",
+        *(f"documents/web/{n}.parquet" for n in range(3)),
+    ]
+    assert (tmp_path / "z/documents/web/2.jsonl.zst").exists()
+    assert read(tmp_path / "z") == list(rows(120))
+
+
+def test_lines_stay_as_they_are_written(tmp_path: Path) -> None:
+    text = b'{"b" :1.50,"a":  "\\u00e9", "n": 123456789012345678901234567890, "x": NaN}\n{"a": 1e5}'
+    (tmp_path / "s.jsonl").write_bytes(text)
+    convert(tmp_path / "s.jsonl", tmp_path / "d.jsonl.gz", "jsonl.gz")
+    convert(tmp_path / "d.jsonl.gz", tmp_path / "e.jsonl", "jsonl")
+    assert (tmp_path / "e.jsonl").read_bytes() == text + b"\n"
+
+
+@pytest.mark.parametrize("to", LINES)
+def test_the_bytes_do_not_depend_on_the_processes(tmp_path: Path, to: str) -> None:
+    source = tree(tmp_path / "source")
+    convert(source, tmp_path / "one", to)
+    convert(source, tmp_path / "two", to, workers=3)
+    convert(source, tmp_path / f"1/x.{to}", to)
+    convert(source, tmp_path / f"2/x.{to}", to, workers=3)
+    assert files(tmp_path / "one") == files(tmp_path / "two") and files(tmp_path / "1") == files(tmp_path / "2")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from(["x", "y", "z"]), VALUES, min_size=1), min_size=1, max_size=6))
+def test_any_rows_fit_into_columns_and_come_back(made: list[dict[str, Any]]) -> None:
+    columns = columns_of(made)
+    schema = schema_of(columns)
+    table = pa.Table.from_pylist([{n: fit(v, columns[n]) for n, v in row.items()} for row in made], schema=schema)
+    types = types_in(table.schema)
+    back = [{n: unfit(v, types.get(n, "null")) for n, v in row.items()} for row in table.to_pylist()]
+    assert same(back, made)
+
+
+def test_columns_have_the_types_that_fit(tmp_path: Path) -> None:
+    source = lines(tmp_path / "s.jsonl", 20)
+    report = convert(source, tmp_path / "d.parquet", "parquet")
+    types = {field.name: str(field.type) for field in pq.read_schema(tmp_path / "d.parquet")}
+    assert types["score"] == "double" and types["id"] == types["mixed"] == "string"
+    assert "list<element: string>" in types["metadata"]
+    assert any("'metadata', 'mixed'" in loss.what for loss in report.plan.losses)
+
+
+def test_tables_lose_bytes_and_moments_only_where_it_is_said(tmp_path: Path) -> None:
+    moments = pa.array([0, 86_400_000], pa.timestamp("ms"))
+    table = pa.table({"t": ["a", "b"], "raw": [b"\xff", b"x"], "at": moments, "v": [[1.0], [2.0, float("nan")]]})
+    pq.write_table(table, tmp_path / "s.parquet")
+    with pytest.raises(ConfigError, match="bytes of 'raw'"):
+        convert(tmp_path / "s.parquet", tmp_path / "d.jsonl", "jsonl")
+    report = convert(tmp_path / "s.parquet", tmp_path / "d.jsonl", "jsonl", fields=["t", "at", "v"])
+    assert [loss.what for loss in report.plan.losses] == ["moments and decimals become text"]
+    found = read(tmp_path / "d.jsonl")
+    assert found[1]["at"] == "1970-01-02T00:00:00" and np.isnan(found[1]["v"][1])
+    convert(tmp_path / "s.parquet", tmp_path / "again", "parquet", samples_per_shard=1)
+    assert pq.read_table(tmp_path / "again/part-000001.parquet").to_pylist()[0]["raw"] == b"x"
+    assert len(list((tmp_path / "again").glob("*.parquet"))) == 2
+
+
+def test_bad_lines_stop_it_or_are_listed(tmp_path: Path) -> None:
+    source = lines(tmp_path / "s.jsonl.gz", 10)
+    import gzip
+
+    text = gzip.decompress(source.read_bytes()).split(b"\n")
+    text[3], text[7] = b'{"cut": ', b"[1, 2]"
+    for name, pack in (("a.jsonl.gz", gzip.compress), ("b.jsonl", bytes)):
+        (tmp_path / name).write_bytes(pack(b"\n".join(text)))
+        with pytest.raises(FeedmillError):
+            convert(tmp_path / name, tmp_path / "d", "parquet")
+        report = convert(tmp_path / name, tmp_path / f"{name}-out", "parquet", on_error="skip")
+        assert (report.samples, report.skipped) == (8, 2)
+        assert [bad.key for bad in report.examples] == [f"{name}, line 4", f"{name}, line 8"]
+        with pytest.raises(DataError, match="may be left out"):
+            convert(tmp_path / name, tmp_path / f"{name}-none", "jsonl.zst", on_error="skip", max_bad=1)
+
+
+def test_a_cut_file_is_an_error(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source")
+    path = source / "documents/web/1.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError):
+        convert(source, tmp_path / "d", "jsonl.zst", on_error="skip")
+
+
+def test_hugging_face(tmp_path: Path) -> None:
+    from sourcedata import huggingface
+
+    (tmp_path / "hf").mkdir()
+    huggingface(tmp_path / "hf", [5, 4])
+    convert(tmp_path / "hf", tmp_path / "d.jsonl", "jsonl")
+    assert [row["n"] for row in read(tmp_path / "d.jsonl")] == list(range(9))
+    convert(tmp_path / "hf", tmp_path / "p", "parquet")
+    assert pq.read_table(tmp_path / "p").column("n").to_pylist() == list(range(9))
+    convert(tmp_path / "hf", tmp_path / "w", "webdataset")
+    assert fm.open(tmp_path / "w")["3"]["n.json"] == 3
+
+
+def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source")
+    with pytest.raises(ConfigError, match="no splits"):
+        convert(source, tmp_path / "d", "parquet", split="train")
+    with pytest.raises(ConfigError, match="is not converted to mds"):
+        convert(source, tmp_path / "d", "mds")
+    with pytest.raises(ConfigError, match=r"ends in '\.jsonl'"):
+        convert(source, tmp_path / "d.jsonl", "parquet")
+    lines(source / "documents/web/1.jsonl", 3)
+    with pytest.raises(ConfigError) as error:
+        convert(source, tmp_path / "d", "parquet")
+    assert error.value.kind == "name-clash"

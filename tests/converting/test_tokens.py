@@ -1,0 +1,124 @@
+"""Token files in every format: the same documents, masks where both have them, and never any text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import feedmill as fm
+from converted import files, tokens
+from feedmill.converting.tokens import read_corpus
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.tokens.ds import write_ds
+from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest, write_manifest
+from feedmill.storage import open_store
+from feedmill.tokens.corpus import open_corpus
+
+FORMATS = ("pbin", "ds", "megatron", "dolma")
+
+
+def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:
+    return fm.convert(source, destination, to, **{"workers": 1, "progress": False, **options})
+
+
+def documents(path: Path) -> list[list[int]]:
+    out: list[list[int]] = []
+    for ids, lengths, _ in read_corpus(open_corpus([str(path)]), loss=False):
+        out += [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+    return out
+
+
+@pytest.mark.parametrize("first", FORMATS)
+@pytest.mark.parametrize("second", FORMATS)
+def test_a_round_trip_through_every_pair_gives_the_same_documents(tmp_path: Path, first: str, second: str) -> None:
+    source = tokens(tmp_path / "source")
+    one = convert(source, tmp_path / "a", first)
+    two = convert(tmp_path / "a", tmp_path / "b", second)
+    convert(tmp_path / "b", tmp_path / "back", "ds")
+    assert documents(tmp_path / "back") == documents(source) and one.digest == two.digest
+    assert len(list((tmp_path / "b").rglob("*.feedmill.json"))) == 3
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_sequences_of_vla_foundry(tmp_path: Path, to: str) -> None:
+    source = tokens(tmp_path / "source")
+    with pytest.raises(ConfigError, match="where documents end"):
+        convert(source, tmp_path / "v", "vla-text", seq_len=15)
+    report = convert(source, tmp_path / "v", "vla-text", seq_len=15, allow_loss=True)
+    every = np.concatenate(documents(source))
+    wanted = every[: len(every) // 16 * 16].reshape(-1, 16).tolist()
+    assert report.notes == [f"{len(every) % 16:,} tokens after the last sequence are left out"]
+    convert(tmp_path / "v", tmp_path / "d", to)
+    assert documents(tmp_path / "d") == wanted
+    with pytest.raises(ConfigError, match="already"):
+        convert(tmp_path / "v", tmp_path / "e", "vla-text", seq_len=15)
+
+
+def test_masks_go_where_there_is_a_place(tmp_path: Path) -> None:
+    source = tokens(tmp_path / "source", loss=True)
+    with pytest.raises(ConfigError, match="masks of tokens"):
+        convert(source, tmp_path / "p", "pbin")
+    convert(source, tmp_path / "p", "pbin", allow_loss=True)
+    convert(source, tmp_path / "d", "ds", token_size=4)
+    a, b = (list(read_corpus(open_corpus([str(path)]), loss=True)) for path in (source, tmp_path / "d"))
+    assert np.array_equal(np.concatenate([x[2] for x in a]), np.concatenate([x[2] for x in b]))
+
+
+def test_token_sizes(tmp_path: Path) -> None:
+    source = tokens(tmp_path / "source", files=1)
+    convert(source, tmp_path / "four", "pbin", token_size=4)
+    convert(tmp_path / "four", tmp_path / "two", "pbin", token_size=2)
+    assert documents(tmp_path / "two") == documents(source)
+    assert (tmp_path / "two/0.pbin").stat().st_size < (tmp_path / "four/0.pbin").stat().st_size
+    with pytest.raises(DataError, match="does not fit"):
+        convert(source, tmp_path / "one", "pbin", token_size=1)
+    with pytest.raises(ConfigError, match="no tokens of 1 bytes"):
+        convert(source, tmp_path / "x", "ds", token_size=1)
+
+
+def test_the_tokenizer_goes_along(tmp_path: Path) -> None:
+    source = tokens(tmp_path / "source", files=1)
+    facts = TokenizerFacts("words", "ab" * 16, 60_000)
+    write_manifest(open_store(str(source)), "0.ds", TokenManifest("ds", 60, 1, tokenizer=facts, eos=2))
+    convert(source, tmp_path / "d", "megatron")
+    found = read_manifest(open_store(str(tmp_path / "d")), "0.idx")
+    assert found is not None and found.tokenizer == facts and found.eos == 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 65_535), max_size=9), min_size=1, max_size=9), st.sampled_from(FORMATS))
+def test_any_documents_come_back(tmp_path_factory: pytest.TempPathFactory, made: list[list[int]], to: str) -> None:
+    root = tmp_path_factory.mktemp("any")
+    ids = np.asarray([token for document in made for token in document], np.int64)
+    with write_ds(open_store(str(root)), "s.ds", 2, tokenizer_name=None) as writer:
+        writer.add(ids, np.asarray([len(document) for document in made], np.int64))
+    convert(root / "s.ds", root / "d", to)
+    convert(root / "d", root / "e", "ds")
+    assert documents(root / "e") == made
+
+
+def test_the_bytes_do_not_depend_on_the_processes(tmp_path: Path) -> None:
+    source = tokens(tmp_path / "source")
+    for to in FORMATS:
+        convert(source, tmp_path / "one" / to, to)
+        convert(source, tmp_path / "two" / to, to, workers=3)
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_nothing_is_detokenized(tmp_path: Path) -> None:
+    source = tokens(tmp_path / "source", files=1)
+    for to in ("jsonl", "wds", "parquet"):
+        with pytest.raises(ConfigError, match="never turned back into text"):
+            convert(source, tmp_path / "d", to)
+    (tmp_path / "t.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(ConfigError, match="feedmill tokenize"):
+        convert(tmp_path / "t.jsonl", tmp_path / "d", "pbin")
+    for options in ({"split": "train"}, {"fields": ["x"]}, {"seq_len": 4}):
+        with pytest.raises(ConfigError):
+            convert(source, tmp_path / "d", "pbin", **options)
+    assert not (tmp_path / "d").exists()
