@@ -183,6 +183,7 @@ DESCRIBED_IN = {
     ("tokenize",): "tokenize.md",
     ("decode",): "tokenize.md",
     ("neardedupe",): "neardedupe.md",
+    ("convert",): "convert.md",
     ("plan",): "ledger.md",
     ("trace",): "ledger.md",
     ("bench",): "loading.md",

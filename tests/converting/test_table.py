@@ -1,0 +1,40 @@
+"""The table of conversions: the documentation has it as it is, and every pair of it is round-tripped by a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from feedmill.converting import table
+from feedmill.converting.table import SOURCES, TARGETS, conversion_table, family, target_table
+from feedmill.errors import ConfigError
+
+PAGE = Path(__file__).parents[2] / "docs/convert.md"
+
+
+def test_the_documentation_has_the_table() -> None:
+    assert conversion_table() in PAGE.read_text()
+    assert target_table() in PAGE.read_text()
+
+
+def test_every_conversion_has_a_family() -> None:
+    for kind, source in SOURCES.items():
+        for to in TARGETS:
+            if to in source.targets:
+                assert family(kind, to, "x") in (table.SAMPLES, table.ROWS, table.TOKENS)
+            elif not (kind == "vla" and to in table._TOKENS):  # tokenized text is told by what is asked for
+                with pytest.raises(ConfigError) as error:
+                    family(kind, to, "x")
+                assert error.value.kind == "no-conversion" and error.value.fix
+
+
+@pytest.mark.parametrize(("to", "meant"), [("webdatset", "webdataset"), ("parqet", "parquet"), ("pbim", "pbin")])
+def test_what_was_meant(to: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"Did you mean '{meant}'"):
+        family("energon", to, "x")
+
+
+def test_unknown_formats() -> None:
+    with pytest.raises(ConfigError, match="Formats are webdataset"):
+        family("energon", "qqq", "x")
