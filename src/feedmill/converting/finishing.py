@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from feedmill.converting.notes import Done
@@ -14,6 +15,8 @@ from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
 from feedmill.formats.webdataset import in_file, scan_shard
 from feedmill.formats.wids import write_wids
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store, split_url
 from feedmill.writing.commit import commit
 from feedmill.writing.shard import Shard
@@ -74,8 +77,9 @@ def _prepared(
     """Write ``.nv-meta``, with the splits that the source had."""
     keys = Keys(shared.destination)
     shards = []
-    for each in filled:
-        scan = scan_shard(store, each.path)
+    cores = available_cores()
+    scans = ordered_map(partial(scan_shard, store), (e.path for e in filled), workers=cores, in_flight=2 * cores)
+    for each, scan in zip(filled, scans, strict=True):
         if scan.problem is not None:
             raise in_file(scan.problem, store.locate(each.path))
         if len(scan.keys) != each.samples:

@@ -23,10 +23,10 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, Sto
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.rows import RowSample
 from feedmill.formats.sniff import open_raw
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.webdataset import ScannedShards, TarDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import Store, open_store
+from feedmill.storage import Store, join_url, open_store
 from feedmill.storage.local import LocalStore
 
 READ_BYTES = 32 << 20
@@ -274,8 +274,8 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
 
 def check_unit(shared: Shared, item: Written) -> Different | None:
     """Read an output back through the destination's own reader, and compare."""
-    done, first, _ = item
-    dataset = opened(shared.destination, None)
+    done = item.done
+    dataset, first = _reader(shared, item)
     wanted = np.frombuffer(LocalStore(shared.notes).read(f"{done.number:06d}.hashes"), np.uint8).reshape(-1, 16)
     for low in range(0, done.samples, shared.batch):
         high = min(low + shared.batch, done.samples)
@@ -284,6 +284,20 @@ def check_unit(shared: Shared, item: Written) -> Different | None:
         if found is not None:
             return Different(low + found.number, found.key)
     return None
+
+
+def _reader(shared: Shared, item: Written) -> tuple[Dataset, int]:
+    """What reads an output back, and the number of the output's first sample in it.
+
+    Where the format allows it, that is the output alone: opening all of the destination in each process would cost as
+    much as it has shards.
+    """
+    if shared.to in ("wds", "vla"):
+        store = open_store(shared.destination)
+        return TarDataset(store, ScannedShards(store, [item.done.path]), name=shared.destination), 0
+    if shared.to == "parquet" and not shared.piece:
+        return open_raw(join_url(shared.destination, item.done.path))[0], 0
+    return opened(shared.destination, None), item.first
 
 
 def read_digest(shared: Shared, sample: Sample) -> bytes:
