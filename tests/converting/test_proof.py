@@ -65,6 +65,9 @@ def test_only_what_a_conversion_has_written_is_replaced(tmp_path: Path) -> None:
     convert(source, tmp_path / "d", "webdataset", samples_per_shard=10)
     with pytest.raises(ConfigError, match="--overwrite"):
         convert(source, tmp_path / "d", "webdataset")
+    before = files(tmp_path / "d")
+    again = convert(source, tmp_path / "d", "webdataset", samples_per_shard=10)  # the same command: it is done
+    assert again.samples == 90 and again.resumed == 9 and files(tmp_path / "d") == before
     convert(source, tmp_path / "d", "webdataset", overwrite=True)
     convert(source, tmp_path / "e", "webdataset")
     assert files(tmp_path / "d") == files(tmp_path / "e")

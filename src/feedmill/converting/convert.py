@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from feedmill.converting.engine import Conversion, ConvertReport, begin, perform, refuse_present
+from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform, refuse_present
 from feedmill.converting.notes import Notes
 from feedmill.converting.plan import OnError, Options, Plan, check_places
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family
@@ -95,6 +95,9 @@ def _convert(
         if plan_only:
             return ConvertReport(conversion.plan)
         conversion.plan.allow(allow_loss=options.allow_loss)
+        done = finished(notes, conversion, options)
+        if done is not None:
+            return done
         begin(notes, conversion, options)
         return perform(notes, conversion, options)
 

@@ -21,6 +21,7 @@ from feedmill.converting.notes import Bad, Done, Notes, unfinished
 from feedmill.converting.plan import Options, Plan
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.offsets import hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store, open_store, split_url
@@ -117,9 +118,35 @@ class ConvertReport:
 
 def refuse_present(notes: Notes, destination: str, *, overwrite: bool, is_file: bool) -> None:
     """Raises `ConfigError` where the destination is taken, before any work goes into planning."""
-    if notes.read_job() is None:
-        store, name = _place(destination, is_file=is_file)
+    store, name = _place(destination, is_file=is_file)
+    if notes.read_job() is None and (overwrite or read_proof(store, name) is None):
         _present(store, name, destination, overwrite=overwrite, is_file=is_file)
+
+
+def finished(notes: Notes, conversion: Conversion, options: Options) -> ConvertReport | None:
+    """What an earlier run of the same command has done, where it has done everything; None where it has not."""
+    plan = conversion.plan
+    store, name = _place(plan.destination, is_file=conversion.is_file)
+    proof = None if options.overwrite or notes.read_job() is not None else read_proof(store, name)
+    if proof is None or proof.job != _job(conversion) or (options.verify and not proof.verified):
+        return None
+    if not all(store.exists(path) for path in proof.files):
+        return None
+    return ConvertReport(
+        plan,
+        proof.samples,
+        outputs=len(proof.files),
+        bytes=sum(store.stat(path).size for path in proof.files),
+        skipped=proof.skipped,
+        examples=proof.skipped_examples,
+        resumed=len(proof.outputs),
+        digest=proof.digest if proof.verified else None,
+        proof=store.locate(proof_place(name)),
+    )
+
+
+def _job(conversion: Conversion) -> str:
+    return hash_words([orjson.dumps(_plain(conversion.identity), option=orjson.OPT_SORT_KEYS).decode()])
 
 
 def begin(notes: Notes, conversion: Conversion, options: Options) -> None:
@@ -140,6 +167,7 @@ def begin(notes: Notes, conversion: Conversion, options: Options) -> None:
     if before is None:
         replace = _present(store, name, plan.destination, overwrite=options.overwrite, is_file=conversion.is_file)
         before = {"identity": job, "replace": replace}
+        notes.clear()
         notes.write_job(before)
     for path in before.get("replace", []):
         store.delete(path)
@@ -239,6 +267,7 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
         outputs=[(e.path.rpartition("/")[2] if conversion.is_file else e.path, e.samples) for e in done if e.samples],
         digests=digests,
         files=files,
+        job=_job(conversion),
     )
     write_proof(store, name, proof)
     notes.finish()

@@ -133,6 +133,8 @@ class Notes:
 
     def finish(self) -> None:
         """The work is done, or was never begun: the notes go, and a folder that was made for them alone."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "job.json").unlink()  # first: without it the others mean nothing
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:

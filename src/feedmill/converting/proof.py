@@ -30,6 +30,7 @@ class Proof(msgspec.Struct, frozen=True):
         losses: what the format had no place for.
         outputs, digests: path and samples of each output, and the digest of its samples.
         files: all files of the destination.
+        job: a hash of what was done: the same command on the same source has the same one.
     """
 
     source: str
@@ -44,6 +45,7 @@ class Proof(msgspec.Struct, frozen=True):
     outputs: list[tuple[str, int]]
     digests: list[str]
     files: list[str]
+    job: str = ""
     version: int = VERSION
 
 

@@ -86,7 +86,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         source, options.split, destination, to, options.fields, options.on_error == "skip", str(notes.folder), is_file
     )
     plan = Plan("rows", source, destination, kind, to)
-    identity: dict[str, Any] = {"source": source, "kind": kind, "to": to, "destination": destination}
+    identity: dict[str, Any] = {"source": source, "kind": kind, "to": to}
     if kind == "jsonl" and options.on_error == "skip":
         kind = "documents"  # read line by line, where a bad one can be passed over
     if kind == "documents":

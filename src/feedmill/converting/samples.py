@@ -89,7 +89,6 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         "fingerprint": whole.fingerprint(),
         "kind": kind,
         "to": to,
-        "destination": destination,
         "parts": [list(part) for part in parts],
         **options.identity(),
     }

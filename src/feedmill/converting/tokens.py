@@ -72,7 +72,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
     plan = Plan("tokens", source, destination, kind, to)
     if kind == "vla":
         kind = plan.kind = "vla-text"
-    identity: dict[str, Any] = {"source": source, "kind": kind, "to": to, "destination": destination}
+    identity: dict[str, Any] = {"source": source, "kind": kind, "to": to}
     identity |= options.identity()
     loss, tokenizer, size = False, None, options.token_size or 4
     if kind == "vla-text":
