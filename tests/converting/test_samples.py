@@ -237,3 +237,31 @@ def test_a_manifest(tmp_path: Path) -> None:
     convert(source, tmp_path / "d", "vla")
     rows = [json.loads(line) for line in (tmp_path / "d/manifest.jsonl").read_text().splitlines()]
     assert rows[0] == {"shard": "shards/shard-000000.tar", "num_sequences": 40} and len(rows) == 3
+
+
+@pytest.mark.parametrize("make", ["lerobot_v2", "lerobot_v3"])
+def test_columns_with_keys_of_their_own(tmp_path: Path, make: str) -> None:
+    import sourcedata
+
+    (tmp_path / "s").mkdir()
+    source = getattr(sourcedata, make)(tmp_path / "s", [3, 2])
+    names = {"n.json", "text", "observation.state.npy", "task.txt"}
+    convert(source, tmp_path / "d", "webdataset")
+    first = fm.open(tmp_path / "d")[0]
+    assert names <= set(first) and first["n.json"] == 0 and "/" in first.key
+    for to in ("parquet", "mds"):
+        convert(source, tmp_path / to, to)
+        convert(tmp_path / to, tmp_path / f"{to}-back", "wds")
+        assert parts(tmp_path / f"{to}-back") == [(key, values) for key, values in parts(tmp_path / "d")]
+
+
+def test_splits_of_tables_that_number_their_rows(tmp_path: Path) -> None:
+    import sourcedata
+
+    for split, counts in (("train", [3, 2]), ("test", [4])):
+        (tmp_path / "s" / split).mkdir(parents=True)
+        sourcedata.huggingface(tmp_path / "s" / split, counts)
+    (tmp_path / "s/dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    convert(tmp_path / "s", tmp_path / "d", "webdataset")
+    assert fm.open(tmp_path / "d").splits == {"train": 5, "test": 4}
+    assert fm.open(tmp_path / "d", split="test")[2].key == "test/2"

@@ -70,7 +70,7 @@ def parquet_columns(found: Survey) -> tuple[Columns, list[Loss]]:
     if any(kinds(found, name)[1] for name in names(found)):
         losses.append(Loss("absent parts and null are one"))
     if mixed:
-        losses.append(Loss(f"values of several types in {named(mixed)} become text of JSON"))
+        losses.append(Loss(f"values in {named(mixed)} that are nested or of several types become text of JSON"))
     return out, losses
 
 

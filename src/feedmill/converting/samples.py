@@ -21,7 +21,7 @@ from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats.base import Dataset, Sample
-from feedmill.formats.rows import RowSample
+from feedmill.formats.rows import RowSample, RowsDataset
 from feedmill.formats.sniff import open_raw
 from feedmill.formats.webdataset import ScannedShards, TarDataset
 from feedmill.jobs.progress import Progress
@@ -51,7 +51,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What every process needs."""
+    """What every process needs.
+
+    Attributes:
+        piece: whether outputs are pieces of one file, and lie in the notes.
+        columns: of formats that have some.
+        drop: parts that are left out.
+        prefix: whether keys that are row numbers of a split get its name, as splits would have the same ones.
+    """
 
     source: str
     destination: str
@@ -63,6 +70,7 @@ class Shared:
     batch: int
     columns: Mapping[str, str] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
+    prefix: bool = False
 
 
 @lru_cache(8)
@@ -102,7 +110,10 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
     identity["survey"] = found
-    shared = replace(shared, columns=columns, drop=frozenset(binary_parts(found)) if to == "jsonl" else frozenset())
+    prefix = len(parts) > 1 and isinstance(whole, RowsDataset)
+    shared = replace(
+        shared, prefix=prefix, columns=columns, drop=frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
+    )
     finish = partial(finish_samples, shared, facts, parts, units, options.wids)
     return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file)
 
@@ -202,7 +213,10 @@ def samples_of(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int
             if sample is None:
                 continue
             try:
-                yield number, taker(sample)
+                taken = taker(sample)
+                if shared.prefix and taken.key == str(number):
+                    taken = taken._replace(key=f"{split}/{number}")
+                yield number, taken
             except (DataError, NotFound) as error:
                 _refuse(shared, dataset, number, sample.key, error, bad)
 

@@ -1,8 +1,8 @@
 """A sample of any source as a key and named values, and the parts that a tar would have of them.
 
 A part of a tar or a JSON line is bytes and keeps its name. A column of a table has a type: in a tar it becomes a part
-whose suffix says how it is read (``caption`` -> ``caption.txt``), in any other format it keeps its type. Columns beside
-a column ``__key__`` were parts once: they keep their names.
+whose suffix says how it is read (``caption`` -> ``caption.txt``), in any other format it keeps its type. Beside a
+column ``__key__`` texts and bytes were parts once: they keep the names that say how they are read.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Taker:
         self.fields, self.drop = tuple(fields), drop
         self.suffixes: Mapping[str, str] = getattr(dataset, "suffixes", {})
         self.lines = dataset.format == "jsonl"
+        self.keyed = getattr(dataset, "key_column", None) == KEY
         self.types = types_in(getattr(dataset, "schema", None))
 
     def __call__(self, sample: Sample) -> Taken:
@@ -59,11 +60,9 @@ class Taker:
         key, typed = sample.key, False
         values: dict[str, Any]
         if isinstance(sample, RowSample):
-            values, typed = {name: self._value(name, value) for name, value in sample.row.items()}, True
+            values, typed = {name: self._value(name, value) for name, value in sample.row.items()}, not self.keyed
             if type(values.get(KEY)) is str:
                 key = values.pop(KEY)
-                typed = False
-            elif key != str(sample.source.index):
                 typed = False
             if typed and self.types:
                 values = {name: unfit(v, self.types.get(name, "null")) for name, v in values.items()}
@@ -193,22 +192,25 @@ def parts_of(taken: Taken) -> dict[str, bytes]:
     for name, value in taken.values.items():
         if value is None:
             continue
-        part = part_name(name, value) if taken.typed else name
+        part = part_name(name, value, keyed=not taken.typed)
         if part in out:
             raise DataError(f"two columns would be the part {part!r}", record=taken.key, kind="name-clash")
         out[part] = plain_bytes(value)
     return out
 
 
-def part_name(name: str, value: Any) -> str:
+def part_name(name: str, value: Any, *, keyed: bool = False) -> str:
     """The part that a column becomes: its name, with a suffix that says how the value is read.
+
+    Args:
+        keyed: whether there is a column ``__key__`` beside it, or it is a part already.
 
     >>> part_name("caption", "a cat"), part_name("label", 3), part_name("caption.txt", "a cat"), part_name("raw", b"")
     ('caption.txt', 'label.json', 'caption.txt', 'raw')
     """
     suffix = last(name)
     if isinstance(value, str):
-        return name if suffix in ("txt", "text", "transcript") else f"{name}.txt"
+        return name if suffix in (_TEXT if keyed else ("txt", "text", "transcript")) else f"{name}.txt"
     if isinstance(value, Coded):
         return name if suffix == value.suffix or {suffix, value.suffix} <= {"jpg", "jpeg"} else f"{name}.{value.suffix}"
     if isinstance(value, bytes):
