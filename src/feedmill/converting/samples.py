@@ -111,9 +111,8 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     plan.names = _names(whole, options, to, columns)
     identity["survey"] = found
     prefix = len(parts) > 1 and isinstance(whole, RowsDataset)
-    shared = replace(
-        shared, prefix=prefix, columns=columns, drop=frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
-    )
+    drop = frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
+    shared = replace(shared, prefix=prefix, columns=columns, drop=drop)
     finish = partial(finish_samples, shared, facts, parts, units, options.wids)
     return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file)
 

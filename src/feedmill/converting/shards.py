@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any, BinaryIO, Protocol
 
 from feedmill.converting.columns import arrow_schema, mds_row, parquet_row
-from feedmill.converting.taking import KEY, Taken, digest, folded, parts_of
+from feedmill.converting.taking import KEY, Taken, digest, folded, parse_json, parts_of
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.mds_write import write_shard
 from feedmill.samples.encode import Encoder, encode_json
@@ -107,9 +107,7 @@ class LineOutput:
 
 def line_digest(line: bytes) -> bytes:
     """The hash of a line: of the object, not of how it is spaced."""
-    from feedmill.converting.taking import _object
-
-    return digest("", {"json": encode_json(_object("", "json", line))})
+    return digest("", {"json": encode_json(parse_json("", "json", line))})
 
 
 class MdsOutput:

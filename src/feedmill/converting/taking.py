@@ -143,7 +143,7 @@ def folded(taken: Taken) -> dict[str, Any]:
         DataError: a part is not text.
     """
     if list(taken.values) == ["json"] and not taken.typed:
-        row = _object(taken.key, "json", plain_bytes(taken.values["json"]))
+        row = parse_json(taken.key, "json", plain_bytes(taken.values["json"]))
         if isinstance(row, dict) and KEY not in row:
             return row
     out: dict[str, Any] = {KEY: taken.key}
@@ -151,7 +151,7 @@ def folded(taken: Taken) -> dict[str, Any]:
         if isinstance(value, str) and not taken.typed:
             value = value.encode()
         if isinstance(value, bytes):
-            out[name] = _object(taken.key, name, value) if is_json(name) else _text(taken.key, name, value)
+            out[name] = parse_json(taken.key, name, value) if is_json(name) else _text(taken.key, name, value)
         elif value is not None:
             out[name] = loads(to_bytes(value)) if not isinstance(value, str | np.ndarray) else _plain(value)
     return out
@@ -161,7 +161,8 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def _object(key: str, name: str, data: bytes) -> Any:
+def parse_json(key: str, name: str, data: bytes) -> Any:
+    """The value of a part of JSON. Raises `DataError`."""
     try:
         return loads(data)
     except (ValueError, RecursionError) as error:
