@@ -92,8 +92,9 @@ def test_a_file_is_replaced_where_that_is_said(tmp_path: Path) -> None:
         "source",
         "d.jsonl",
         "d.jsonl.idx",
-        ".d.jsonl.feedmill-convert.json",
+        ".feedmill",
     }
+    assert [path.name for path in (tmp_path / ".feedmill").iterdir()] == ["convert.d.jsonl.json"]
 
 
 def test_places_that_cannot_be(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The proof of a conversion: what was compared, stored beside the destination.
 
-``.feedmill/convert.json`` in a folder, ``.<name>.feedmill-convert.json`` beside a file. For each output a digest of the
+``.feedmill/convert.json`` in a folder, ``.feedmill/convert.<name>.json`` beside a file. For each output a digest of the
 hashes of its samples, in their order; the hash of a sample (xxh3-128) is of its key and all its parts. Where `verified`
 is true, these hashes were computed of what was read from the source, and again of what the destination's own reader
 gave, and were the same.
@@ -51,7 +51,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 def proof_place(name: str) -> str:
     """Where the proof of a file lies in its folder; of the folder itself where the name is empty."""
-    return f".{name}.feedmill-convert.json" if name else ".feedmill/convert.json"
+    return f".feedmill/convert.{name}.json" if name else ".feedmill/convert.json"
 
 
 def write_proof(store: Store, name: str, proof: Proof) -> None:
