@@ -364,10 +364,27 @@ def _read_lines(shared: Shared, done: Done, at: int) -> Iterator[dict[str, Any]]
             yield parse(line)
         return
     folder, name = split_url(shared.destination)
-    raw = io.BytesIO(open_store(folder).read(name, at, done.size))
+    raw = io.BufferedReader(_Range(open_store(folder), name, at, at + done.size), 1 << 20)
     with unpacked(raw, compression(name), file=shared.destination) as stream:
         for lines in split_rows(stream):
             yield from map(parse, lines)
+
+
+class _Range(io.RawIOBase):
+    """Bytes ``[at, end)`` of a file, read as they are asked for."""
+
+    def __init__(self, store: Store, path: str, at: int, end: int) -> None:
+        self._store, self._path, self._at, self._end = store, path, at, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), self._end - self._at)
+        if count:
+            buffer[:count] = self._store.read(self._path, self._at, count)
+        self._at += count
+        return count
 
 
 def _read_table(shared: Shared, done: Done, first: int) -> Iterator[dict[str, Any]]:
