@@ -17,8 +17,9 @@ from feedmill.formats.webdataset import in_file, scan_shard
 from feedmill.formats.wids import write_wids
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
-from feedmill.storage import Store, split_url
-from feedmill.writing.commit import commit
+from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.cache import cached_copy
+from feedmill.writing.commit import Media, commit
 from feedmill.writing.shard import Shard
 from feedmill.writing.writer import Keys
 
@@ -37,6 +38,7 @@ def finish_samples(
     parts: Sequence[Part],
     units: Sequence[Unit],
     wids: bool,
+    media: bool,
     store: Store,
     done: Sequence[Done],
 ) -> list[str]:
@@ -52,7 +54,8 @@ def finish_samples(
         jsonl.write_index(store, name)
         return [name, jsonl.idx_name(name)]
     if shared.to == "webdataset":
-        return _prepared(shared, facts, parts, units, store, filled)
+        index = Media(cached_copy(open_store(shared.source), energon.INDEX)) if media else None
+        return _prepared(shared, facts, parts, units, index, store, filled)
     if shared.to in ("wds", "vla"):
         for path in paths:
             store.delete(energon.idx_name(path))  # no other tool knows what it is
@@ -72,7 +75,13 @@ def finish_samples(
 
 
 def _prepared(
-    shared: Shared, facts: Facts, parts: Sequence[Part], units: Sequence[Unit], store: Store, filled: Sequence[Done]
+    shared: Shared,
+    facts: Facts,
+    parts: Sequence[Part],
+    units: Sequence[Unit],
+    media: Media | None,
+    store: Store,
+    filled: Sequence[Done],
 ) -> list[str]:
     """Write ``.nv-meta``, with the splits that the source had."""
     keys = Keys(shared.destination)
@@ -98,7 +107,7 @@ def _prepared(
         splits[split_of[each.number] or "train"].append(each.path)
     keep = facts.description and "sample_loader" not in facts.description and not shared.fields
     description = facts.description if keep else None
-    commit(store, shards, splits, description=description)
+    commit(store, shards, splits, description=description, media=media)
     files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
     known = [*_META, f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"]
     return [*files, *(path for path in known if store.exists(path))]

@@ -32,7 +32,8 @@ from feedmill.converting.taking import KEY, digest, simple
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats import jsonl
 from feedmill.formats.base import Dataset
-from feedmill.formats.documents import split_rows, write_rows
+from feedmill.formats.documents import rows_of as split_lines
+from feedmill.formats.documents import whole_lines, write_rows
 from feedmill.formats.rows import RowSample
 from feedmill.formats.sniff import open_raw
 from feedmill.formats.tables import TableDataset
@@ -366,8 +367,8 @@ def _read_lines(shared: Shared, done: Done, at: int) -> Iterator[dict[str, Any]]
     folder, name = split_url(shared.destination)
     raw = io.BufferedReader(_Range(open_store(folder), name, at, at + done.size), 1 << 20)
     with unpacked(raw, compression(name), file=shared.destination) as stream:
-        for lines in split_rows(stream):
-            yield from map(parse, lines)
+        for lines in whole_lines(stream):
+            yield from map(parse, split_lines(lines))
 
 
 class _Range(io.RawIOBase):

@@ -105,7 +105,7 @@ def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
         out.append(Loss(f"the splits {named(facts.splits)}: all samples stand together{loose}; take one with --split"))
     if facts.excluded:
         out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
-    if facts.media:
+    if facts.media and not keeps_media(to, facts, options):
         out.append(Loss("media metadata: collect it again with 'feedmill prepare-media'"))
     if facts.description is not None:
         if to != "webdataset":
@@ -115,6 +115,12 @@ def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
         elif "sample_loader" in facts.description:
             out.append(Loss("the sample's own code (sample_loader.py): copy it into .nv-meta"))
     return out
+
+
+def keeps_media(to: str, facts: Facts, options: Options) -> bool:
+    """Whether the media metadata of a prepared folder goes along: where its samples do, all of them and whole."""
+    whole = not options.fields and options.split is None and not facts.excluded and options.on_error == "stop"
+    return facts.media and to == "webdataset" and whole
 
 
 def _binary(found: Survey) -> list[Loss]:

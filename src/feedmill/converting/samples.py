@@ -15,7 +15,7 @@ from feedmill.converting.engine import Conversion, Different, Unit, Written, com
 from feedmill.converting.finishing import finish_samples
 from feedmill.converting.notes import Bad, Done, Notes, note_done
 from feedmill.converting.plan import Options, Plan
-from feedmill.converting.said import binary_parts, described, losses_of, source_facts
+from feedmill.converting.said import binary_parts, described, keeps_media, losses_of, source_facts
 from feedmill.converting.shards import line_digest, open_output
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
@@ -113,7 +113,8 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     prefix = len(parts) > 1 and isinstance(whole, RowsDataset)
     drop = frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
     shared = replace(shared, prefix=prefix, columns=columns, drop=drop)
-    finish = partial(finish_samples, shared, facts, parts, units, options.wids)
+    media = keeps_media(to, facts, options)
+    finish = partial(finish_samples, shared, facts, parts, units, options.wids, media)
     return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file)
 
 
