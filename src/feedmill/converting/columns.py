@@ -27,8 +27,9 @@ def mds_columns(found: Survey) -> tuple[Columns, list[Loss]]:
     missing_bytes = []
     for name in names(found):
         have, missing = kinds(found, name)
-        out[name] = _mds_form(have, missing)
-        if missing and out[name] == "bytes":
+        form = _mds_form(have, missing)
+        out[_column(name, have, form)] = form
+        if missing and form == "bytes":
             missing_bytes.append(name)
     losses = (
         [Loss("absent parts and null are one")] if any(kinds(found, name)[1] for name in out if name in found) else []
@@ -42,6 +43,17 @@ def mds_columns(found: Survey) -> tuple[Columns, list[Loss]]:
             )
         )
     return dict(sorted(out.items())), losses
+
+
+def _column(name: str, have: set[str], form: str) -> str:
+    """The column of a part: arrays that it holds as bytes are .npy files, and say so."""
+    arrays = bool(have) and all(kind.startswith("array:") for kind in have) and form in ("bytes", "binary")
+    return f"{name}.npy" if arrays and not name.endswith(".npy") else name
+
+
+def _value(taken: Taken, column: str) -> Any:
+    """What a sample has for a column."""
+    return taken.values[column] if column in taken.values else taken.values.get(column.removesuffix(".npy"))
 
 
 def _mds_form(have: set[str], missing: bool) -> str:
@@ -64,7 +76,9 @@ def parquet_columns(found: Survey) -> tuple[Columns, list[Loss]]:
     """The forms of Parquet's columns, in the order of the parts."""
     out: Columns = {KEY: "string"} if found[COUNTS]["keyed"] else {}
     for name in names(found):
-        out[name] = _parquet_form(kinds(found, name)[0])
+        have = kinds(found, name)[0]
+        form = _parquet_form(have)
+        out[_column(name, have, form)] = form
     mixed = [name for name, form in out.items() if form == "json"]
     losses = []
     if any(kinds(found, name)[1] for name in names(found)):
@@ -91,7 +105,7 @@ def mds_row(columns: Mapping[str, str], taken: Taken) -> tuple[list[bytes], dict
     """The encoded values of a sample, and the parts that are read back."""
     out, parts = [], {}
     for name, form in columns.items():
-        value = taken.key if name == KEY else taken.values.get(name)
+        value = taken.key if name == KEY else _value(taken, name)
         if form == "json":
             value = _text(value) if isinstance(value, bytes) else value
             if value is not None:
@@ -109,7 +123,7 @@ def parquet_row(columns: Mapping[str, str], taken: Taken) -> tuple[dict[str, Any
     row: dict[str, Any] = {}
     parts = {}
     for name, form in columns.items():
-        value = taken.key if name == KEY else taken.values.get(name)
+        value = taken.key if name == KEY else _value(taken, name)
         if value is None:
             row[name] = None
             continue

@@ -188,7 +188,10 @@ def arrow_table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:
 
 
 def _refuse_unknown(taken: Taken, columns: Mapping[str, str]) -> None:
-    other = [name for name, value in taken.values.items() if name not in columns and value is not None]
+    if all(name in columns for name in taken.values):
+        return
+    known = {name.removesuffix(".npy") for name in columns} | set(columns)
+    other = [name for name, value in taken.values.items() if name not in known and value is not None]
     if other:
         raise DataError(
             f"the part {other[0]!r} was not there when the source was surveyed",
