@@ -265,3 +265,23 @@ def test_splits_of_tables_that_number_their_rows(tmp_path: Path) -> None:
     convert(tmp_path / "s", tmp_path / "d", "webdataset")
     assert fm.open(tmp_path / "d").splits == {"train": 5, "test": 4}
     assert fm.open(tmp_path / "d", split="test")[2].key == "test/2"
+
+
+def test_media_metadata_goes_along_where_all_is_taken(tmp_path: Path) -> None:
+    import sqlite3
+
+    from feedmill.indexing.prepare_media import prepare_media
+    from feedmill.samples.media import MediaFilter
+
+    picture = io.BytesIO()
+    Image.new("RGB", (5, 4), "red").save(picture, "PNG")
+    made = [{"__key__": f"k{i}", "png": picture.getvalue(), "txt": "x"} for i in range(6)]
+    write(str(tmp_path / "s"), made, progress=False)
+    prepare_media(str(tmp_path / "s"), MediaFilter("EXTENSION"), progress=False)
+    report = convert(tmp_path / "s", tmp_path / "d", "webdataset", samples_per_shard=4)
+    assert report.plan.losses == []
+    with sqlite3.connect(tmp_path / "d/.nv-meta/index.sqlite") as connection:
+        keys = [key for (key,) in connection.execute("SELECT entry_key FROM media_metadata ORDER BY entry_key")]
+    assert keys == [f"k{i}.png" for i in range(6)]
+    lost = convert(tmp_path / "s", tmp_path / "e", "webdataset", fields=["txt"]).plan.losses
+    assert any("prepare-media" in loss.what for loss in lost)
