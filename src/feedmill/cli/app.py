@@ -49,7 +49,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "stat": Verb("feedmill.cli.stat", "Counts and distributions of documents and attributes."),
     "tokenize": Verb("feedmill.cli.tokenize", "Documents into token files: .pbin, .ds, Megatron-LM, Dolma."),
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
-    "convert": Verb("feedmill.cli.convert", "A data set in another format, with a proof that nothing changed."),
+    "convert": Verb("feedmill.cli.convert", "A data set in another format, every sample compared."),
     "plan": Verb("feedmill.cli.plan", "What a recipe gives: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "What a step saw, and when a sample is seen."),
     "bench": Verb("feedmill.cli.bench", "How fast a recipe loads here, and what would help."),
