@@ -32,6 +32,7 @@ def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
     assert 60 < facts["curated"] <= 120 and facts["duplicates"] >= 0 and facts["near_duplicates"] >= 0
     assert facts["rows_identical"] and facts["rows"] >= 2000 and facts["tokens"] > 5_000
     assert facts["robots"] == [192, 96] and len(facts["robot_windows"]) == 3
+    assert set(facts["converted"]) == {"mds", "webdataset"} and None not in facts["converted"].values()
     assert all(abs(first - 112) <= 1 and first + second == 160 for first, second in facts["robot_windows"])
     assert (out / "sheet.png").stat().st_size > 10_000
 

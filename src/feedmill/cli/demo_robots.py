@@ -63,4 +63,20 @@ def mix_robots(story: Story) -> None:
         f"{name} {list(batches[0][name].shape)}" for name in ("actions", "proprioception", "pixel_values")
     )
     story.row("batches", f"{shapes}; {samples / seconds:,.0f} samples/s", seconds)
-    story.facts |= {"robots": counts, "robot_windows": shares}
+    story.facts |= {"robots": counts, "robot_windows": shares, "converted": _convert(story)}
+
+
+def _convert(story: Story) -> dict[str, str]:
+    """One of the sets as MosaicML's shards, read back and compared sample by sample, and as a prepared WebDataset."""
+    from feedmill.converting.convert import convert
+
+    source = story.out / "robots" / "reach"
+    digests = {}
+    for to, label in (("mds", "to MDS"), ("webdataset", "to tars")):
+        target = story.out / "robots" / f"reach-{to}"
+        report, seconds = timed(
+            lambda to=to, target=target: convert(source, target, to, overwrite=True, progress=False)  # type: ignore[misc]
+        )
+        digests[to] = str(report.digest)
+        story.row(label, f"{report.samples:,} samples of reach, each compared with its source", seconds)
+    return digests
