@@ -21,11 +21,14 @@ SplitParts = Annotated[
     typer.Option("--split-parts", metavar="NAME:REGEX", help="Shards of one split, by path; may be repeated."),
 ]
 SplitRatio = Annotated[
-    str | None, typer.Option("--split-ratio", metavar="A,B,C", help="Shards for train, val and test, e.g. 8,1,1.")
+    str | None,
+    typer.Option("--split-ratio", metavar="A,B,C", help="Shards (or lines of a .jsonl) for train, val and test."),
 ]
 Exclude = Annotated[str | None, typer.Option("--exclude", metavar="REGEX", help="Leave out shards whose path matches.")]
 TarIndexOnly = Annotated[bool, typer.Option("--tar-index-only", help="Only index the listed shards again.")]
-ShuffleTars = Annotated[bool, typer.Option("--shuffle-tars", help="Shuffle the shards before a ratio split.")]
+ShuffleTars = Annotated[
+    bool, typer.Option("--shuffle-tars", help="Shuffle the shards (or blocks of lines) before a ratio split.")
+]
 SampleType = Annotated[
     str | None,
     typer.Option("--sample-type", metavar="CLASS", help="What a sample is, e.g. CaptioningSample or CrudeWebdataset."),
@@ -194,7 +197,7 @@ def show(report: PrepareReport) -> None:
             ("size", human_size(report.bytes)),
             ("parts", ", ".join(report.parts) or None),
             ("media", report.media or None),
-            ("shards per split", splits or None),
+            ("samples per split" if report.path.endswith(".jsonl") else "shards per split", splits or None),
             ("time", f"{report.seconds:.2f} s, {report.samples / max(report.seconds, 1e-9):,.0f} samples/s"),
         ]
     )

@@ -4,6 +4,7 @@ Layout of the index: ``n + 1`` u64 little endian; entry i is the byte where reco
 is the file's size. Blank lines belong to the record before them. Each other line must run from ``{`` to ``}``.
 
 A record's key is its number as text, its only part is ``json``. Without an index the lines are found at opening.
+Splits, where there are some, stand in a file of their own (`jsonl_splits`); a record keeps its key in them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import orjson
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.jsonl_splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
 from feedmill.kernels.lines import index_lines
 from feedmill.storage import Store
@@ -86,15 +88,8 @@ def _odd_but_json(line: bytes) -> bool:
     return True
 
 
-def write_index(store: Store, path: str) -> Int64s:
-    """Write ``<path>.idx``; gives the offsets."""
-    starts = index_file(store, path)
-    store.write_bytes(idx_name(path), starts.astype("<u8").tobytes())
-    return starts
-
-
 class JsonlDataset(Dataset):
-    """The records of one JSONL file."""
+    """The records of one JSONL file, or of one of its splits."""
 
     format = "jsonl"
 
@@ -102,6 +97,8 @@ class JsonlDataset(Dataset):
         self.store, self.path, self.url, self.split = store, path, name, split
         self.indexed = store.exists(idx_name(path))
         self._offsets = self._load() if self.indexed else index_file(store, path)
+        self._splits = self._read_splits()
+        self._pieces = self._chosen(split)
 
     def _load(self) -> Int64s:
         idx = idx_name(self.path)
@@ -117,46 +114,84 @@ class JsonlDataset(Dataset):
             )
         return offsets
 
+    def _read_splits(self) -> LineSplits | None:
+        splits = read_splits(self.store, self.path)
+        if splits is not None and not (splits.fits(self._offsets) and splits.samples == len(self._offsets) - 1):
+            raise unfitting(self.store, self.path, splits, self._offsets)
+        return splits
+
+    def _chosen(self, split: str | None) -> Pieces | None:
+        """The records of a split; None for all. Where the file has no splits, each name means all of it."""
+        if split is None or self._splits is None:
+            return None
+        if split not in self._splits.parts:
+            raise NotFound(
+                f"there is no split {split!r}",
+                file=self.store.locate(self.path),
+                kind="no-such-split",
+                fix=f"It has: {', '.join(self._splits.parts) or 'none'}.",
+            )
+        return self._splits.parts[split]
+
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self._offsets) - 1 if self._pieces is None else len(self._pieces)
+
+    def _records(self, indices: Int64s) -> Int64s:
+        """Numbers of lines, int64[n]."""
+        return indices if self._pieces is None else self._pieces.records(indices)
 
     def read_raw(self, indices: Indices) -> list[Sample]:
         wanted = np.asarray(indices, np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise IndexError(f"{self.url}: record outside 0..{len(self) - 1}")
-        lines = read_records(self.store, self.path, self._offsets[wanted], self._offsets[wanted + 1])
-        return [self._sample(number, line.strip()) for number, line in zip(wanted.tolist(), lines, strict=True)]
+        records = self._records(wanted)
+        lines = read_records(self.store, self.path, self._offsets[records], self._offsets[records + 1])
+        return [
+            self._sample(index, record, line.strip())
+            for index, record, line in zip(wanted.tolist(), records.tolist(), lines, strict=True)
+        ]
 
-    def _sample(self, number: int, line: bytes) -> Sample:
-        source = partial(self._source, number)
-        return Sample(str(number), line, {"json": (0, len(line))}, source, self.decode, self.subflavors)
+    def _sample(self, index: int, record: int, line: bytes) -> Sample:
+        source = partial(self._source, index, record)
+        return Sample(str(record), line, {"json": (0, len(line))}, source, self.decode, self.subflavors)
 
-    def _source(self, index: int) -> Source:
-        begin, end = self._offsets[index : index + 2].tolist()
-        return Source(self.url, self.path, begin, end - begin, index, str(index), (f"{index}.json",))
+    def _source(self, index: int, record: int) -> Source:
+        begin, end = self._offsets[record : record + 2].tolist()
+        return Source(self.url, self.path, begin, end - begin, index, str(record), (f"{record}.json",))
 
     def locate(self, index: int) -> Source:
-        return self._source(self._checked(index))
+        checked = self._checked(index)
+        return self._source(checked, int(self._records(np.asarray([checked], np.int64))[0]))
 
     def find(self, key: str) -> int:
-        if not key.isascii() or not key.isdigit() or int(key) >= len(self) or str(int(key)) != key:
+        count = len(self._offsets) - 1
+        if not key.isascii() or not key.isdigit() or int(key) >= count or str(int(key)) != key:
             raise no_such_key(self.url, key)
-        return int(key)
+        index = int(key) if self._pieces is None else self._pieces.index(int(key))
+        if index is None:
+            raise no_such_key(f"{self.url} (split {self.split!r})", key)
+        return index
 
     def fingerprint(self) -> str:
-        return self._fingerprint(self._offsets)
+        return self._fingerprint(len(self))
 
     def fingerprint_of_first(self, count: int) -> str | None:
-        return self._fingerprint(self._offsets[: count + 1]) if 0 < count <= len(self) else None
+        return self._fingerprint(count) if 0 < count <= len(self) else None
 
-    def _fingerprint(self, offsets: Int64s) -> str:
-        count = len(offsets) - 1
-        some = offsets[:: max(1, count // 1000)]  # cheap for any size, and it notices an edited middle
-        return hash_words([self.path, str(count), str(int(offsets[-1])), some.tobytes().hex()])
+    def _fingerprint(self, count: int) -> str:
+        step = max(1, count // 1000)  # cheap for any size, and it notices an edited middle
+        if self._pieces is None:
+            some = self._offsets[: count + 1 : step]
+            return hash_words([self.path, str(count), str(int(self._offsets[count])), some.tobytes().hex()])
+        some = self._offsets[self._records(np.arange(0, count, step))]
+        edges = np.asarray(self._pieces.first(count), np.int64).reshape(-1, 2)
+        words = [self.path, str(count), edges.tobytes().hex(), self._offsets[edges].tobytes().hex()]
+        return hash_words([*words, some.tobytes().hex()])
 
     @property
     def splits(self) -> Mapping[str, int]:
-        return {}
+        parts = self._splits.parts if self._splits is not None else {}
+        return {name: len(pieces) for name, pieces in parts.items()}
 
     def describe(self) -> dict[str, Any]:
         """Plain facts for `info`."""
@@ -168,12 +203,23 @@ class JsonlDataset(Dataset):
             "shards": 1,
             "bytes": int(self._offsets[-1]),
             "indexed": self.indexed,
+            **(
+                {"splits": {name: {"samples": n, "shards": 1} for name, n in self.splits.items()}}
+                if self.splits
+                else {}
+            ),
             **self.about,
         }
 
 
 def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> JsonlDataset:
-    """A JSONL file. It has no splits, so any split name opens all of it. Raises `NotFound`, `DataError`."""
+    """A JSONL file. Where nobody divided it into splits, any split name opens all of it.
+
+    Raises:
+        NotFound: there is no such file or split.
+        DataError: a line is not an object, or index or splits are of another state of the file.
+        ConfigError: the split file makes no sense.
+    """
     if not store.exists(path):
         raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
     return JsonlDataset(store, path, name=name, split=split)

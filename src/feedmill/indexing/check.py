@@ -347,3 +347,8 @@ def _check_jsonl(store: Store, name: str, report: CheckReport) -> None:
         report.findings.append(
             DataError("the index is not that of this file", file=where, kind="stale-index", fix=AGAIN)
         )
+        return
+    try:
+        jsonl.open_jsonl(store, name, report.path)  # which looks at the splits
+    except FeedmillError as error:
+        report.findings.append(error)

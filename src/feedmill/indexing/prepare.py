@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import energon, energon_index, energon_members, energon_write, jsonl, sidecar
+from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
 from feedmill.formats.energon_media import write_tables
 from feedmill.formats.shard_journal import Journal
 from feedmill.indexing import splitting
@@ -26,7 +26,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
-from feedmill.storage import Entry, Store, open_store, split_url
+from feedmill.storage import Entry, Store, open_store
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")
 MAX_PARTS = 50
@@ -42,7 +42,7 @@ class PrepareReport:
         samples, shards, bytes: what the index now holds.
         scanned, reused: shards read now, and shards taken from the index or from an interrupted run.
         parts: distinct part names in the order met, at most 50.
-        splits: split name -> number of shards.
+        splits: split name -> number of shards (of a JSONL file: of samples).
         media: files with media metadata.
         joins: of a metadataset: split and place of each join -> rows.
         left_out: shards that could not be indexed (only with `skip_bad_shards`).
@@ -100,7 +100,8 @@ def prepare(
             shards go to the first of them; a new data set becomes one split, train.
         split_parts: ``NAME:REGEX`` on shard paths, instead of a ratio.
         exclude: shards whose path this regular expression finds are not indexed.
-        shuffle_tars: shuffle the shard list (``random.Random(42)``) before a ratio split.
+        shuffle_tars: shuffle the shard list (``random.Random(42)``) before a ratio split; of a JSONL file, blocks of
+            lines.
         tar_index_only: index the shards already listed again; splits and description stay.
         sample_type, field_map: what ``dataset.yaml`` is to say; nothing is written without a sample type.
         media: which parts to take media metadata of, into the index.
@@ -118,7 +119,22 @@ def prepare(
     """
     began = time.perf_counter()
     if url.endswith(".jsonl"):
-        return _prepare_jsonl(url, began)
+        from feedmill.indexing.prepare_jsonl import prepare_jsonl
+
+        report = prepare_jsonl(
+            url,
+            split_ratio=split_ratio,
+            shuffle=shuffle_tars,
+            energon_exact=energon_exact,
+            split_parts=split_parts,
+            exclude=exclude,
+            tar_index_only=tar_index_only,
+            sample_type=sample_type,
+            field_map=field_map,
+            media=media,
+        )
+        report.seconds = time.perf_counter() - began
+        return report
     if url.endswith((".yaml", ".yml")):
         from feedmill.indexing.prepare_joins import prepare_joins
 
@@ -160,15 +176,6 @@ def prepare(
     notes.close(remove=True)
     present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
     report.splits = {name: len(names) for name, names in present.items()}
-    report.seconds = time.perf_counter() - began
-    return report
-
-
-def _prepare_jsonl(url: str, began: float) -> PrepareReport:
-    folder, name = split_url(url)
-    store = open_store(folder)
-    starts = jsonl.write_index(store, name)
-    report = PrepareReport(url, len(starts) - 1, 1, int(starts[-1]), 1, parts=["json"])
     report.seconds = time.perf_counter() - began
     return report
 

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats import jsonl
+from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.energon import idx_name, read_info
 from feedmill.formats.offsets import load_offsets, read_records
 from feedmill.formats.sniff import ENERGON, JSONL, TAR, sniff
@@ -199,6 +199,7 @@ def _repair_lines(store: Store, name: str, report: RepairReport) -> None:
     if not bad:
         return
     saved = f"{name}.repair/bad-lines.jsonl"
+    splits = jsonl_splits.read_splits(store, name)
     with store.write(name) as kept, store.write(saved) as out:  # the inner one is published first
         for low in range(0, len(found.starts) - 1, 4096):
             begins = found.starts[low : min(low + 4096, len(found.starts) - 1)]
@@ -208,3 +209,5 @@ def _repair_lines(store: Store, name: str, report: RepairReport) -> None:
                 if low + i in bad:
                     where, to = store.locate(name), store.locate(saved)
                     report.dropped.append(Dropped(where, int(begins[i]), len(line), "not a JSON object", [], to))
+        if splits is not None and splits.fits(found.starts):  # else they are those of the repaired file already
+            jsonl_splits.write_splits(store, name, splits.without(sorted(bad), found.starts))

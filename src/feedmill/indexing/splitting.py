@@ -39,20 +39,26 @@ def by_ratio(shards: Sequence[str], ratio: Sequence[Fraction], *, cumulative: bo
         cumulative: cut at the floor of the exact running sum, as Energon does (but for its float sums, which lose
             shards). Otherwise sizes come from the largest remainder, nearest to the ratio asked.
     """
-    whole, total = len(shards), sum(ratio)
     if cumulative:
+        whole, total = len(shards), sum(ratio)
         cuts = [whole * sum(ratio[: i + 1], Fraction(0)) // total for i in range(len(ratio))]
     else:
-        exact = [whole * r / total for r in ratio]
-        sizes = [int(e) for e in exact]
-        for i in sorted(range(len(ratio)), key=lambda i: (sizes[i] - exact[i], i))[: whole - sum(sizes)]:
-            sizes[i] += 1
-        cuts = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        sizes = list(sizes_by_ratio(len(shards), ratio).values())
+        cuts = [sum(sizes[: i + 1]) for i in range(len(ratio))]
     begins = [0, *cuts[:-1]]
     out: dict[str, list[str]] = {name: [] for name in NAMES} | {
         name: list(shards[a:b]) for name, a, b in zip(NAMES, begins, cuts, strict=False)
     }
     return {name: out[name] for name in NAMES}
+
+
+def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
+    """Sizes of train, val and test that are nearest to the ratio (largest remainder) and sum up to the whole."""
+    exact = [whole * r / sum(ratio) for r in ratio]
+    sizes = [int(e) for e in exact]
+    for i in sorted(range(len(ratio)), key=lambda i: (sizes[i] - exact[i], i))[: whole - sum(sizes)]:
+        sizes[i] += 1
+    return dict(zip(NAMES, sizes + [0] * (len(NAMES) - len(sizes)), strict=True))
 
 
 def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool = True) -> dict[str, list[str]]:

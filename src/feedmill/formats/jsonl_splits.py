@@ -1,0 +1,188 @@
+"""Splits of a JSONL file, in a file of Feedmill's own beside it: ``qa.jsonl.split.yaml``. Energon does not look at it.
+
+.. code-block:: yaml
+
+    samples: 60              # the records that were divided
+    last_at: 2441            # the byte where the last of them begins
+    split_parts:             # records by number: from, and up to but without
+      train: [[0, 48]]
+      val: [[48, 54]]
+      test: [[54, 60]]
+
+A record may be in several splits or in none, but not twice in one; the pieces of a split stand in the file's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import yaml
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats import yamls
+from feedmill.formats.offsets import Int64s
+from feedmill.storage import Store
+
+_KEYS = ("samples", "last_at", "split_parts")
+
+
+class Pieces:
+    """The records of one split: ``[begin, end)`` of each piece, in ascending order, neighbours joined."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        joined: list[tuple[int, int]] = []
+        for begin, end in ranges:
+            if begin == end:
+                continue
+            if joined and joined[-1][1] == begin:
+                joined[-1] = (joined[-1][0], end)
+            else:
+                joined.append((begin, end))
+        self.ranges = joined
+        self._begins = np.asarray([begin for begin, _ in joined], np.int64)
+        self._before = np.cumsum([0, *(end - begin for begin, end in joined)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._before[-1])
+
+    def records(self, indices: Int64s) -> Int64s:
+        """Numbers in the file, int64[n], of samples of the split, int64[n] in ``[0, len)``."""
+        if not len(indices):
+            return np.zeros(0, np.int64)
+        piece = np.searchsorted(self._before, indices, side="right") - 1
+        return np.asarray(self._begins[piece] + indices - self._before[piece], np.int64)
+
+    def index(self, record: int) -> int | None:
+        """The sample of the split that is this record of the file; None where it is not in the split."""
+        piece = int(np.searchsorted(self._begins, record, side="right")) - 1
+        if piece < 0 or record >= self.ranges[piece][1]:
+            return None
+        return int(self._before[piece]) + record - self.ranges[piece][0]
+
+    def first(self, count: int) -> list[tuple[int, int]]:
+        """The pieces of the first `count` samples."""
+        out = []
+        for (begin, end), before in zip(self.ranges, self._before.tolist(), strict=False):
+            if before < count:
+                out.append((begin, min(end, begin + count - before)))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class LineSplits:
+    """What a split file says.
+
+    Attributes:
+        samples: how many records were divided.
+        last_at: the byte where the last of them begins. (Its end moves when lines are added behind a last line that had
+            no line break.)
+        parts: split name -> its records.
+    """
+
+    samples: int
+    last_at: int
+    parts: Mapping[str, Pieces]
+
+    def fits(self, offsets: Int64s) -> bool:
+        """Whether a file with records at these offsets, int64[n + 1], begins with the records that were divided."""
+        return 0 < self.samples < len(offsets) and int(offsets[self.samples - 1]) == self.last_at
+
+    def extended(self, offsets: Int64s) -> LineSplits:
+        """The same for a file that has grown: new records are in the first split, none moves to another."""
+        count = len(offsets) - 1
+        first = next(iter(self.parts), "train")
+        old = self.parts[first].ranges if first in self.parts else []
+        parts = {**self.parts, first: Pieces([*old, (self.samples, count)])}
+        return LineSplits(count, int(offsets[-2]), parts)
+
+    def without(self, removed: Sequence[int], offsets: Int64s) -> LineSplits:
+        """The same for the file without some records: `removed`, ascending; `offsets`, int64[n + 1], with them."""
+        gone = np.asarray(removed, np.int64)
+        gone = gone[gone < self.samples]
+
+        def moved(record: int) -> int:
+            return record - int(np.searchsorted(gone, record))
+
+        parts = {
+            name: Pieces([(moved(begin), moved(end)) for begin, end in pieces.ranges])
+            for name, pieces in self.parts.items()
+        }
+        left = np.setdiff1d(np.arange(self.samples), gone, assume_unique=True)
+        last_at = 0
+        if len(left):
+            before = gone[gone < left[-1]]
+            last_at = int(offsets[left[-1]] - (offsets[before + 1] - offsets[before]).sum())
+        return LineSplits(len(left), last_at, parts)
+
+
+def splits_name(path: str) -> str:
+    """The split file of a JSONL file."""
+    return f"{path}.split.yaml"
+
+
+def write_splits(store: Store, path: str, splits: LineSplits) -> None:
+    """Write the split file of a JSONL file."""
+    parts = {name: [list(piece) for piece in pieces.ranges] for name, pieces in splits.parts.items()}
+    content = {"samples": splits.samples, "last_at": splits.last_at, "split_parts": parts}
+    store.write_bytes(splits_name(path), yaml.dump(content, sort_keys=False, default_flow_style=None).encode())
+
+
+def read_splits(store: Store, path: str) -> LineSplits | None:
+    """The splits of a JSONL file; None where it has no split file. Raises `ConfigError` for one that makes no sense."""
+    name = splits_name(path)
+    if not store.exists(name):
+        return None
+    document = yamls.read_yaml(store.read(name), store.locate(name))
+    content = document.value
+    if not isinstance(content, dict) or set(content) != set(_KEYS) or not isinstance(content["split_parts"], dict):
+        raise _wrong(document, (), "a split file has 'samples', 'last_at' and 'split_parts'")
+    samples, last_at = content["samples"], content["last_at"]
+    for key, value in (("samples", samples), ("last_at", last_at)):
+        if type(value) is not int or value < 0:
+            raise _wrong(document, (key,), f"{key!r} is a number, not {value!r}")
+    parts = {}
+    for split, ranges in content["split_parts"].items():
+        parts[split] = Pieces(_ranges(document, split, ranges, samples))
+    return LineSplits(samples, last_at, parts)
+
+
+def _ranges(document: yamls.Document, split: str, value: Any, samples: int) -> list[tuple[int, int]]:
+    place = ("split_parts", split)
+    if not isinstance(value, list):
+        raise _wrong(document, place, f"the split {split!r} is a list of pieces such as [0, 48]")
+    out: list[tuple[int, int]] = []
+    for number, piece in enumerate(value):
+        where = (*place, number)
+        if not (isinstance(piece, list) and len(piece) == 2 and all(type(edge) is int for edge in piece)):
+            raise _wrong(document, where, f"a piece is two record numbers such as [0, 48], not {piece!r}")
+        begin, end = piece
+        if not 0 <= begin <= end <= samples:
+            raise _wrong(document, where, f"the piece {piece} is not within the {samples} records")
+        if out and begin < out[-1][1]:
+            raise _wrong(document, where, f"the piece {piece} begins before the end of the one before it")
+        out.append((begin, end))
+    return out
+
+
+def _wrong(document: yamls.Document, place: tuple[str | int, ...], what: str) -> ConfigError:
+    return ConfigError(
+        what,
+        file=document.at(place),
+        kind="bad-splits",
+        fix="Correct the file, or write it anew: 'feedmill prepare FILE --split-ratio 8,1,1'.",
+    )
+
+
+def unfitting(store: Store, path: str, splits: LineSplits, offsets: Int64s) -> DataError:
+    """The error for splits of another state of the file."""
+    return DataError(
+        f"the splits are of {splits.samples:,} records, the last of which begins at byte {splits.last_at:,}; this file"
+        f" has {len(offsets) - 1:,} records, the last at byte {int(offsets[-2]):,}",
+        file=store.locate(splits_name(path)),
+        kind="stale-index",
+        fix="Where lines were only added, run 'feedmill prepare' again. Where others changed, divide the file anew:"
+        " 'feedmill prepare FILE --split-ratio 8,1,1'.",
+    )

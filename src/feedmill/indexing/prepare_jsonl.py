@@ -1,0 +1,110 @@
+"""Making a JSONL file ready: find its records, and divide them into splits where that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.formats import jsonl, jsonl_splits
+from feedmill.formats.jsonl_splits import LineSplits, Pieces
+from feedmill.formats.offsets import Int64s
+from feedmill.indexing import splitting
+from feedmill.indexing.prepare import PrepareReport
+from feedmill.storage import open_store, split_url
+
+BLOCKS = 1000
+"""Into how many runs of neighbouring records a file is cut to be shuffled before it is divided."""
+CRUDE = "CrudeWebdataset"
+
+
+def prepare_jsonl(
+    url: str,
+    *,
+    split_ratio: Sequence[float | Fraction] | str | None = None,
+    shuffle: bool = False,
+    energon_exact: bool = False,
+    **others: Any,
+) -> PrepareReport:
+    """Write ``<file>.jsonl.idx``, and ``<file>.jsonl.split.yaml`` where a ratio is given or there is one already.
+
+    Args:
+        split_ratio: numbers for train, val, test. Without it present splits stay, and new records join the first.
+        shuffle: divide blocks of records in a random order, instead of the file's (``random.Random(42)``).
+        energon_exact: leave the ratio aside, as Energon does, with a warning.
+        others: options that are for shards; any that is set is refused (but with `energon_exact`).
+
+    Raises:
+        DataError: a line is not an object; or lines changed that were divided into splits, and no ratio is given.
+        ConfigError: an option is not for JSONL, or the ratio makes no sense.
+    """
+    if not energon_exact:
+        _refuse(url, others)
+    folder, name = split_url(url)
+    store = open_store(folder)
+    report = PrepareReport(url, shards=1, scanned=1, parts=["json"])
+    if energon_exact and split_ratio is not None:
+        split_ratio = None
+        report.warnings.append(
+            f"{url}: the split ratio was left aside, as Energon has no splits of JSONL files; 'feedmill prepare'"
+            " makes some"
+        )
+    offsets = jsonl.index_file(store, name)
+    if split_ratio is not None:
+        numbers = splitting.parse_ratio(
+            split_ratio if isinstance(split_ratio, str) else ",".join(map(str, split_ratio))
+        )
+        splits: LineSplits | None = divide(offsets, numbers, shuffle=shuffle)
+    else:
+        splits = jsonl_splits.read_splits(store, name)
+        if splits is not None:
+            if not splits.fits(offsets):
+                raise jsonl_splits.unfitting(store, name, splits, offsets)
+            splits = splits.extended(offsets)
+    if splits is not None:  # before the index: with that the file counts as prepared
+        jsonl_splits.write_splits(store, name, splits)
+        report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
+    store.write_bytes(jsonl.idx_name(name), offsets.astype("<u8").tobytes())
+    report.samples, report.bytes = len(offsets) - 1, int(offsets[-1])
+    return report
+
+
+def divide(offsets: Int64s, ratio: Sequence[Fraction], *, shuffle: bool) -> LineSplits:
+    """Splits of the records at these offsets, int64[n + 1], sizes nearest to the ratio.
+
+    With `shuffle` neighbours stay together in at most 1,000 blocks (of one record each in a file of up to 1,000), so
+    that the pieces stay few whatever the file's size.
+    """
+    count = len(offsets) - 1
+    edges = [count * i // BLOCKS for i in range(BLOCKS + 1)] if count > BLOCKS else list(range(count + 1))
+    blocks = list(pairwise(edges))
+    if shuffle:
+        Random(42).shuffle(blocks)
+    parts, at, taken = {}, 0, 0  # the block that is being handed out, and how much of it is gone
+    for name, wanted in splitting.sizes_by_ratio(count, ratio).items():
+        ranges = []
+        while wanted:
+            begin, end = blocks[at]
+            some = min(wanted, end - begin - taken)
+            ranges.append((begin + taken, begin + taken + some))
+            wanted, taken = wanted - some, taken + some
+            if begin + taken == end:
+                at, taken = at + 1, 0
+        parts[name] = Pieces(sorted(ranges))
+    return LineSplits(count, int(offsets[-2]), parts)
+
+
+def _refuse(url: str, options: dict[str, Any]) -> None:
+    if options.get("sample_type") == CRUDE:
+        options = {name: value for name, value in options.items() if name != "sample_type"}
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)} cannot be used for a JSONL file: its samples are lines of one part, json",
+            file=url,
+            kind="not-for-jsonl",
+            fix="Leave it out; --split-ratio divides the lines into splits.",
+        )
