@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 import feedmill as fm
 from fakes import FakePlan
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.loading.failures import Failure, SkipSample, Substitute, candidates
+from feedmill.loading.failures import Failure, SkipSample, Substitute, Tally, candidates
 from feedmill.loading.loader import Loader
+from feedmill.loading.metrics import Metrics
 from feedmill.planning.recipes.recipe import Recipe
 from tars import make_shards
 
@@ -148,6 +149,27 @@ def test_what_never_works_ends_the_run() -> None:
         next(iter(Loader(FakePlan(), 2, collate=collate, on_error="substitute")))
 
 
+def tally(in_a_row: int) -> Tally:
+    return Tally(fm.Substitute(in_a_row=in_a_row), Metrics(0))
+
+
+def bad(*positions: int) -> list[Any]:
+    some = {"step": 0, "rank": 0, "stage": "read", "source": 0, "index": 0, "epoch": 0, "file": None, "offset": None}
+    made = [Failure(position=at, key=None, kind="x", error="x", **some) for at in positions]  # type: ignore[arg-type]
+    return [(failure, FeedmillError("x")) for failure in made]
+
+
+def test_failures_in_a_row_are_counted_over_batches_of_a_rank() -> None:
+    few = tally(3)
+    for first, positions in ((0, (0, 1)), (8, (9, 11)), (16, (16,)), (24, (26, 27)), (32, ()), (40, (40, 41))):
+        few.note_all(first, first + 4, bad(*positions))
+    few.note_all(48, 52, bad(50, 51))
+    with pytest.raises(FeedmillError, match="3 samples in a row have failed"):
+        few.note_all(56, 60, bad(56, 58))
+    with pytest.raises(FeedmillError, match="1 samples in a row"):
+        tally(1).note_all(0, 4, bad(2))
+
+
 def test_candidates_are_a_pure_function_and_of_the_source() -> None:
     plan = FakePlan()
     first = list(islice(candidates(plan, 9, 3), 50))
@@ -157,7 +179,9 @@ def test_candidates_are_a_pure_function_and_of_the_source() -> None:
     assert list(candidates(FakePlan(length=2), 0, 1)) == []
 
 
-@pytest.mark.parametrize("arguments", [{"budget": -1}, {"budget": 1.5}, {"quarantine": "s3://bucket/bad.jsonl"}])
+@pytest.mark.parametrize(
+    "arguments", [{"in_a_row": 0}, {"budget": -1}, {"budget": 1.5}, {"quarantine": "s3://bucket/bad.jsonl"}]
+)
 def test_policies_that_make_no_sense(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Substitute(**arguments)

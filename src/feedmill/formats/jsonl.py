@@ -124,14 +124,7 @@ class JsonlDataset(Dataset):
         """The records of a split; None for all. Where the file has no splits, each name means all of it."""
         if split is None or self._splits is None:
             return None
-        if split not in self._splits.parts:
-            raise NotFound(
-                f"there is no split {split!r}",
-                file=self.store.locate(self.path),
-                kind="no-such-split",
-                fix=f"It has: {', '.join(self._splits.parts) or 'none'}.",
-            )
-        return self._splits.parts[split]
+        return self._splits.part(split, self.store.locate(self.path))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1 if self._pieces is None else len(self._pieces)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import yamls
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
@@ -85,6 +85,17 @@ class LineSplits:
     samples: int
     last_at: int
     parts: Mapping[str, Pieces]
+
+    def part(self, name: str, where: str) -> Pieces:
+        """The records of one split. Raises `NotFound`."""
+        if name not in self.parts:
+            raise NotFound(
+                f"there is no split {name!r}",
+                file=where,
+                kind="no-such-split",
+                fix=f"It has: {', '.join(self.parts) or 'none'}.",
+            )
+        return self.parts[name]
 
     def fits(self, offsets: Int64s) -> bool:
         """Whether a file with records at these offsets, int64[n + 1], begins with the records that were divided."""

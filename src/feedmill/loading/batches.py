@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -25,6 +26,9 @@ from feedmill.planning.grid import Step
 from feedmill.planning.plan import Plan
 
 MASK = "__mask__"
+now = threading.local()
+"""What this thread makes: `step`, the number of the batch, and `position`, of the sample in the transform; of the
+batch's first sample when they are put together."""
 _UNWANTED = object()
 
 
@@ -104,13 +108,19 @@ class BatchMaker:
         made = Made(None, step)
         activity = Activity(step.number, step.first, step.stop)
         with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
-            self._fill(made, activity)
+            self._fill(made, activity, step.positions.tolist())
         if self._mask:
             self._add_mask(made)
         return made
 
-    def _fill(self, made: Made, activity: Activity) -> None:
-        positions = made.step.positions.tolist()
+    def again(self, positions: Sequence[int]) -> Any:
+        """The batch of any positions, as they were made in their own batches. Raises as a call does."""
+        made = Made(None, Step(min(positions), max(positions) + 1, max(positions) + 1))
+        self._fill(made, Activity(0, made.step.first, made.step.stop), list(positions))
+        return made.batch
+
+    def _fill(self, made: Made, activity: Activity, positions: list[int]) -> None:
+        now.step = made.step.number
         clock = [time.perf_counter()]
         try:
             if self._columns is not None:
@@ -130,6 +140,7 @@ class BatchMaker:
                 samples[row] = self._usable(positions[row], made)
             clock.append(time.perf_counter())
             activity.stage, activity.position = "collate", None
+            now.position = made.step.first
             try:
                 made.batch = self._together(samples)
             except Exception as error:
@@ -156,6 +167,7 @@ class BatchMaker:
 
     def _transformed(self, sample: Any, position: int) -> Any:
         assert self._transform is not None
+        now.position = position
         if self._random:
             return self._transform(sample, generator(self._seed, position))
         return self._transform(sample)

@@ -31,24 +31,27 @@ __all__ = ["Cooker", "Prepared", "TaskEncoder", "padded", "stateless", "with_rng
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _KITCHEN = "_kitchen"
+TOLERANCE = "__failure_tolerance__"
 
 
 def stateless(
     function: Function | None = None,
     *,
     restore_seeds: bool = False,
-    failure_tolerance: int | None = None,  # noqa: ARG001
+    failure_tolerance: int | None = None,
 ) -> Any:
     """Says that a hook depends on its arguments alone. Every hook must; the mark is Energon's, and keeps its meaning.
 
     Args:
         restore_seeds: seed the global generators of random, numpy and torch for the call, from the sample's seed and
             position, for code that draws from them. Such calls exclude each other: prefer a parameter `rng`.
-        failure_tolerance: accepted for Energon's sake; how many failures a run bears is its loader's to say, see
-            `feedmill.Substitute`.
+        failure_tolerance: how many failures in a row end the run (0: never), noted for the loaders of
+            `feedmill.compat.energon`. Elsewhere that is the loader's to say: `feedmill.Substitute`.
     """
     if function is None:
-        return functools.partial(stateless, restore_seeds=restore_seeds)
+        return functools.partial(stateless, restore_seeds=restore_seeds, failure_tolerance=failure_tolerance)
+    if failure_tolerance is not None:
+        setattr(function, TOLERANCE, failure_tolerance)
     if not restore_seeds:
         return function
 

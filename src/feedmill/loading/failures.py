@@ -8,7 +8,7 @@ layout and every resume sees the same substitute, all ranks have as many batches
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,20 +91,26 @@ class Substitute:
         budget: how much this rank bears before it stops: a whole number of failures, or, below 1, their share of the
             samples (of a thousand at least). None: without end.
         handler: called with each `Failure`; ``"raise"`` stops the run, None or ``"substitute"`` goes on.
+        in_a_row: stop where so many samples of this rank have failed one after another: then it is the program or a
+            whole file that is broken. None: without end.
 
     Raises:
-        ConfigError: a budget that makes no sense, or a quarantine in an object store, to which nothing can be appended.
+        ConfigError: a budget or a number in a row that makes no sense, or a quarantine in an object store, to which
+            nothing can be appended.
     """
 
     quarantine: str | os.PathLike[str] | None = None
     budget: float | None = None
     handler: Handler | None = None
+    in_a_row: int | None = None
 
     def __post_init__(self) -> None:
         if self.budget is not None and not (0 < self.budget < 1 or (self.budget >= 0 and self.budget % 1 == 0)):
             raise ConfigError(
                 f"budget={self.budget} makes no sense", fix="Give a whole number of failures, or a share below 1."
             )
+        if self.in_a_row is not None and self.in_a_row < 1:
+            raise ConfigError(f"in_a_row={self.in_a_row} makes no sense", fix="Give at least 1, or None.")
         if self.quarantine is not None and "://" in os.fspath(self.quarantine):
             raise ConfigError(
                 "a quarantine file is appended to, which object stores cannot do",
@@ -129,6 +135,17 @@ class Tally:
 
     def __init__(self, policy: Substitute | None, metrics: Metrics) -> None:
         self.policy, self.metrics = policy, metrics
+        self._row = 0
+
+    def note_all(self, first: int, stop: int, troubles: Sequence[tuple[Failure, FeedmillError]]) -> None:
+        """Write down the failures of a batch, the positions ``[first, stop)`` of this rank. Raises as `note` does."""
+        last = first - 1
+        for failure, error in troubles:
+            self._row = self._row + 1 if failure.position == last + 1 else 1
+            last = failure.position
+            self.note(failure, error)
+        if last != stop - 1:
+            self._row = 0
 
     def note(self, failure: Failure, error: FeedmillError) -> None:
         """Write a failure down. Raises `error`, saying why, where this is one too many or the handler says so."""
@@ -137,9 +154,11 @@ class Tally:
         if policy.quarantine is not None:
             self._write(os.fspath(policy.quarantine), failure)
         over = self._over(policy.budget)
+        if policy.in_a_row is not None and self._row >= policy.in_a_row:
+            over = f"{self._row:,} samples in a row have failed"
         if over:
             error.what = f"{error.what}; with this one {over}"
-            error.fix = "Mend the data or raise the failure budget."
+            error.fix = "Mend the data or the program, or raise the failure budget."
             raise error
         if policy.handler is not None and policy.handler(failure) == "raise":
             raise error

@@ -257,6 +257,23 @@ class Loader:
             self._grid, self._position = grid, position
         self._loaded = True
 
+    def again(self, positions: Sequence[int]) -> Any:
+        """The batch of the samples at these positions of the plan, made as this loader makes batches: to look at what a
+        step has seen, whichever rank saw it.
+
+        Raises:
+            ConfigError: with packing or grouping, where batches are not known by positions; or no position is given.
+            FeedmillError: a sample fails that has no substitute.
+        """
+        if not isinstance(self._make, BatchMaker) or not positions:
+            raise ConfigError(
+                "packs and groups are not made again by positions" if positions else "no position was given",
+                kind="not-supported",
+                fix="Read the samples: plan.read(positions).",
+            )
+        batch = self._make.again(positions)
+        return to_torch(batch) if self._output == "torch" else batch
+
     @property
     def failures(self) -> int:
         """Samples of this rank that could not be used, since the loader was made; see `on_error`."""
@@ -289,8 +306,7 @@ class Loader:
     def _count(self, made: Made) -> None:
         """Note what became of samples whose batch is given out; the failures among them may be too many."""
         self.metrics.skipped += made.skipped
-        for failure, error in made.troubles:
-            self._tally.note(failure, error)
+        self._tally.note_all(made.step.first, made.step.stop, made.troubles)
         self.metrics.made(made.seconds, made.step.real)
 
     def _measured(self, asked: float) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Decode, Sample
+from feedmill.loading.batches import now
 from feedmill.loading.cooking import Kitchen
 from feedmill.loading.encoder import TaskEncoder, with_rng
 from feedmill.loading.failures import SkipSample
@@ -26,6 +27,7 @@ GENERATED = ("encode_sample", "preencode_sample")
 _HOOKS = "_hooks_with_rng"
 _WINDOW, _SINGLES = 64, 8
 _SKIPPED: Any = object()
+_POSITION = "Position"
 _NOT_GENERATED = ("postencode_sample", "pack_selected_samples", "batch", "encode_batch", "cook_crude_sample")
 
 
@@ -60,13 +62,33 @@ class TypedTaskEncoder(TaskEncoder):
         self._raw_batch_type = raw_batch_type
         self._batch_type = batch_type
 
+    @property
+    def current_batch_index(self) -> int:
+        """While a hook runs: the number of this rank's batch, from 0 at the loader's start or where it resumed. With
+        packs, groups and hooks that yield, that of the window which the samples are taken from.
+
+        Raises ConfigError where none was made yet.
+        """
+        return _current("step", "batch")
+
+    @property
+    def current_sample_index(self) -> int:
+        """While a hook runs: the position in the plan of the sample that it makes (of its first one, where it makes a
+        batch), the same for any ranks, workers and resumes. Raises ConfigError where none was made yet."""
+        return _current("position", "sample")
+
     def __class_getitem__(cls, _: Any) -> type[TypedTaskEncoder]:
         return cls
 
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+        key = restore_key()
         if not isinstance(sample, Sample):
+            if key is not None and isinstance(sample, TypedSample):
+                sample.__restore_key__ = key
             return sample
         crude = CrudeSample(sample)
+        if key is not None:
+            crude["__restore_key__"] = key
         return self.kitchen.cook(crude, sample, rng, self.cache) if self.cookers else crude
 
     def encode_sample(self, sample: Any) -> Any:
@@ -162,6 +184,38 @@ class AugmentTaskEncoder(TypedTaskEncoder):
 
     def overrides(self, hook: str) -> bool:
         return super().overrides(hook) or self._task_encoder.overrides(hook)
+
+
+def restore_key() -> tuple[str, int] | None:
+    """The key by which `positions_of` knows the sample that is being made; None where none is."""
+    position = getattr(now, "position", None)
+    return None if position is None else (_POSITION, position)
+
+
+def positions_of(key: Any) -> list[int]:
+    """The positions that restore keys of samples and batches name, in their order. Raises ConfigError."""
+    if isinstance(key, int):
+        return [int(key)]
+    if isinstance(key, tuple) and len(key) == 2 and key[0] == _POSITION and isinstance(key[1], int):
+        return [key[1]]
+    if isinstance(key, list | tuple) and key and not isinstance(key[0], str):
+        return [position for each in key for position in positions_of(each)]
+    raise ConfigError(
+        f"this is no restore key of a loader of Feedmill's: {key!r:.80}",
+        kind="bad-restore-key",
+        fix="Give the __restore_key__ of a sample or batch that a loader gave, or positions of the plan.",
+    )
+
+
+def _current(name: str, what: str) -> int:
+    found = getattr(now, name, None)
+    if found is None:
+        raise ConfigError(
+            f"the index of the current {what} is known only where one is made",
+            kind="no-current",
+            fix="Ask for it in a hook, while a loader runs.",
+        )
+    return int(found)
 
 
 def share(length: int, window: int, rank: int, world_size: int) -> int:

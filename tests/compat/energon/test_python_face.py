@@ -37,6 +37,7 @@ from feedmill.compat.energon import (  # noqa: E402
     get_val_dataset,
     get_val_datasets,
     reraise_exception,
+    stateless,
     traverse_metadataset,
 )
 
@@ -98,7 +99,7 @@ def test_typed_batches_and_any_layout(workers: int) -> None:
     assert keys(2, 4) == one == keys(1, 8)
     batch = next(iter(get_loader(train(scripted.CaptioningTask()))))
     assert isinstance(batch, scripted.CaptionBatch) and batch.images.shape == (4, 3, 8, 8)
-    assert batch.longest == max(map(len, batch.captions)) and batch.__restore_key__[0][0] == "Webdataset"
+    assert batch.longest == max(map(len, batch.captions)) and batch.__restore_key__[0][0] == "Position"
 
 
 def test_worker_processes_give_the_same() -> None:
@@ -434,9 +435,10 @@ def test_names() -> None:
     path = energon.EPath("/a/b") / "c"
     assert (path, path.name, path.parent) == ("/a/b/c", "c", "/a/b")
     loader = get_loader(train(None))
-    assert not loader.can_restore_sample() and loader.config()["batch_size"] == 4
-    with pytest.raises(ConfigError, match="not restored by keys"):
-        loader.restore_sample(("Webdataset", 1))
+    assert loader.can_restore_sample() and loader.config()["batch_size"] == 4
+    for key in (("Webdataset", 1), [], "x", None, ()):
+        with pytest.raises(ConfigError, match="no restore key"):
+            loader.restore_sample(key)
 
 
 SCRIPT = """
@@ -494,3 +496,81 @@ def test_states_of_ranks_over_torch_distributed() -> None:
     assert [(a, b) for a, b, *_ in found] == [(0, 0), (1, 1)]
     assert found[0][2] != found[1][2] and [f[3] for f in found] == [True, False]
     assert all(after == resumed for *_, after, resumed in found)
+
+
+class Drawing(DefaultTaskEncoder):
+    """Says where it is, and draws random numbers."""
+
+    @stateless(restore_seeds=True)
+    def encode_sample(self, sample: Any) -> Any:
+        return {
+            "key": sample.__key__,
+            "restore": sample.__restore_key__,
+            "at": (self.current_sample_index, self.current_batch_index),
+            "drawn": float(torch.rand(())),
+        }
+
+    def batch(self, samples: list[Any]) -> Any:
+        at = (self.current_sample_index, self.current_batch_index)
+        return {"at": at, "samples": samples, "__restore_key__": [each["restore"] for each in samples]}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hooks_know_where_they_are_and_batches_are_made_again(workers: int) -> None:
+    seen: dict[int, str] = {}
+    for rank in (0, 1):
+        loader = get_loader(train(Drawing(), where=config(rank, 2, workers)))
+        for number, batch in enumerate(islice(loader, 4)):
+            first = number * 8 + rank * 4
+            assert batch["at"] == (first, number)
+            assert [each["at"] for each in batch["samples"]] == [(first + n, number) for n in range(4)]
+            seen |= {each["at"][0]: each["key"] for each in batch["samples"]}
+            again = get_loader(train(Drawing()))
+            assert again.restore_sample(batch["__restore_key__"])["samples"][2]["drawn"] == batch["samples"][2]["drawn"]
+            assert again.restore_sample(first + 1)["samples"][0]["key"] == batch["samples"][1]["key"]
+        loader.close()
+    assert sorted(seen) == list(range(32))
+
+
+def test_stock_batches_are_made_again() -> None:
+    loader = get_loader(train(None))
+    batch = next(iter(loader))
+    again = loader.restore_sample(batch.__restore_key__)
+    assert again.__key__ == batch.__key__ and torch.equal(again.image, batch.image)
+    single = get_loader(train(None, batch_size=None))
+    sample = next(iter(single))
+    assert single.restore_sample(sample.__restore_key__).__key__ == sample.__key__
+    crude = get_loader(train(None, batch_size=None, dataset_config="dataset_crude.yaml"))
+    sample = next(iter(crude))
+    assert crude.restore_sample(sample["__restore_key__"])["__key__"] == sample["__key__"]
+
+    class Grouped(DefaultTaskEncoder):
+        def batch_group_criterion(self, sample: Any) -> tuple[Any, int | None]:
+            return 0, None
+
+    grouped = get_loader(train(Grouped()))
+    assert not grouped.can_restore_sample()
+    with pytest.raises(ConfigError, match="not made again"):
+        grouped.restore_sample(3)
+
+
+def test_failure_tolerance_is_the_failures_in_a_row_that_end_a_run() -> None:
+    told: list[Any] = []
+    where = config(global_error_handler=lambda *about: told.append(about))
+
+    class Picky(DefaultTaskEncoder):
+        bad: frozenset[str] = frozenset()
+
+        @stateless(failure_tolerance=2)
+        def encode_sample(self, sample: Any) -> Any:
+            if sample.__key__ in self.bad:
+                raise ValueError("broken")
+            return sample
+
+    first, second, third, _ = next(iter(get_loader(train(None)))).__key__
+    task = Picky()
+    task.bad = frozenset({first, third})
+    assert len(next(iter(get_loader(train(task, where=where)))).__key__) == 4 and len(told) == 2
+    task.bad = frozenset({first, second})
+    with pytest.raises(FeedmillError, match="2 samples in a row have failed"):
+        next(iter(get_loader(train(task, where=where))))

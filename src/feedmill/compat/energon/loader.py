@@ -12,16 +12,30 @@ from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Source
 from feedmill.loading.cachepool import CachePool
+from feedmill.loading.encoder import TOLERANCE, TaskEncoder
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.failures import MISTAKES, Failure, Substitute
 from feedmill.loading.gathered import gather, scatter
 from feedmill.loading.loader import Loader
 from feedmill.loading.portable import portable
+from feedmill.loading.typed import positions_of
 from feedmill.loading.workers import Workers
 
 __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_loader"]
 
 _MISTAKES = frozenset(kind.__name__ for kind in MISTAKES)
+_TOLERANCE = 100
+"""Failures in a row that end a run where the task says nothing, as in Energon."""
+_HOOKS = (
+    "cook_crude_sample",
+    "encode_sample",
+    "preencode_sample",
+    "postencode_sample",
+    "select_samples_to_pack",
+    "pack_selected_samples",
+    "batch",
+    "encode_batch",
+)
 
 
 class SavableDataLoader(EpochLoader):
@@ -56,7 +70,7 @@ class SavableDataLoader(EpochLoader):
             task_encoder=encoder,
             buffer=encoder.window(dataset.buffer, dataset.batch_size),
             remainder="drop" if dataset.drop_last else "ragged",
-            on_error=_on_error(config),
+            on_error=_on_error(config, _tolerance(dataset.task_encoder)),
             seed=config.seed_offset,
             stall=watchdog_timeout_seconds,
         )
@@ -100,16 +114,21 @@ class SavableDataLoader(EpochLoader):
         self.restore_state_global(state)
 
     def can_restore_sample(self) -> bool:
-        """False: samples are found by position (``feedmill trace``, `Plan.locate`) and not by key."""
-        return False
+        """Whether `restore_sample` works: everywhere but with packing, groups and hooks that yield."""
+        encoder = self.dataset.fitted()
+        return not (encoder.packs or encoder.groups)
 
     def restore_sample(self, restore_key: Any) -> Any:
-        """Raises ConfigError: see `can_restore_sample`."""
-        raise ConfigError(
-            f"samples are not restored by keys ({restore_key!r:.60})",
-            kind="not-supported",
-            fix="Read positions with dataset.plan.read, or run 'feedmill trace' with the ledger of the run.",
-        )
+        """The batch (or, without batches, the sample) of a ``__restore_key__``, made again as it was.
+
+        Args:
+            restore_key: of a batch or a sample that a loader of this data gave, whatever its ranks; or a position of
+                the plan, or a list of them. One sample's key gives a batch of one.
+
+        Raises:
+            ConfigError: packs, groups, or no such key.
+        """
+        return self.loader.again(positions_of(restore_key))
 
     def config(self) -> dict[str, Any]:
         """Plain data that says what is loaded."""
@@ -163,7 +182,15 @@ def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
     return get_savable_loader(dataset, **options)
 
 
-def _on_error(config: WorkerConfig) -> str | Substitute:
+def _tolerance(encoder: TaskEncoder) -> int | None:
+    """How many failures in a row end the run: the least that a hook or cooker of the task allows."""
+    hooks = [getattr(encoder, name, None) for name in _HOOKS] + [cooker.cook for cooker in encoder.cookers]
+    found = [getattr(hook, TOLERANCE) for hook in hooks if hasattr(hook, TOLERANCE)]
+    allowed = found or [getattr(encoder, "__default_failure_tolerance__", _TOLERANCE)]
+    return min((number for number in allowed if number), default=None)
+
+
+def _on_error(config: WorkerConfig, in_a_row: int | None) -> str | Substitute:
     if config.global_error_handler is reraise_exception:
         return "raise"
     handler = config.global_error_handler
@@ -178,4 +205,4 @@ def _on_error(config: WorkerConfig) -> str | Substitute:
         handler(error, failure.key, [source])
         return None
 
-    return Substitute(handler=told)
+    return Substitute(handler=told, in_a_row=in_a_row)
