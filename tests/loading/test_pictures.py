@@ -34,7 +34,7 @@ def plainly(samples: list[Any], name: str) -> Any:
     return column([sample[name] for sample in samples])
 
 
-@pytest.mark.parametrize("spec", ["rgb8", "l8", "rgb", "rgba8", "torchrgb8", "pilrgb"])
+@pytest.mark.parametrize("spec", ["rgb8", "l8", "rgb", "rgba8", "torchrgb", "torchrgb8", "torchl", "pilrgb"])
 @pytest.mark.parametrize(
     "pictures",
     [

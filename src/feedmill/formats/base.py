@@ -298,6 +298,21 @@ class Dataset(ABC):
         """
         return None
 
+    def read_fields(self, indices: Indices) -> tuple[type[Any], dict[str, Any]] | None:
+        """What `read` gives, as a sample type and the values of each of its fields: lists, or what a decoder makes of
+        all at once. None where the view gives no such thing; raises as `read` does."""
+        columns = getattr(self.view, "columns", None)
+        if columns is None:
+            return None
+        wanted = np.asarray(indices, np.int64)
+        order = np.argsort(wanted, kind="stable")  # neighbours are read together
+        raw: list[Any] = [None] * len(order)
+        for place, sample in zip(order.tolist(), self.read_raw(wanted[order]), strict=True):
+            sample.home = self
+            raw[place] = sample
+        found: tuple[type[Any], dict[str, Any]] | None = columns(raw)
+        return found
+
     def locate_part(self, name: str) -> Source:
         """Where one part lies, by its file name; its `index` is that name. Raises `NotFound`."""
         source = self.locate(self.find(split_name(name)[0]))

@@ -62,6 +62,8 @@ class BatchMaker:
         rank: for the record of failures.
         substitute: put a substitute where a sample fails; else the failure is raised.
         stall: seconds after which a batch in the making is remarked on; None for never.
+        of_fields: makes a batch of the type, the fields and the positions of samples, where the plan has such: the same
+            batch as `transform` and `collate` make, in a shorter way.
         mask: add the field ``__mask__``, bool[n]: which samples are the plan's, and not there to fill up.
     """
 
@@ -77,6 +79,7 @@ class BatchMaker:
         substitute: bool,
         mask: bool = False,
         stall: float | None = None,
+        of_fields: Callable[[type[Any], dict[str, Any], list[int]], Any] | None = None,
     ) -> None:
         self._plan = plan
         self._transform = transform
@@ -88,6 +91,8 @@ class BatchMaker:
         self._mask = mask
         plain = transform is None and collate is None and not lists
         self._columns = getattr(plan, "read_columns", None) if plain else None
+        self._of_fields = of_fields
+        self._fields = getattr(plan, "read_fields", None) if of_fields is not None else None
         self._watchdog = None if stall is None else Watchdog(stall, rank, self._where)
 
     @property
@@ -127,6 +132,14 @@ class BatchMaker:
                 made.batch = self._columns(np.asarray(positions, np.int64))
                 if made.batch is not None:
                     made.seconds = {"read": time.perf_counter() - clock[0]}
+                    return
+            if self._fields is not None and self._of_fields is not None:
+                found = self._fields(np.asarray(positions, np.int64))
+                if found is not None:
+                    clock += [time.perf_counter()] * 2
+                    kind, columns = found
+                    made.batch = self._of_fields(kind, columns, positions)
+                    made.seconds = dict(zip(STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
                     return
             samples = self._read(positions)
             clock.append(time.perf_counter())

@@ -18,7 +18,7 @@ from feedmill.formats.base import Sample
 from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.tokens.windows import Window
 from feedmill.jobs.buffers import empty
-from feedmill.samples.fields import named_fields
+from feedmill.samples.fields import named_fields, parts_together
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -53,18 +53,9 @@ def _parts(samples: Sequence[Sample]) -> dict[str, Any]:
     names = dict.fromkeys(name for sample in samples for name in sample)
     columns: dict[str, Any] = {"__key__": [sample.key for sample in samples]}
     for name in names:
-        together = _together(samples, name)
+        together = parts_together(samples, name)
         columns[name] = column([sample.get(name) for sample in samples]) if together is None else together
     return columns
-
-
-def _together(samples: Sequence[Sample], name: str) -> Any:
-    """The column of a part that a decoder makes of all samples at once; None where it does not."""
-    waiting = [sample.undecoded(name) for sample in samples]
-    if waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
-        return None
-    together = getattr(waiting[0][0], "together", None)
-    return None if together is None else together(name, [part[1] for part in waiting if part is not None])
 
 
 def column(values: list[Any]) -> Any:

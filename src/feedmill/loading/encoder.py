@@ -169,6 +169,11 @@ class TaskEncoder:
         """Whether batches are made of samples that go together."""
         return self.overrides("batch_group_criterion")
 
+    @property
+    def of_fields(self) -> Callable[[type[Any], dict[str, Any], list[int]], Any] | None:
+        """What makes a batch of columns, see `BatchMaker`; None where hooks want to see samples."""
+        return None
+
     def check(self) -> None:
         """Refuse hooks that do not go together. Raises ConfigError."""
         own = {name for name in _HOOKS if self.overrides(name)}

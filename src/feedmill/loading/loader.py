@@ -159,6 +159,7 @@ class Loader:
             substitute=self._tally.policy is not None,
             mask=remainder == "pad" and plan.length is not None,
             stall=stall,
+            of_fields=task_encoder.of_fields if task_encoder is not None and self._cursor is None else None,
         )
         self._make: BatchMaker | GroupMaker = make
         if task_encoder is not None and self._cursor is not None:

@@ -18,7 +18,7 @@ from feedmill.loading.batches import now
 from feedmill.loading.cooking import Kitchen
 from feedmill.loading.encoder import TaskEncoder, with_rng
 from feedmill.loading.failures import SkipSample
-from feedmill.loading.tensors import batch_as, made_as
+from feedmill.loading.tensors import batch_as, generic_batch, made_as
 from feedmill.samples.crude import CrudeSample
 from feedmill.samples.decode import Decoder
 from feedmill.samples.types import TypedSample
@@ -186,6 +186,17 @@ class AugmentTaskEncoder(TypedTaskEncoder):
         return super().overrides(hook) or self._task_encoder.overrides(hook)
 
 
+def _batch_of_fields(kind: type[Any], columns: dict[str, Any], positions: list[int]) -> Any:
+    """What `TypedTaskEncoder.batch` makes of samples of a type, of the values of their fields."""
+    columns["__restore_key__"] = [(_POSITION, position) for position in positions]
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray):
+            columns[name] = list(values)
+        elif isinstance(values, list) and name != "__subflavors__":
+            columns[name] = generic_batch(values)
+    return made_as(kind, columns)
+
+
 def restore_key() -> tuple[str, int] | None:
     """The key by which `positions_of` knows the sample that is being made; None where none is."""
     position = getattr(now, "position", None)
@@ -331,6 +342,15 @@ class Fitted(AugmentTaskEncoder):
 
     def together(self, samples: list[Any]) -> Any:
         return samples[0] if self._single and not self.groups else super().together(samples)
+
+    @property
+    def of_fields(self) -> Callable[[type[Any], dict[str, Any], list[int]], Any] | None:
+        """`_batch_of_fields` for an encoder without a hook, cooker or type of its own, where batches are given."""
+        inner = self._task_encoder
+        if self._single or self.packs or self.groups or inner.has_user_code or not isinstance(inner, TypedTaskEncoder):
+            return None
+        typed = isinstance(inner, AugmentTaskEncoder) or inner._raw_batch_type or inner._batch_type
+        return None if typed else _batch_of_fields
 
     def check(self) -> None:
         if self._expands:

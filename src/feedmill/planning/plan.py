@@ -185,6 +185,13 @@ class Plan:
         """
         return read_columns(self.sources, self._ahead(self._checked(positions)))
 
+    def read_fields(self, positions: npt.ArrayLike) -> tuple[type[Any], dict[str, Any]] | None:
+        """The samples at these positions as a sample type and the values of each of its fields, see
+        `Dataset.read_fields`; None where they come from several sources."""
+        located = self._ahead(self._checked(positions))
+        number = int(located.source[0]) if len(located.source) else 0
+        return self.sources[number].read_fields(located.index) if (located.source == number).all() else None
+
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """What decides the order, part by part: the seed, each source's way through the tree, and its data.

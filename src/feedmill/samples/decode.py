@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats import pth
@@ -113,8 +112,8 @@ class Decoder:
         except Exception as error:  # codecs raise OSError, SyntaxError, struct.error, MemoryError, ... for bad bytes
             raise _undecodable(name, suffix, data, error) from error
 
-    def together(self, name: str, parts: Sequence[Buffer]) -> npt.NDArray[Any] | None:
-        """Parts of one name, of several samples, as the array that stacking their values would give.
+    def together(self, name: str, parts: Sequence[Buffer]) -> Any:
+        """Parts of one name, of several samples, as the array or tensor that stacking their values would give.
 
         Pictures of one size are decoded into it at once. None where there is no shorter way, or a part is no such
         picture: decoding them one by one says more.

@@ -13,12 +13,13 @@ that is there but cannot be decoded is an error, never a reason to try the next 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Sample
+from feedmill.samples.fields import parts_together
 from feedmill.samples.types import BASE_FIELDS, did_you_mean, fields_of
 
 _OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)$")
@@ -99,6 +100,15 @@ class FieldMap:
             DataError: a part cannot be decoded.
         """
         return {field: self._value(field, options, sample) for field, options in self._options.items()}
+
+    def columns(self, samples: Sequence[Sample]) -> dict[str, Any]:
+        """The values of every mapped field, of all samples: a list, or the array or tensor that a decoder makes of all
+        at once. Raises as `apply` does."""
+        out: dict[str, Any] = {}
+        for field, options in self._options.items():
+            whole = None if options[0].keys else parts_together(samples, options[0].part)
+            out[field] = [self._value(field, options, sample) for sample in samples] if whole is None else whole
+        return out
 
     def _value(self, field: str, options: tuple[Option, ...], sample: Sample) -> Any:
         problem = ""

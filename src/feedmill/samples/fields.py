@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from feedmill.formats.base import Sample
 
 
 def named_fields(sample: Any) -> Mapping[str, Any] | None:
@@ -17,3 +19,12 @@ def named_fields(sample: Any) -> Mapping[str, Any] | None:
     if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
         return {field.name: getattr(sample, field.name) for field in dataclasses.fields(sample)}
     return None
+
+
+def parts_together(samples: Sequence[Sample], name: str) -> Any:
+    """The column of a part that a decoder makes of all samples at once; None where it does not."""
+    waiting = [sample.undecoded(name) for sample in samples]
+    if not waiting or waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
+        return None
+    together = getattr(waiting[0][0], "together", None)
+    return None if together is None else together(name, [part[1] for part in waiting if part is not None])

@@ -73,11 +73,12 @@ def decode_image(data: bytes, spec: str) -> Any:
     return _tensor(_unit(planes) if is_float else np.ascontiguousarray(planes))
 
 
-def decode_images(parts: Sequence[Buffer], spec: str) -> npt.NDArray[np.uint8] | None:
-    """uint8[n, H, W, C], the JPEGs of one size as `decode_image` gives them; None where it takes more than that."""
+def decode_images(parts: Sequence[Buffer], spec: str) -> Any:
+    """An array or tensor ``[n, ...]``: the JPEGs of one size as `decode_image` gives them, stacked; None where it takes
+    more than that."""
     container, is_float, mode = IMAGE_SPECS[spec]
     target, sources = _TURBO.get(mode, ("", ()))
-    if container != "numpy" or is_float or target != "RGB" or not all(bytes(data[:2]) == b"\xff\xd8" for data in parts):
+    if container == "pil" or target != "RGB" or not all(bytes(data[:2]) == b"\xff\xd8" for data in parts):
         return None
     try:
         import simplejpeg
@@ -87,12 +88,24 @@ def decode_images(parts: Sequence[Buffer], spec: str) -> npt.NDArray[np.uint8] |
         headers = [simplejpeg.decode_jpeg_header(data) for data in parts]
         if len({header[:2] for header in headers}) != 1 or any(header[2] not in sources for header in headers):
             return None
-        pixels = empty((len(parts), *headers[0][:2], 3), np.uint8)
+        height, width = headers[0][:2]
+        planes = container == "torch"
+        shape = (len(parts), 3, height, width) if planes else (len(parts), height, width, 3)
+        pixels = empty(shape, np.float32 if is_float else np.uint8)
+        buffer = np.empty((height, width, 3), np.uint8)  # one for all of them stays in the processor's cache
         for row, data in zip(pixels, parts, strict=True):
-            simplejpeg.decode_jpeg(data, target, buffer=row)
+            if not planes and not is_float:
+                simplejpeg.decode_jpeg(data, target, buffer=row)
+                continue
+            simplejpeg.decode_jpeg(data, target, buffer=buffer)
+            view = buffer.transpose(2, 0, 1) if planes else buffer
+            if is_float:
+                np.divide(view, np.float32(255), out=row)
+            else:
+                np.copyto(row, view)
     except ValueError:
         return None
-    return pixels
+    return _tensor(pixels) if planes else pixels
 
 
 def _unit(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import multiprocessing
@@ -574,3 +575,48 @@ def test_failure_tolerance_is_the_failures_in_a_row_that_end_a_run() -> None:
     task.bad = frozenset({first, second})
     with pytest.raises(FeedmillError, match="2 samples in a row have failed"):
         next(iter(get_loader(train(task, where=where))))
+
+
+class Same(DefaultTaskEncoder):
+    """What the stock encoder does, sample by sample."""
+
+    def encode_sample(self, sample: Any) -> Any:
+        return sample
+
+
+@pytest.mark.parametrize("how", [{}, {"image_decode": "torchrgb8"}, {"image_decode": "rgb8"}])
+@pytest.mark.parametrize("path", [CAPTIONS, GOLDEN / "sample_types" / "vqa", GOLDEN / "sample_types" / "imgcls"])
+def test_batches_without_hooks_are_those_that_samples_make(path: Path, how: dict[str, Any]) -> None:
+    def first(task: Any, workers: int = 0) -> list[Any]:
+        loader = get_loader(train(task, path=path, where=config(workers=workers), **how))
+        batches = list(islice(loader, 3))
+        loader.close()
+        return batches
+
+    fast_ones, slow_ones = [*first(None), *first(None, 2)], first(Same())
+    for fast, slow in zip(fast_ones, slow_ones + slow_ones, strict=True):
+        assert type(fast) is type(slow)
+        for field in dataclasses.fields(slow):
+            a, b = getattr(fast, field.name), getattr(slow, field.name)
+            assert type(a) is type(b), field.name
+            if isinstance(b, torch.Tensor):
+                assert a.dtype == b.dtype and torch.equal(a, b), field.name
+            elif isinstance(b, list) and hasattr(b[0], "shape"):
+                assert all((x == y).all() for x, y in zip(a, b, strict=True))
+            else:
+                assert a == b, field.name
+
+
+def test_a_bad_picture_in_a_batch_without_hooks_gets_a_substitute(tmp_path: Path) -> None:
+    shutil.copytree(CAPTIONS, tmp_path / "ds")
+    shard = next((tmp_path / "ds").rglob("*.tar"))
+    data = shard.read_bytes()
+    at = data.index(b"\xff\xd8\xff")
+    shard.write_bytes(data[:at] + b"\xff\xd8" + bytes(400) + data[at + 402 :])
+    told: list[Any] = []
+    where = config(global_error_handler=lambda *about: told.append(about))
+    batch = next(iter(get_loader(train(None, path=tmp_path / "ds", where=where))))
+    assert len(batch.__key__) == 4 and told
+    with pytest.raises(FeedmillError, match="cannot be decoded"):
+        bad = config(global_error_handler=reraise_exception)
+        next(iter(get_loader(train(None, path=tmp_path / "ds", where=bad))))
