@@ -51,3 +51,21 @@ def test_webdataset_decodes_the_same_values(tmp_path: Path) -> None:
             "ten": [array.tolist() for array in row["ten"]],
         }
         assert got == wanted
+
+
+_WRITER = """
+import sys, webdataset as wds
+with wds.ShardWriter(sys.argv[1] + "/data-%d.tar", maxcount=4, verbose=0) as writer:
+    for i in range(10):
+        writer.write({"__key__": f"k{i}", "txt": f"text {i}", "json": {"i": i}, "img1.bin": bytes(i)})
+"""
+
+
+def test_what_its_shard_writer_wrote_is_prepared_and_read(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([PEER, "-c", _WRITER, str(tmp_path)], capture_output=True, env=env, check=True)
+    report = fm.prepare(str(tmp_path), progress=False)
+    assert (report.samples, report.shards) == (10, 3)
+    for i, sample in enumerate(fm.open(str(tmp_path))):
+        assert sample.key == f"k{i}" and sample["json"] == {"i": i} and sample["txt"] == f"text {i}"
+        assert sample["img1.bin"] == bytes(i)
