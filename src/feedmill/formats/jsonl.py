@@ -88,6 +88,13 @@ def _odd_but_json(line: bytes) -> bool:
     return True
 
 
+def write_index(store: Store, path: str, starts: Int64s | None = None) -> Int64s:
+    """Write ``<path>.idx``; gives the offsets, int64[n + 1], which are found where they are not given."""
+    found = index_file(store, path) if starts is None else starts
+    store.write_bytes(idx_name(path), found.astype("<u8").tobytes())
+    return found
+
+
 class JsonlDataset(Dataset):
     """The records of one JSONL file, or of one of its splits."""
 
