@@ -166,6 +166,14 @@ def lines(root: Path) -> Path:
     return path
 
 
+def divided_lines(root: Path) -> Path:
+    """Energon knows nothing of splits of JSONL files, and reads all."""
+    path = lines(root)
+    feedmill.prepare(str(path), split_ratio="8,1,1", progress=False)
+    assert len(feedmill.open(path, split="val")) == 2
+    return path
+
+
 ALL = {"split_part": "train"}
 SPLITS = [{"split_part": split} for split in ("train", "val", "test")]
 
@@ -207,6 +215,7 @@ CASES = {
     "media": Case(with_media, [ALL], raw=True, media=True),
     "written": Case(written, [ALL], raw=True),
     "lines": Case(lines, [{}], by_name=False),
+    "divided lines": Case(divided_lines, [{}], by_name=False),
 }
 
 
