@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -91,3 +92,13 @@ def slow_ninth(sample: dict[str, Any]) -> dict[str, Any]:
 def briefly(sample: Any) -> Any:
     time.sleep(0.002)
     return sample
+
+
+def big_result(x: int) -> bytes:
+    return bytes(8 << 20)
+
+
+def killed_while_sending(x: int) -> bytes:
+    if x == 2:
+        threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    return bytes(64 << 20)

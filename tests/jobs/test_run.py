@@ -286,3 +286,16 @@ def in_session(process: Path, session: int) -> bool:
         return int((process / "stat").read_text().rpartition(")")[2].split()[3]) == session
     except OSError:
         return False
+
+
+def test_a_worker_that_ends_while_it_sends_a_result_holds_nobody_up() -> None:
+    for _ in range(10):
+        results = run(working.big_result, range(40), workers=2)
+        next(results)
+        results.close()  # the others are in the middle of theirs
+
+
+def test_a_worker_killed_while_it_sends_a_result_is_noticed() -> None:
+    with pytest.raises(FeedmillError) as info:
+        list(run(working.killed_while_sending, range(4), workers=2))
+    assert info.value.kind == "worker-died"

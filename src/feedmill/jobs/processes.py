@@ -191,6 +191,10 @@ class _Started:
                 process.kill()
                 process.join()
 
+    def ended(self) -> bool:
+        """Whether a worker is no more."""
+        return any(process.exitcode is not None for process in self.started)
+
     def death(self) -> str | None:
         """The signal that ended a worker which nobody stopped, by name."""
         for process in self.started:

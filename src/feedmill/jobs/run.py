@@ -30,6 +30,7 @@ Result = TypeVar("Result")
 logger = logging.getLogger("feedmill")
 
 _AHEAD = 4  # chunks per worker that are under way or waiting to be taken
+_LOOK = 1.0  # seconds between looks at whether the workers are there
 
 
 def run(
@@ -168,8 +169,19 @@ class _Processes:
             finished = True
         finally:
             if not finished:
-                self._context.stop()
-            self._pool.shutdown()
+                self._stop()
+            else:
+                self._pool.shutdown()
+
+    def _stop(self) -> None:
+        """End the workers, whatever they are doing."""
+        self._context.stop()
+        # One that was ended while it sent a result has left a part of it in the pipe, and the pool would wait for the
+        # rest as long as anybody might send it: that is this process alone by now.
+        queue = getattr(self._pool, "_result_queue", None)
+        if queue is not None:
+            queue._writer.close()
+        self._pool.shutdown()
 
     def _hand_out(self, most: int) -> None:
         """Have so many pieces under way, if there are any left."""
@@ -180,7 +192,7 @@ class _Processes:
         """The outcome of the first piece; workers that died or hung on the way are replaced as long as they may be."""
         while True:
             try:
-                return self._waiting[0].future.result(self._policy.timeout)
+                return self._result(self._waiting[0].future)
             except BrokenProcessPool:
                 error = _worker_died(self._waiting, self._count, self._context)
             except FutureTimeout:
@@ -190,6 +202,22 @@ class _Processes:
             self._restarts += 1
             logger.warning("%s (started anew, %d of %d)", error.what, self._restarts, self._policy.restarts)
             self._start_again()
+
+    def _result(self, future: Future[Outcome]) -> Outcome:
+        """The outcome, once it is there. Raises `FutureTimeout`, and `BrokenProcessPool` where a worker is gone."""
+        left = float("inf") if self._policy.timeout is None else self._policy.timeout
+        gone = 0
+        while True:
+            try:
+                return future.result(min(_LOOK, left))
+            except FutureTimeout:
+                left -= _LOOK
+                if left <= 0:
+                    raise
+                # The pool notices a death, but not where it was in the middle of sending a result.
+                gone += self._context.ended()
+                if gone > 2:
+                    raise BrokenProcessPool("a worker has ended") from None
 
     def _hung(self) -> FeedmillError:
         return FeedmillError(
@@ -201,8 +229,7 @@ class _Processes:
 
     def _start_again(self) -> None:
         """New workers for everything that is not finished; what is, stays."""
-        self._context.stop()
-        self._pool.shutdown()
+        self._stop()
         self._start()
         for piece in self._waiting:
             if not piece.future.done() or piece.future.cancelled() or piece.future.exception() is not None:
