@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.formats.yamls import read_config, read_yaml
+from feedmill.formats.yamls import read_config, read_settings, read_yaml
 
 
 def value(text: str | bytes):
@@ -115,3 +115,14 @@ class _Quoting(yaml.SafeDumper):
 
 
 _Quoting.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
+
+
+def test_settings_of_other_tools_allow_aliases_and_refuse_a_key_twice() -> None:
+    assert read_settings("a: &x {b: [1]}\nc: *x", "f") == {"a": {"b": [1]}, "c": {"b": [1]}}
+    assert read_settings("", "f") is None
+    with pytest.raises(ConfigError, match="'b' is given twice") as info:
+        read_settings("a:\n  b: 1\n  b: 2", "f.yaml")
+    assert info.value.file == "f.yaml:3"
+    for text in ("a: [", "!!python/object:os.system {}", b"\xff", "[" * 20000):
+        with pytest.raises(ConfigError, match="no YAML"):
+            read_settings(text, "f")

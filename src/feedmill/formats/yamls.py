@@ -20,6 +20,7 @@ import yaml
 from feedmill.errors import ConfigError
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS = {"null": None, "~": None, "": None, "true": True, "yes": True, "false": False, "no": False}
 
 Path = tuple[str | int, ...]
@@ -84,6 +85,43 @@ def read_yaml(text: str | bytes, where: str) -> Document:
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"not YAML: {error}", file=where, fix="Save the file as UTF-8 text.") from None
+
+
+def read_settings(text: str | bytes, where: str) -> Any:
+    """YAML of other tools as safe loaders read it, aliases included.
+
+    Raises:
+        ConfigError: a syntax error, or a key given twice, of which they would lose one without a word.
+    """
+    try:
+        node = yaml.compose(text, Loader=_SAFE)
+        _refuse_twice(node, where)
+        return yaml.load(text, Loader=_SAFE)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"this is no YAML: {error}", file=where, kind="bad-yaml") from None
+
+
+def _refuse_twice(node: Any, where: str) -> None:
+    todo, seen = [node], set()
+    while todo:
+        one = todo.pop()
+        if id(one) in seen or not isinstance(one, yaml.CollectionNode):
+            continue
+        seen.add(id(one))
+        if isinstance(one, yaml.SequenceNode):
+            todo += one.value
+            continue
+        names = set()
+        for key, value in one.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in names:
+                raise ConfigError(
+                    f"{key.value!r} is given twice",
+                    file=f"{where}:{key.start_mark.line + 1}",
+                    kind="given-twice",
+                    fix="Keep one of the two.",
+                )
+            names.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+            todo += [key, value]
 
 
 def scalar(text: str) -> Any:

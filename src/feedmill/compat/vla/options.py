@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import yaml
-
 from feedmill.errors import ConfigError
+from feedmill.formats.yamls import read_settings
 from feedmill.samples.types import did_you_mean
 
 
@@ -112,8 +111,8 @@ def parse_options(arguments: Sequence[str]) -> dict[str, Any]:
                 raise ConfigError(f"the option {word} has no value", kind="bad-usage", fix="Write --data.NAME VALUE.")
             text = todo.pop(0)
         try:
-            value = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except (yaml.YAMLError, RecursionError, ValueError):
+            value = read_settings(text, f"--{name}")
+        except ConfigError:
             raise ConfigError(f"the value of --{name} is no YAML: {text[:80]!r}", kind="bad-usage") from None
         _put(out, name.replace("-", "_").split("."), value, name)
     return out

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import yaml
 
 from feedmill.compat.vla.encoder import VlaEncoder
 from feedmill.compat.vla.options import Meaning, get, merged, nested, parse_options, understood
 from feedmill.errors import ConfigError
 from feedmill.formats.vla.manifest import read_rows
+from feedmill.formats.yamls import read_settings
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -87,10 +87,7 @@ class VlaRun:
             return cls(given)
         url = os.fspath(path)
         folder, name = split_url(url)
-        try:
-            found = yaml.load(open_store(folder).read(name), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            raise ConfigError(f"this is no YAML: {error}", file=url, kind="bad-yaml") from None
+        found = read_settings(open_store(folder).read(name), url)
         if not isinstance(found, dict):
             raise ConfigError("this is no mapping of settings", file=url, kind="bad-yaml", fix="Write 'data:' in it.")
         return cls(merged(nested(found), given), base=folder, file=url)

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import yaml
-
 from feedmill.errors import ConfigError
+from feedmill.formats.yamls import read_settings
 from feedmill.samples.robotics.normalize import Normalization
 from feedmill.samples.types import did_you_mean
 from feedmill.storage import Store, open_store
@@ -91,10 +90,7 @@ class RoboticsSettings:
 def _preprocessing(store: Store) -> Mapping[str, Any]:
     if not store.exists(PREPROCESSING):
         return {}
-    try:
-        found = yaml.load(store.read(PREPROCESSING), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"this is no YAML: {error}", file=store.locate(PREPROCESSING)) from None
+    found = read_settings(store.read(PREPROCESSING), store.locate(PREPROCESSING))
     if not isinstance(found, dict):
         raise ConfigError("this is no mapping", file=store.locate(PREPROCESSING))
     return found
