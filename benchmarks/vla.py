@@ -32,9 +32,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def _made(folder: Path, samples: int, shards: int, parts: Any) -> Path:
     """A folder of shards with a manifest; made once."""
-    from feedmill.formats.vla.dataset import write_index
     from feedmill.indexing.manifests import write_manifest
-    from feedmill.storage import open_store
 
     if not (folder / "done").exists():
         (folder / "shards").mkdir(parents=True, exist_ok=True)
@@ -44,7 +42,6 @@ def _made(folder: Path, samples: int, shards: int, parts: Any) -> Path:
                     for name, data in parts(number):
                         _add(tar, f"sample_{number:06d}.{name}", data)
         write_manifest(str(folder), progress=False, overwrite=True)
-        write_index(open_store(folder), "manifest.jsonl")
         (folder / "done").touch()
     for path in folder.rglob("*"):
         if path.is_file():
