@@ -58,7 +58,11 @@ def webdataset_pth(folder: str, workers: str) -> dict[str, float]:
     import webdataset as wds
 
     urls = sorted(str(path) for path in Path(folder).glob("shards/*.tar"))
-    dataset = wds.WebDataset(urls, shardshuffle=False, empty_check=False).decode().batched(64, collation_fn=list)
+    dataset = (
+        wds.WebDataset(urls, shardshuffle=False, empty_check=False)
+        .decode()
+        .batched(64, collation_fn=list, partial=False)
+    )
     return _rate(_looped(wds, dataset, int(workers)), 64, _check_pth)
 
 
@@ -132,7 +136,9 @@ def webdataset_robotics(folder: str, workers: str) -> dict[str, float]:
     work = _Robotics(folder)
     urls = sorted(str(path) for path in Path(folder).glob("shards/*.tar"))
     dataset = wds.WebDataset(urls, shardshuffle=False, empty_check=False).decode("rgb8").map(work.sample)
-    return _rate(_looped(wds, dataset.batched(32, collation_fn=work.batch), int(workers)), 32, _check_robotics)
+    return _rate(
+        _looped(wds, dataset.batched(32, collation_fn=work.batch, partial=False), int(workers)), 32, _check_robotics
+    )
 
 
 SIDES = {
