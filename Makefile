@@ -19,9 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## the main job end to end, on data that every machine has
 	@$(BIN)/feedmill demo --out demo-out
 
-test: $(STAMP)  ## every fast test, in parallel
+test: $(STAMP)  ## every fast test, in parallel; `pytest` alone and test-all draw new examples each time
 	@echo "== running the tests"
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow' --hypothesis-profile=repeatable
 
 test-all: $(STAMP)  ## the slow ones too
 	@$(BIN)/python -m pytest -n $(JOBS)

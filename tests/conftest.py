@@ -10,4 +10,5 @@ __all__ = ["s3_bucket", "s3_server"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
+settings.register_profile("repeatable", deadline=None, derandomize=True)  # for `make test`: the same on every machine
 settings.load_profile("feedmill")

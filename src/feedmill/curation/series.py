@@ -1,9 +1,10 @@
 """The distribution of many numbers in little memory: exact count, sum, least and largest, and a fine histogram.
 
 A bin holds the numbers that agree in sign, exponent and the first ten bits of the fraction: a thousand bins for each
-doubling, so whatever is read from them is within 0.1 % of the exact answer. A bin remembers the least number that fell
-into it, so where numbers are few or whole (up to 2,048) answers are exact. Series of parts are merged into that of the
-whole, which does not depend on how the numbers were divided, but for the last digits of a sum.
+doubling, so whatever is read from them is within 0.1 % of the exact answer (for numbers nearer to zero than 2.2e-308,
+float64's least normal one, within that). A bin remembers the least number that fell into it, so where numbers are few
+or whole (up to 2,048) answers are exact. Series of parts are merged into that of the whole, which does not depend on
+how the numbers were divided, but for the last digits of a sum.
 """
 
 from __future__ import annotations
