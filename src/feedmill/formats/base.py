@@ -129,12 +129,14 @@ class Sample(Mapping[str, Any]):
         return self._block[start:stop]
 
     def __getitem__(self, name: str) -> Any:
+        if self._decode is None:
+            return self.raw(name)
         if self._values is None:
             self._values = {}
         if name not in self._values:
             data = self.raw(name)
             try:
-                self._values[name] = data if self._decode is None else self._decode(name, data)
+                self._values[name] = self._decode(name, data)
             except FeedmillError as error:
                 raise locate(error, self.source, f"{self.key}.{name}") from error.__cause__
             self._tell(name, self._values[name])

@@ -10,22 +10,21 @@ is a `ShardTable`: scanned at opening here, read from an index in `feedmill.form
 
 from __future__ import annotations
 
+import itertools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
+from feedmill.formats.tar_samples import REINDEX, Parsed, parse_any, parse_plain, read_together
 from feedmill.kernels import tar
 from feedmill.storage import Store
-
-_REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again."
 
 
 class ShardTable(ABC):
@@ -39,7 +38,7 @@ class ShardTable(ABC):
 
     shards: list[str]
     counts: Int64s
-    reindex: str = _REINDEX
+    reindex: str = REINDEX
 
     @abstractmethod
     def offsets(self, shard: int) -> Int64s:
@@ -180,41 +179,46 @@ class TarDataset(Dataset):
         return out
 
     def read_raw(self, indices: Indices) -> list[Sample]:
-        stored = self._stored_numbers(indices)
-        shard = np.searchsorted(self._ends, stored, side="right")
+        wanted = self._stored_numbers(indices)
+        order = np.argsort(wanted, kind="stable")
+        stored = wanted[order]
+        shards = np.searchsorted(self._ends, stored, side="right")
+        begins, ends = self._places(stored, shards)
+        paths = self.table.shards
+        found = read_together(self.store, paths, shards, begins, ends, self._part_names)
+        if found is None:
+            found = ((None, block) for block in self._blocks(shards, begins, ends))
         out: list[Sample] = [None] * len(stored)  # type: ignore[list-item]
-        if len(stored) and shard[0] == shard[-1] and (shard == shard[0]).all():
-            self._read_shard(int(shard[0]), stored, np.arange(len(stored)), out)
-            return out
-        order = np.argsort(shard, kind="stable")
-        bounds = np.flatnonzero(np.diff(shard[order])) + 1
-        for places in np.split(order, bounds):
-            if len(places):
-                self._read_shard(int(shard[places[0]]), stored[places], places, out)
+        rows = zip(order.tolist(), stored.tolist(), shards.tolist(), begins.tolist(), found, strict=True)
+        for place, number, shard, begin, (parsed, block) in rows:
+            out[place] = self._sample(paths[shard], number, begin, block, parsed)
         return out
 
-    def _read_shard(self, shard: int, stored: Int64s, places: npt.NDArray[np.intp], out: list[Sample]) -> None:
-        """Fill `out` at `places` with samples of one shard; neighbours are read together."""
-        path = self.table.shards[shard]
-        offsets = self.table.offsets(shard)
-        local = stored - self._starts[shard]
-        begins, ends = offsets[local], offsets[local + 1]
-        blocks = read_records(self.store, path, begins, ends)
-        rows = zip(places.tolist(), stored.tolist(), begins.tolist(), blocks, strict=True)
-        for place, number, begin, block in rows:
-            out[place] = self._sample(path, number, begin, block)
+    def _places(self, stored: Int64s, shards: Int64s) -> tuple[Int64s, Int64s]:
+        """Where samples begin and end in their shards, int64[n] both; those of a shard stand together."""
+        begins, ends = np.empty_like(stored), np.empty_like(stored)
+        for at in _runs(shards):
+            shard = int(shards[at.start])
+            offsets, local = self.table.offsets(shard), stored[at] - self._starts[shard]
+            begins[at], ends[at] = offsets[local], offsets[local + 1]
+        return begins, ends
 
-    def _sample(self, path: str, stored: int, offset: int, block: bytes) -> Sample:
-        key, spans, names, content = self._parse(path, offset, block)
+    def _blocks(self, shards: Int64s, begins: Int64s, ends: Int64s) -> Iterator[bytes]:
+        """The bytes of samples, shard by shard; neighbours are read together."""
+        for at in _runs(shards):
+            yield from read_records(self.store, self.table.shards[shards[at.start]], begins[at], ends[at])
+
+    def _sample(self, path: str, stored: int, offset: int, block: bytes, parsed: Parsed | None = None) -> Sample:
+        key, spans, names, content = parsed or self._parse(path, offset, block)
         source = partial(self._source, path, stored, offset, len(block), key, names)
         return Sample(key, content, spans, source, self.decode, self.subflavors)
 
     def _parse(self, path: str, offset: int, block: bytes) -> Parsed:
         """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
-        parsed = _parse_plain(block, self._part_names)
+        parsed = parse_plain(block, self._part_names)
         if parsed is None:
             try:
-                parsed = _parse_any(block)
+                parsed = parse_any(block)
             except DataError as error:
                 error.offset = (error.offset or 0) + offset
                 raise in_file(error, self.store.locate(path)) from None
@@ -315,7 +319,7 @@ class TarDataset(Dataset):
                 file=self.store.locate(path),
                 offset=begin,
                 kind="stale-index",
-                fix=_REINDEX,
+                fix=REINDEX,
             )
         if part not in spans:
             return self._sample(path, int(self._starts[shard]) + local, begin, block).raw(part)  # says what is there
@@ -359,7 +363,10 @@ class TarDataset(Dataset):
         }
 
 
-Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
+def _runs(shards: Int64s) -> list[slice]:
+    """Where each shard's samples stand."""
+    cuts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)] if len(shards) else [0]
+    return [slice(first, behind) for first, behind in itertools.pairwise(cuts)]
 
 
 def _is_plain_member(block: bytes, name: str, size: int) -> bool:
@@ -370,72 +377,6 @@ def _is_plain_member(block: bytes, name: str, size: int) -> bool:
         and block[156] == 0x30
         and not block[345]
     )
-
-
-def _parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
-    """Key and part spans of a sample made of plain headers only; None where anything else turns up.
-
-    This is the inner loop of all tar reading, so it looks at no more than it must.
-    """
-    key, prefix = None, b""
-    spans: dict[str, tuple[int, int]] = {}
-    names: list[str] = []
-    at, end = 0, len(block)
-    while at < end:
-        if block[at + 156 : at + 157] != b"0" or block[at + 345 : at + 346] != b"\0":
-            return None
-        name = block[at : block.find(b"\0", at, at + 100)] if block[at + 99] == 0 else block[at : at + 100]
-        try:
-            size = int(block[at + 124 : at + 135], 8)
-        except ValueError:
-            return None
-        data = at + 512
-        at = data + (size + 511 & -512)
-        if at > end or size < 0:
-            return None
-        if key is None:
-            text = name.decode("utf-8", "surrogateescape")
-            found = tar.sample_name(text)
-            if found is None:
-                continue
-            key, part = found
-            prefix = key.encode("utf-8", "surrogateescape") + b"."
-        elif name.startswith(prefix) and b"/" not in (tail := name[len(prefix) :]):
-            part = known.get(tail) or known.setdefault(tail, tail.decode("utf-8", "surrogateescape"))
-        else:
-            return None
-        spans[part] = (data, data + size)
-        names.append(part)
-    return None if key is None else (key, spans, names, block)
-
-
-def _parse_any(block: bytes) -> Parsed | None:
-    """The same through the reference walk, for long names, PAX headers, sparse files and skipped members."""
-    key: str | None = None
-    spans: dict[str, tuple[int, int]] = {}
-    names: list[str] = []
-    content = block
-    for member in tar.walk(block):
-        found = tar.sample_name(member.name) if member.regular else None
-        if found is None:
-            continue
-        if key is None:
-            key = found[0]
-        elif found[0] != key:
-            raise DataError(
-                f"another sample, {found[0]!r}, begins inside this one",
-                offset=member.start,
-                kind="stale-index",
-                fix=_REINDEX,
-            )
-        if member.sparse is None:
-            spans[found[1]] = (member.data, member.data + member.size)
-        else:
-            expanded = tar.expand(block, member)
-            spans[found[1]] = (len(content), len(content) + len(expanded))
-            content += expanded
-        names.append(found[1])
-    return None if key is None else (key, spans, names, content)
 
 
 def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 
@@ -24,6 +24,12 @@ class Entry:
     path: str
     size: int
     version: str
+
+
+class Descriptor(Protocol):
+    """A file that is open for as long as this is held."""
+
+    fd: int
 
 
 class Store(ABC):
@@ -60,6 +66,10 @@ class Store(ABC):
     @abstractmethod
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """Many ranges of one file, in the order asked; neighbours are fetched together."""
+
+    def descriptors(self, paths: Sequence[str]) -> Sequence[Descriptor] | None:  # noqa: ARG002
+        """Open files for who reads them by system calls; None where the store is not local. Raises `NotFound`."""
+        return None
 
     @abstractmethod
     def write(self, path: str) -> AbstractContextManager[BinaryIO]:

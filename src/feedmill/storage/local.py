@@ -163,6 +163,9 @@ class LocalStore(Store):
         file = self._file(path)
         return [self._pread(file, path, o, n) for o, n in zip(offsets, lengths, strict=True)]
 
+    def descriptors(self, paths: Sequence[str]) -> list[_File]:
+        return [self._file(path) for path in paths]
+
     def _pread(self, file: _File, path: str, offset: int, length: int) -> bytes:
         try:
             data = os.pread(file.fd, length, offset)

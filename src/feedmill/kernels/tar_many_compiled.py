@@ -1,0 +1,149 @@
+"""Many samples of tars in two calls: their bytes, from several files, and where their parts lie.
+
+The lock of the interpreter is let go of once for all reads of a batch, not at each of them: threads that read small
+samples would otherwise spend their time handing it to and fro.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from feedmill.kernels.native import Lazy, kernel
+
+_DOT, _SLASH, _LOW = 46, 47, 95
+
+
+def _pread() -> Any:
+    from numba import types
+
+    return types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
+
+
+pread: Any = Lazy(_pread)
+
+
+@kernel
+def read_all(files, offsets, lengths, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with ranges of open files, one behind the other; neighbours in one file are read together.
+
+    Args:
+        files: int64[n], descriptors.
+        offsets, lengths: int64[n].
+        out: uint8[sum(lengths)].
+
+    Returns:
+        The number of ranges, or that of the first whose reading failed or came to the file's end.
+    """
+    address, begin, i = np.uint64(out.ctypes.data), 0, 0
+    while i < len(files):
+        length, j = lengths[i], i + 1
+        while j < len(files) and files[j] == files[i] and offsets[j] == offsets[i] + length:
+            length += lengths[j]
+            j += 1
+        done = 0
+        while done < length:
+            where = address + np.uint64(begin + done)
+            got = pread(np.int32(files[i]), where, np.uint64(length - done), offsets[i] + done)
+            if got <= 0:
+                return i
+            done += got
+        begin += length
+        i = j
+    return i
+
+
+@kernel
+def plain_samples(buffer, ends, members, firsts, keys, alike):  # type: ignore[no-untyped-def]
+    """Where the parts of samples lie whose headers are plain ones (see `feedmill.formats.tar_samples.parse_plain`).
+
+    Args:
+        buffer: uint8, the samples one behind the other.
+        ends: int64[n], where each ends.
+        members: int64[most, 4], filled for each part: where its name begins (the key left out) and ends, and where its
+            content does, counted from the sample's beginning.
+        firsts: int64[n + 1], filled: the first row of each sample in `members`.
+        keys: int64[n], filled: length of the key, which begins the sample; -1 for a sample that is not plain.
+        alike: int64[n], filled: 1 where a sample's parts have the names of those of the sample before it.
+    """
+    row, begin, before = 0, 0, -1
+    for i in range(len(ends)):
+        firsts[i], keys[i], alike[i] = row, -1, 0
+        found = _sample(buffer, begin, ends[i], members, row)
+        if found >= 0:
+            keys[i] = members[row, 0] - 1
+            if before >= 0 and found - row == row - firsts[i - 1]:
+                alike[i] = _same_names(buffer, before, begin, members, firsts[i - 1], row)
+            row, before = found, begin
+        else:
+            before = -1
+        begin = ends[i]
+    firsts[len(ends)] = row
+
+
+@kernel
+def _same_names(buffer, one, other, members, first, second):  # type: ignore[no-untyped-def]
+    """1 where the parts of two samples, of equal number, have the same names."""
+    for row in range(second - first):
+        a, b = one + members[first + row, 0], other + members[second + row, 0]
+        length = members[second + row, 1] - members[second + row, 0]
+        if members[first + row, 1] - members[first + row, 0] != length:
+            return 0
+        for i in range(length):
+            if buffer[a + i] != buffer[b + i]:
+                return 0
+    return 1
+
+
+@kernel
+def _sample(buffer, begin, end, members, row):  # type: ignore[no-untyped-def]
+    """Fill the rows of one sample; the row behind them, or -1."""
+    at, key, first = begin, 0, row
+    while at < end:
+        if end - at < 512 or buffer[at + 156] != 48 or buffer[at + 345] != 0 or buffer[at + 135] > 32:
+            return -1
+        size = 0
+        for i in range(at + 124, at + 135):
+            if not 48 <= buffer[i] <= 55:
+                return -1
+            size = size * 8 + (buffer[i] - 48)
+        data = at + 512
+        behind = data + ((size + 511) & ~511)
+        if behind > end:
+            return -1
+        length = 0
+        while length < 100 and buffer[at + length] != 0:
+            length += 1
+        if key == 0:
+            key = _key(buffer, at, length)
+            if key <= 0:
+                return -1
+        else:
+            if length <= key or buffer[at + key] != _DOT:
+                return -1
+            for i in range(key):
+                if buffer[at + i] != buffer[begin + i]:
+                    return -1
+            for i in range(key + 1, length):
+                if buffer[at + i] == _SLASH:
+                    return -1
+        members[row, 0], members[row, 1] = at + key + 1 - begin, at + length - begin
+        members[row, 2], members[row, 3] = data - begin, data + size - begin
+        row += 1
+        at = behind
+    return row if row > first else -1
+
+
+@kernel
+def _key(buffer, at, length):  # type: ignore[no-untyped-def]
+    """How long the key of a member's name is; 0 for a name that may belong to no sample."""
+    if length == 0 or buffer[at] == _DOT or (length > 1 and buffer[at] == _LOW and buffer[at + 1] == _LOW):
+        return 0
+    dot = 0
+    for i in range(length):
+        if buffer[at + i] == _SLASH:
+            dot = 0
+        elif buffer[at + i] == _DOT and dot == 0:
+            dot = i
+    return dot
