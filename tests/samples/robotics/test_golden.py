@@ -57,6 +57,20 @@ def test_batches_are_the_originals_bit_for_bit(name: str) -> None:
         assert mine["pixel_values"].shape == (4, 4, 24, 32, 3) and mine["image_mask"].all()
 
 
+def test_images_that_wait_for_their_batch_are_the_same() -> None:
+    found, padding = (
+        view("std_global"),
+        view("std_global", pad_missing_images=True, image_names=["none", "scene_left_0_t0"]),
+    )
+    samples = fm.open(FOLDER).read_raw(range(4))
+    for each in (found, padding):
+        want = each.batch([each.cook(sample) for sample in samples])
+        for some in ([each.prepare(s) for s in samples], [each.cook(samples[0]), *map(each.prepare, samples[1:])]):
+            mine = each.batch(some)
+            assert facts(mine["pixel_values"]) == facts(want["pixel_values"])
+            assert np.array_equal(mine["image_mask"], want["image_mask"])
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_normalising_is_undone(name: str) -> None:
     found, plain = view(name), view(name, normalization={"enabled": False})
@@ -162,6 +176,9 @@ def test_damaged_samples_are_named(tmp_path) -> None:
         with pytest.raises(DataError, match=word) as info:
             one.cook(sample(**changes))
         assert str(info.value).startswith(f"{tmp_path}/x.tar 'k")
+    broken = one.prepare(sample(**{image: b"\xff\xd8\xff"}))  # its images wait for the batch
+    with pytest.raises(DataError, match=f"{tmp_path}/x.tar 'k.scene_left_0_t0.jpg'.* cannot be decoded"):
+        one.batch([broken, one.prepare(sample())])
     padded = view("std_global", pad_missing_images=True).cook(sample(**{image: None}))
     assert padded["image_mask"].tolist() == [True, True, False, True] and not padded["pixel_values"][2].any()
     with pytest.raises(DataError, match="a window of 5 steps before"):

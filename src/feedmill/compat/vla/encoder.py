@@ -39,8 +39,9 @@ class VlaEncoder(TaskEncoder):
                 kind="bad-modality",
                 fix="Name it in dataset_modality.",
             )
+        prepare = getattr(found, "prepare", found.cook)  # where a modality leaves something to its batch
         try:
-            return {**found.cook(sample, rng), _MODALITY: name}
+            return {**prepare(sample, rng), _MODALITY: name}
         except DataError as error:
             if error.kind == "too-short":
                 raise SkipSample(str(error)) from None

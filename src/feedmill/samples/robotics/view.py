@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Sample
+from feedmill.samples.images import decode_images
 from feedmill.samples.npz import read_npz
 from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.settings import RoboticsSettings
@@ -58,6 +59,13 @@ class Robotics:
 
     def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
         """The sample's fields, not yet normalised. Raises `DataError`."""
+        out = self.prepare(sample, rng)
+        if isinstance(out.get(_IMAGES), _Encoded):
+            out[_IMAGES] = out[_IMAGES].decoded()
+        return out
+
+    def prepare(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
+        """As `cook`, for `batch` alone: images may wait to be decoded where they are wanted, in the batch's array."""
         tensors = tensor_fields(sample)
         if tensors is not None:
             if "actions" not in tensors:
@@ -98,18 +106,23 @@ class Robotics:
             raise bad_sample(sample, f"its {LOWDIM} cannot be read: {error}") from None
 
     def _images(self, sample: Sample) -> dict[str, Any]:
-        found: list[npt.NDArray[Any] | None] = []
+        parts: list[str | None] = []
         for name in self.settings.images:
             part = next((name + suffix for suffix in _SUFFIXES if name + suffix in sample), None)
             if part is None and not self.settings.pad_missing_images:
                 raise missing(sample, f"image {name}.jpg")
-            found.append(None if part is None else _picture(sample, part))
-        shapes = {image.shape for image in found if image is not None}
-        if not shapes:
+            parts.append(part)
+        there = [part for part in parts if part is not None]
+        if not there:
             raise missing(sample, "image at all")
-        filled = [np.zeros(next(iter(shapes)), np.uint8) if image is None else image for image in found]
-        mask = np.array([image is not None for image in found])
-        return {_IMAGES: filled, "image_mask": mask}  # stacked once, when a batch is made: they are most of its bytes
+        mask = np.array([part is not None for part in parts])
+        encoded = _Encoded(sample, there)
+        if len(there) == len(parts):
+            return {_IMAGES: encoded, "image_mask": mask}
+        found = iter(encoded.decoded())
+        images = [None if part is None else next(found) for part in parts]
+        shape = next(image.shape for image in images if image is not None)
+        return {_IMAGES: [np.zeros(shape, np.uint8) if i is None else i for i in images], "image_mask": mask}
 
     def _instruction(self, sample: Sample, rng: np.random.Generator | None) -> str | None:
         if LANGUAGE not in sample:
@@ -180,13 +193,30 @@ class Robotics:
         return {name: self.normalizer.invert(name, part, anchor) for name, part in zip(names, parts, strict=True)}
 
 
-def _stacked(samples: list[list[npt.NDArray[Any]]]) -> Any:
-    """[B, images, H, W, 3], or the lists where shapes or kinds differ."""
-    first = samples[0][0]
-    if any(image.shape != first.shape or image.dtype != first.dtype for images in samples for image in images):
-        return samples
-    out = np.empty((len(samples), len(samples[0]), *first.shape), first.dtype)
-    for row, images in zip(out, samples, strict=True):
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """The images of a sample as they are stored."""
+
+    sample: Sample
+    parts: list[str]
+
+    def decoded(self) -> list[npt.NDArray[Any]]:
+        return [_picture(self.sample, part) for part in self.parts]
+
+
+def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]]) -> Any:
+    """[B, images, H, W, 3], or lists where shapes or kinds differ. Raises `DataError` for what cannot be decoded."""
+    if all(isinstance(one, _Encoded) for one in samples):
+        parts = [one.sample.raw(part) for one in samples for part in one.parts]  # type: ignore[union-attr]
+        together = decode_images(parts, "rgb8")  # in place: they are most of a batch's bytes
+        if together is not None:
+            return together.reshape(len(samples), -1, *together.shape[1:])
+    lists = [one.decoded() if isinstance(one, _Encoded) else one for one in samples]
+    first = lists[0][0]
+    if any(image.shape != first.shape or image.dtype != first.dtype for images in lists for image in images):
+        return lists
+    out = np.empty((len(lists), len(lists[0]), *first.shape), first.dtype)
+    for row, images in zip(out, lists, strict=True):
         for place, image in zip(row, images, strict=True):
             place[...] = image
     return out
