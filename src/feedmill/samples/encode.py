@@ -113,7 +113,7 @@ def encode_json(value: Any) -> bytes:
     """
     try:
         data = orjson.dumps(value, option=_JSON)
-        if b"null" not in data:
+        if b"u" not in data or b"null" not in data:  # one character is found ten times faster
             return data  # orjson writes NaN as null: where there is none, there was none
     except TypeError:  # large integers, keys that are no text, lone surrogates, ...: or nothing for JSON at all
         pass

@@ -50,11 +50,11 @@ class Encoding:
         names: list[bytes] = []
         contents: list[bytes] = []
         size = 0
+        suffixes, encoder = self._suffixes, self.encoder
         try:
             for part, value in self.taker.parts(sample):
-                suffix = self._suffixes.get(part) or self._suffix(part)
-                content = value if type(value) is bytes else self.encoder(part, value)
-                name = base + suffix
+                name = base + (suffixes.get(part) or self._suffix(part))
+                content = value if type(value) is bytes else encoder(part, value)
                 parts.append(part)
                 names.append(name)
                 contents.append(content)

@@ -175,3 +175,20 @@ def test_batches_of_bfloat16_become_tensors() -> None:
     tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3).to(torch.bfloat16)
     batch = to_torch(collate([{"x": load(dump(tensor))}, {"x": load(dump(tensor + 1))}]))
     assert batch["x"].dtype == torch.bfloat16 and batch["x"].float().equal(torch.stack([tensor, tensor + 1]).float())
+
+
+def test_the_short_way_for_one_tensor_writes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
+    tensors = [
+        base, base.to(torch.bfloat16), base.to(torch.int64), base > 3, base.transpose(0, 2), base[:, ::2], base[1, 2, 3],
+        torch.zeros(0, 5), base.to(torch.complex64).conj(), base.to(torch.complex64).imag, base.clone().requires_grad_(),
+        torch.nn.Parameter(base), base.to(torch.float8_e4m3fn), base.to(torch.uint16), base.flatten(), -base.flatten(),
+    ]  # fmt: skip
+    for value in [*tensors, *(np.ones(shape, kind) for kind in DTYPES for shape in ((), (3,), (0, 2), (2, 5)))]:
+        for _ in range(2):  # made, and from what was kept
+            short = dump(value)
+            monkeypatch.setattr("feedmill.formats.pth.write._FRAMED", -1)
+            assert dump(value) == short
+            monkeypatch.undo()
+            assert same(load(short), load(dump(value)))
+    assert load(dump(base.shape)) == (2, 3, 4)

@@ -6,7 +6,8 @@ import struct
 import sys
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from feedmill.formats.pth.tensors import SPECIAL, STORAGES, contiguous
 _ALIGNMENT = 64
 _CLASSES = {dtype: name for name, dtype in STORAGES.items() if name != "UntypedStorage"}
 _ROOT = "archive"
+_FRAMED = 16 << 20
+_TORCH_NAMES: dict[Any, str] = {}
 
 
 def dump(value: Any) -> bytes:
@@ -29,15 +32,50 @@ def dump(value: Any) -> bytes:
     Raises:
         DataError: something else is in it, or it is nested too deeply.
     """
+    torch = sys.modules.get("torch")
+    if type(value) is np.ndarray or (torch is not None and type(value) is torch.Tensor):
+        dtype, shape, data = _content(value)
+        if len(data) <= _FRAMED:  # most parts are one tensor, of which nothing but the content differs
+            return _frame(dtype, shape, len(data)).around(data)
     pickler = _Pickler()
     pickler.out += b"\x80\x02"
     pickler.add(value, 0)
     pickler.out += b"."
+    return _file(pickler)[0]
+
+
+class _Frame(NamedTuple):
+    """What stands around the content of one tensor, in four pieces: its checksum belongs between the first two and
+    the last two, the content in the middle."""
+
+    pieces: tuple[bytes, bytes, bytes, bytes]
+
+    def around(self, data: bytes) -> bytes:
+        crc = zlib.crc32(data).to_bytes(4, "little")
+        a, b, c, d = self.pieces
+        return b"".join((a, crc, b, data, c, crc, d))
+
+
+@lru_cache(maxsize=1024)
+def _frame(dtype: str, shape: tuple[int, ...], size: int) -> _Frame:
+    pickler = _Pickler()
+    pickler.out += b"\x80\x02"
+    pickler.described(dtype, shape, bytes(size))
+    pickler.remember(pickler)
+    pickler.out += b"."
+    whole, (first, content, second) = _file(pickler)
+    behind = content + size
+    return _Frame((whole[:first], whole[first + 4 : content], whole[behind:second], whole[second + 4 :]))
+
+
+def _file(pickler: _Pickler) -> tuple[bytes, tuple[int, int, int]]:
+    """The whole file, and where in it lie the first checksum of the first storage, its content, and the second one."""
     parts = [("data.pkl", bytes(pickler.out)), (".format_version", b"1"), (".storage_alignment", b"64")]
     parts.append(("byteorder", sys.byteorder.encode()))
     parts += [(f"data/{key}", storage) for key, storage in enumerate(pickler.storages)]
     parts.append(("version", b"3\n"))
-    return _zip(parts)
+    whole, places = _zip(parts)
+    return whole, places[4]
 
 
 class _Pickler:
@@ -111,7 +149,11 @@ class _Pickler:
         self.out += b"u"
 
     def tensor(self, value: Any) -> None:
-        dtype, shape, data = _content(value)
+        self.described(*_content(value))
+        self.remember(value)
+
+    def described(self, dtype: str, shape: tuple[int, ...], data: bytes) -> None:
+        """A tensor by torch's name of its dtype, shape and bytes."""
         elements = 1
         for length in shape:
             elements *= length
@@ -134,7 +176,6 @@ class _Pickler:
             self.out += f"ctorch\n{dtype}\n".encode()
         self.out += b"tR"
         self.storages.append(data)
-        self.remember(value)
 
 
 def _content(value: Any) -> tuple[str, tuple[int, ...], bytes]:
@@ -143,9 +184,14 @@ def _content(value: Any) -> tuple[str, tuple[int, ...], bytes]:
     if torch is not None and isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_quantized:
             raise _cannot("sparse and quantized tensors are not written")
+        dtype = _TORCH_NAMES.get(value.dtype) or _TORCH_NAMES.setdefault(value.dtype, str(value.dtype)[6:])
+        try:
+            return dtype, tuple(value.shape), value.numpy().tobytes()
+        except (RuntimeError, TypeError):  # with a gradient, elsewhere, conjugated, or of a dtype that NumPy lacks
+            pass
         plain = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
         data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
-        return str(value.dtype).removeprefix("torch."), tuple(value.shape), data
+        return dtype, tuple(value.shape), data
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         name = array.dtype.name
@@ -156,8 +202,10 @@ def _content(value: Any) -> tuple[str, tuple[int, ...], bytes]:
     raise _cannot(f"a {type(value).__name__} is neither a tensor nor plain data")
 
 
-def _zip(parts: list[tuple[str, bytes]]) -> bytes:
+def _zip(parts: list[tuple[str, bytes]]) -> tuple[bytes, list[tuple[int, int, int]]]:
+    """The archive, and for each part where its checksum, its content, and its checksum in the directory lie."""
     out, central = bytearray(), bytearray()
+    places = []
     for name, data in parts:
         path = f"{_ROOT}/{name}".encode()
         pad = -(len(out) + 30 + len(path) + 4) % _ALIGNMENT
@@ -168,11 +216,12 @@ def _zip(parts: list[tuple[str, bytes]]) -> bytes:
         # version 0, UTF-8 names, stored, and the first day of the calendar: nothing depends on when it was written
         fields = struct.pack("<5H3L", 0, 0x0800, 0, 0, 0x21, crc, len(data), len(data))
         out += b"PK\x03\x04" + fields + struct.pack("<2H", len(path), len(extra)) + path + extra + data
+        places.append((at + 14, len(out) - len(data), len(central) + 16))
         central += b"PK\x01\x02" + struct.pack("<H", 0) + fields
         central += struct.pack("<5H2L", len(path), 0, 0, 0, 0, 0, at) + path
     start = len(out)
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, len(parts), len(parts), len(central), start, 0)
-    return bytes(out + central + end)
+    return bytes(out + central + end), [(local, content, start + listed) for local, content, listed in places]
 
 
 def _cannot(what: str) -> DataError:
