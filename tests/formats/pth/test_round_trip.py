@@ -180,9 +180,10 @@ def test_batches_of_bfloat16_become_tensors() -> None:
 def test_the_short_way_for_one_tensor_writes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     base = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
     tensors = [
-        base, base.to(torch.bfloat16), base.to(torch.int64), base > 3, base.transpose(0, 2), base[:, ::2], base[1, 2, 3],
-        torch.zeros(0, 5), base.to(torch.complex64).conj(), base.to(torch.complex64).imag, base.clone().requires_grad_(),
-        torch.nn.Parameter(base), base.to(torch.float8_e4m3fn), base.to(torch.uint16), base.flatten(), -base.flatten(),
+        base, base.to(torch.bfloat16), base.to(torch.int64), base > 3, base.transpose(0, 2), base[:, ::2],
+        base[1, 2, 3], torch.zeros(0, 5), base.to(torch.complex64).conj(), base.to(torch.complex64).imag,
+        base.clone().requires_grad_(), torch.nn.Parameter(base), base.to(torch.float8_e4m3fn), base.to(torch.uint16),
+        base.flatten(), -base.flatten(),
     ]  # fmt: skip
     for value in [*tensors, *(np.ones(shape, kind) for kind in DTYPES for shape in ((), (3,), (0, 2), (2, 5)))]:
         for _ in range(2):  # made, and from what was kept
