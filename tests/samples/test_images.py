@@ -7,7 +7,7 @@ import pytest
 
 from feedmill.errors import DataError
 from feedmill.samples.decode import Decoder
-from feedmill.samples.images import IMAGE_SPECS, IMAGE_SUFFIXES
+from feedmill.samples.images import IMAGE_SPECS, IMAGE_SUFFIXES, decode_image, decode_images
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -83,3 +83,21 @@ def test_suffixes_are_ones_that_pillow_reads_by_itself() -> None:
     readable = {suffix[1:] for suffix, format in Image.EXTENSION.items() if format in Image.OPEN}
     assert {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "tga"} <= IMAGE_SUFFIXES & readable
     assert not {"ps", "eps", "h5", "hdf", "mpg", "mpeg", "wmf", "emf", "pdf"} & IMAGE_SUFFIXES
+
+
+@pytest.mark.parametrize("spec", ["rgb8", "rgb", "torchrgb", "torchrgb8", "torch"])
+def test_many_at_once_are_as_each(spec: str) -> None:
+    if "torch" in spec:
+        pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    parts = []
+    for _ in range(9):  # 120 KB of pixels each: more than are decoded before they are divided
+        out = io.BytesIO()
+        Image.fromarray(rng.integers(0, 256, (160, 250, 3), np.uint8)).save(out, "JPEG", quality=70)
+        parts.append(out.getvalue())
+    found = decode_images(parts, spec)
+    for one, data in zip(found, parts, strict=True):
+        want = decode_image(data, spec)
+        assert type(one) is type(want) and one.dtype == want.dtype
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(want))
+    assert decode_images([*parts, parts[0][:200]], spec) is None
