@@ -183,7 +183,8 @@ class GroupMaker:
 
     def _packs(self, samples: list[Any], made: Made) -> list[Any]:
         packs: list[Any] = []
-        finish = with_rng(self._encoder.postencode_sample)
+        own = self._encoder.overrides("postencode_sample")  # else there is nothing to do, and no generator to make
+        finish = with_rng(self._encoder.postencode_sample) if own else None
         while samples:
             selected = [pack for pack in self._encoder.select_samples_to_pack(list(samples)) if len(pack)]
             chosen = {id(sample) for pack in selected for sample in pack}
@@ -193,9 +194,11 @@ class GroupMaker:
                 break
             samples = left
             for pack in selected:
-                rng = self._make.generator(made.step.first + len(packs), 1)
                 try:
-                    packs.append(self._encoder.pack_selected_samples([finish(sample, rng) for sample in pack]))
+                    if finish is not None:
+                        rng = self._make.generator(made.step.first + len(packs), 1)
+                        pack = [finish(sample, rng) for sample in pack]
+                    packs.append(self._encoder.pack_selected_samples(pack))
                 except SkipSample:
                     made.skipped += len(pack)
         return packs
