@@ -85,12 +85,12 @@ def content(dataset: TarDataset, indices: list[int]) -> list[object]:
     return [(s.key, {name: s.raw(name) for name in s}, s.source) for s in dataset.read_raw(indices)]
 
 
-@pytest.mark.parametrize("limit", ["MOST", "FEW"])
+@pytest.mark.parametrize("limit", ["SMALL", "FEW"])
 def test_any_order_and_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     found = dataset(make_shards(tmp_path, [7, 1, 9, 30]))
     wanted = np.random.default_rng(1).integers(0, len(found), 100).tolist()
     together = content(found, wanted)
-    monkeypatch.setattr(tar_samples, limit, 10 if limit == "MOST" else 1000)
+    monkeypatch.setattr(tar_samples, limit, 10 if limit == "SMALL" else 1000)
     assert content(found, wanted) == together == [one for i in wanted for one in content(found, [i])]
 
 
@@ -117,3 +117,11 @@ def test_samples_outlive_the_next_batch(tmp_path: Path) -> None:
     first = found.read_raw(range(20))
     found.read_raw(range(20, 40))
     assert [sample.raw("txt") for sample in first] == [found.read_raw([i])[0].raw("txt") for i in range(20)]
+
+
+def test_an_index_that_asks_for_too_much(tmp_path: Path) -> None:
+    make_shards(tmp_path, [20])
+    store, name = LocalStore(tmp_path), "shards/shard_000.tar"
+    begins = np.arange(20) * 2048
+    for ends in (begins + (1 << 62), begins + (1 << 40), begins, begins + 100, begins[::-1].copy()):
+        assert read_together(store, [name], np.zeros(20, np.int64), begins, ends, {}) is None

@@ -6,6 +6,7 @@ to the reference in `feedmill.kernels.tar`.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -23,9 +24,9 @@ REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again.
 Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
 """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
 
-FEW, MOST = 8, 4 << 20
-"""Fewer samples than this, or more bytes, are not worth a call for all: the first not the call, the second not to be
-copied once more."""
+FEW, SMALL = 8, 16 << 10
+"""Fewer samples than this are not worth a call for all. Samples of more bytes, in the mean, are read each into its own
+memory, smaller ones into one piece, of which they are copied: so they are parsed in one call too."""
 
 _local = threading.local()
 
@@ -42,17 +43,35 @@ def read_together(
         known: names of parts that were met before, to be filled.
     """
     lengths = ends - begins
-    if len(shards) < FEW or (lengths <= 0).any() or (total := int(lengths.sum())) > MOST:
+    if len(shards) < FEW or (lengths < 512).any():
         return None
     numbers, places = np.unique(shards, return_inverse=True)
     files = store.descriptors([paths[number] for number in numbers.tolist()])
     if files is None:
         return None
-    buffer = _scratch(total)
     fds = np.asarray([file.fd for file in files], np.int64)[places]
-    if read_all(fds, np.ascontiguousarray(begins), np.ascontiguousarray(lengths), buffer) < len(shards):
+    total = sum(lengths.tolist())
+    if total > SMALL * len(shards):
+        try:
+            blocks = [_new_bytes(None, length) for length in lengths.tolist()]
+        except (MemoryError, OverflowError):  # a damaged index asks for more than there is
+            return None
+        addresses = np.asarray([_address(block) for block in blocks], np.int64)
+        whole = read_all(fds, np.ascontiguousarray(begins), lengths, addresses) == len(shards)
+        return ((None, block) for block in blocks) if whole else None
+    buffer = _scratch(total)
+    behind = np.cumsum(lengths)
+    addresses = behind - lengths + buffer.__array_interface__["data"][0]
+    if read_all(fds, np.ascontiguousarray(begins), lengths, addresses) < len(shards):
         return None  # whoever reads them one by one says why
-    return _parsed(buffer, np.cumsum(lengths), known)
+    return _parsed(buffer, behind, known)
+
+
+_new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
+"""Bytes that are not filled yet, which only their maker may do, before anyone else sees them (Python's C API)."""
+_new_bytes.restype, _new_bytes.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_ssize_t]
+_address = ctypes.pythonapi.PyBytes_AsString
+_address.restype, _address.argtypes = ctypes.c_void_p, [ctypes.py_object]
 
 
 def _scratch(size: int) -> npt.NDArray[np.uint8]:

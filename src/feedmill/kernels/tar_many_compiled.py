@@ -18,38 +18,40 @@ _DOT, _SLASH, _LOW = 46, 47, 95
 def _pread() -> Any:
     from numba import types
 
-    return types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
+    return types.ExternalFunction("pread", types.int64(types.int32, types.int64, types.int64, types.int64))
 
 
 pread: Any = Lazy(_pread)
 
 
 @kernel
-def read_all(files, offsets, lengths, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with ranges of open files, one behind the other; neighbours in one file are read together.
+def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def]
+    """Read ranges of open files into memory; neighbours in one file and in memory are read together.
 
     Args:
         files: int64[n], descriptors.
-        offsets, lengths: int64[n].
-        out: uint8[sum(lengths)].
+        offsets, lengths, addresses: int64[n]: what is read, and to where.
 
     Returns:
         The number of ranges, or that of the first whose reading failed or came to the file's end.
     """
-    address, begin, i = np.uint64(out.ctypes.data), 0, 0
+    i = 0
     while i < len(files):
         length, j = lengths[i], i + 1
-        while j < len(files) and files[j] == files[i] and offsets[j] == offsets[i] + length:
+        while (
+            j < len(files)
+            and files[j] == files[i]
+            and offsets[j] == offsets[i] + length
+            and addresses[j] == addresses[i] + length
+        ):
             length += lengths[j]
             j += 1
         done = 0
         while done < length:
-            where = address + np.uint64(begin + done)
-            got = pread(np.int32(files[i]), where, np.uint64(length - done), offsets[i] + done)
+            got = pread(np.int32(files[i]), addresses[i] + done, length - done, offsets[i] + done)
             if got <= 0:
                 return i
             done += got
-        begin += length
         i = j
     return i
 
