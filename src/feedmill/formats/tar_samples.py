@@ -24,7 +24,7 @@ REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again.
 Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
 """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
 
-FEW, SMALL = 8, 16 << 10
+FEW, SMALL = 8, 32 << 10
 """Fewer samples than this are not worth a call for all. Samples of more bytes, in the mean, are read each into its own
 memory, smaller ones into one piece, of which they are copied: so they are parsed in one call too."""
 
