@@ -77,3 +77,22 @@ def test_any_text_is_an_expression_or_an_error(text):
         return
     with contextlib.suppress(JqError):
         list(run(DOCUMENT))
+
+
+LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(["", "ab", "1"])
+TREES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+)
+SIGNS = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
+
+
+@given(st.dictionaries(st.sampled_from("ab"), TREES), SIGNS, st.sampled_from(["1", "0.5", "-1", "2.0"]))
+def test_the_short_way_for_a_number_is_the_long_one(value, sign, number):
+    for path in (".a", ".a[1]", ".a.b[0]", ".b[0][1]", '.["a"].b'):
+        outcomes = []
+        for text in (f"{path} {sign} {number}", f"{path} | . {sign} {number}"):
+            try:
+                outcomes.append(compile_jq(text)(value))
+            except JqError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1], (path, sign, number)

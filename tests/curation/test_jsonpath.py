@@ -75,3 +75,17 @@ def test_any_text_is_a_path_or_an_error(text):
     except ConfigError:
         return
     path(DOCUMENT)
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(["", "ab", "1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+)
+
+
+@given(st.dictionaries(st.sampled_from("ab"), TREES), st.sampled_from("<>"), st.sampled_from(["1", "0.5", "0"]))
+def test_the_short_way_for_a_number_is_the_long_one(value, sign, number):
+    for path in ("@.a", "@.a[1]", "@.b[0]", "@.b[0][1]", "@.a.b"):
+        short = f"$.a[?({path} {sign} {number})]"
+        long = f"$.a[?({number} {'<>'[sign == '<']} {path})]"
+        assert compile_test(short)(value) == bool(compile_path(long)(value)), (path, sign, number)

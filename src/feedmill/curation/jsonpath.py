@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NoReturn
 
 from feedmill.curation.jsonpath_compare import COMPARISONS
@@ -93,6 +93,8 @@ def compile_test(text: str) -> Callable[[Any], bool]:
         path = compile_path(text)
         return lambda document: bool(path(document))
     test = steps[0].test
+    if len(keys) == 1 and type(keys[0]) is str:
+        return _beneath(keys[0], test)
 
     def run(document: Any) -> bool:
         value = walk(document, keys)
@@ -101,6 +103,24 @@ def compile_test(text: str) -> Callable[[Any], bool]:
         return value is not MISSING and test(value, document)
 
     return run
+
+
+def _beneath(key: str, test: Test) -> Callable[[Any], bool]:
+    def run(document: Any) -> bool:
+        value = document.get(key, MISSING) if type(document) is dict else MISSING
+        if type(value) is list:
+            return any(test(element, document) for element in value)
+        return value is not MISSING and test(value, document)
+
+    return run
+
+
+@cache
+def compile_straight(text: str) -> Callable[[Any], Any] | None:
+    """Of a path straight down, a function to the value that is there, or `MISSING`; None for other paths. Raises as
+    above."""
+    keys, steps = _Parser(text).whole()
+    return None if steps else partial(walk, keys=keys)
 
 
 def _straight(keys: list[str | int]) -> Path:

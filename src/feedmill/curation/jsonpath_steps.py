@@ -54,12 +54,23 @@ def number_test(keys: list[str | int], sign: str, limit: Any) -> Test:
     if type(limit) is not int and type(limit) is not float:
         return lambda _element, _document: False
 
+    # Whatever cannot be looked into raises, and what a text gives for a number is no number: no type need be asked.
     def more(element: Any, _document: Any) -> bool:
-        value = walk(element, keys)
+        value = element
+        try:
+            for key in keys:
+                value = value[key]
+        except (LookupError, TypeError):
+            return False
         return (type(value) is float or type(value) is int) and bool(value > limit)
 
     def less(element: Any, _document: Any) -> bool:
-        value = walk(element, keys)
+        value = element
+        try:
+            for key in keys:
+                value = value[key]
+        except (LookupError, TypeError):
+            return False
         return (type(value) is float or type(value) is int) and bool(value < limit)
 
     return more if sign == ">" else less

@@ -13,8 +13,9 @@ import orjson
 
 from feedmill.errors import DataError
 
-_MINUS_ZERO = int.from_bytes(b"-0", "little")
+_MINUS, _ZERO = b"-0"
 _BEHIND_NUMBERS = frozenset((b"", b",", b"]", b"}", b" ", b"\t", b"\r", b"\n"))
+_MAY_FOLLOW = np.array([bytes([code]) in _BEHIND_NUMBERS for code in range(256)])
 BLANKS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """White space as Unicode defines it, which is not quite Python's."""
 
@@ -115,13 +116,15 @@ def has_negative_zero(row: bytes) -> bool:
 
 def negative_zeros(lines: bytes) -> frozenset[int]:
     """The numbers of the rows for which `has_negative_zero` holds, of rows with their line ends; 0 is the first."""
-    # Pairs of bytes are compared at once, from even and from odd places: several times as fast as searching.
-    count = max(0, len(lines) - 1)
-    pairs = [np.ndarray((count + 1 - begin) // 2, "<u2", lines, begin) == _MINUS_ZERO for begin in (0, 1) if count]
-    if not pairs:
+    # Two passes over bytes are several times as fast as searching.
+    data = np.frombuffer(lines, np.uint8)
+    found = data[:-1] == _MINUS
+    found &= data[1:] == _ZERO
+    places = np.flatnonzero(found)
+    if not len(places):
         return frozenset()
-    places = np.concatenate([2 * np.flatnonzero(found) + begin for begin, found in enumerate(pairs)])
-    hits = [at for at in np.sort(places).tolist() if lines[at + 2 : at + 3] in _BEHIND_NUMBERS]
+    behind = data[np.minimum(places + 2, len(data) - 1)]
+    hits = places[_MAY_FOLLOW[behind] | (places + 2 == len(data))].tolist()
     rows, before, row = set(), 0, 0
     for at in hits:
         row += lines.count(b"\n", before, at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import product
@@ -44,6 +45,42 @@ def compile_jq(text: str) -> Filter:
             return list(inner({}, value))
         except RecursionError:
             raise JqError("the expression does not end") from None
+
+    return _number_test(tree, run) or run
+
+
+_ROOT: Node = ("identity",)
+
+
+def _keys(tree: Node) -> list[Any] | None:
+    """The keys of a path straight down from the input; None for anything else."""
+    keys: list[Any] = []
+    while tree[0] == "index" and tree[2][0] == "literal":
+        keys.insert(0, tree[2][1])
+        tree = tree[1]
+    return keys if keys and tree == _ROOT else None
+
+
+def _number_test(tree: Node, otherwise: Filter) -> Filter | None:
+    """The most common test, a value beside a number, without generators; None for other expressions.
+
+    Args:
+        otherwise: does what is out of the ordinary: nothing there, an error, another kind of value.
+    """
+    if tree[0] != "binary" or tree[3] not in _SIGNS or tree[2][0] != "literal":
+        return None
+    keys, limit, test = _keys(tree[1]), tree[2][1], _SIGNS[tree[3]]
+    if keys is None or type(limit) not in (int, float):
+        return None
+
+    def run(value: Any) -> list[Any]:
+        at = value
+        for key in keys:
+            known = key in at if type(at) is dict else type(at) is list and type(key) is int and 0 <= key < len(at)
+            if not known:
+                return otherwise(value)
+            at = at[key]
+        return [test(at, limit)] if type(at) is float or type(at) is int else otherwise(value)
 
     return run
 
@@ -92,12 +129,8 @@ def _variable(tree: Node, names: frozenset[str]) -> Inner:
 
 
 def _index(tree: Node, names: frozenset[str]) -> Inner:
-    keys: list[Any] = []
-    source = tree
-    while source[0] == "index" and source[2][0] == "literal":
-        keys.insert(0, source[2][1])
-        source = source[1]
-    if keys and source == ("identity",):
+    keys = _keys(tree)
+    if keys is not None:
 
         def straight(_variables: Variables, value: Any) -> Iterator[Any]:
             for key in keys:
@@ -180,6 +213,9 @@ def _logic(tree: Node, names: frozenset[str]) -> Inner:
     return run
 
 
+_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 _ORDER: dict[str, Callable[[int], bool]] = {
     "==": lambda c: c == 0,
     "!=": lambda c: c != 0,

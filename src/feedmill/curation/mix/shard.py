@@ -205,12 +205,10 @@ def _merged(
             rows = rows[: limit - line + 1]
         found = _parse(rows, file, line, negative_zeros(lines))
         columns = [one.take(len(found)) for one in sets]
-        block = []
-        for n, document in enumerate(found):
+        for number, document, *row in zip(range(line, line + len(found)), found, *columns, strict=True):
             if sets:
-                _merge(document, [column[n] for column in columns], sets, file, line + n, exact, counts)
-            block.append((line + n, document))
-        yield block
+                _merge(document, row, sets, file, number, exact, counts)
+        yield list(enumerate(found, line))
         line += len(rows)
         if limit is not None and line > limit:
             return
@@ -238,9 +236,7 @@ def _merge(
     exact: bool,
     counts: Counts,
 ) -> None:
-    merged = document.get("attributes")
-    if type(merged) is not dict:
-        merged = document["attributes"] = {}
+    merged, own = document.get("attributes"), document.get("id")
     for found, of in zip(row, sets, strict=True):
         if found is END:
             counts.unmatched += 1
@@ -248,13 +244,17 @@ def _merge(
                 break  # Dolma reads no further attributes for this row
             raise _misaligned("there is no such row", of, file, line)
         one, attributes = found
-        if not same(one, document.get("id")):
-            ids = dump(one).decode(), dump(document.get("id")).decode()
+        if (type(one) is not str or one != own) and not same(one, own):
+            ids = dump(one).decode(), dump(own).decode()
             what = f"the row belongs to the id {ids[0]}, the document to {ids[1]}"
             raise _misaligned(what, of, file, line)
         if type(attributes) is not dict:
             raise _misaligned("the row has no object 'attributes'", of, file, line)
-        merged.update(attributes)
+        if type(merged) is dict:
+            merged.update(attributes)
+        else:
+            merged = attributes
+    document["attributes"] = merged if type(merged) is dict else {}
 
 
 def _misaligned(what: str, of: Attributes, file: DocumentFile, line: int) -> DataError:

@@ -7,10 +7,13 @@ from operator import itemgetter
 from typing import Any
 
 from feedmill.curation.jq import compile_jq
-from feedmill.curation.jsonpath import compile_path
+from feedmill.curation.jsonpath import compile_path, compile_straight
+from feedmill.curation.jsonpath_steps import MISSING
 from feedmill.curation.mix.config import JQ, Replacement
 
 Taken = tuple[int, int, str]
+_NONE = float("inf")
+"""No limit."""
 
 
 class SpanError(Exception):
@@ -22,33 +25,50 @@ def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], list[T
 
     It raises `SpanError`, and `feedmill.curation.jq.JqError` where an expression fails.
     """
-    compiled = []
-    for one in replacements:
-        find = (compile_jq if one.syntax == JQ else compile_path)(one.span)
-        text = compile_jq(one.text[1:]) if one.text.startswith("$") else None
-        compiled.append((one, find, text, -float("inf"), float("inf")))
+    compiled = [_Compiled(one) for one in replacements]
 
     def run(document: Any) -> list[Taken]:
         taken: list[Taken] = []
-        for one, find, text, lowest, highest in compiled:
-            found = find(document)
-            if not found:
+        for one in compiled:
+            spans = one.spans(document)
+            if not spans:
                 continue
-            low = lowest if one.low is None else one.low
-            high = highest if one.high is None else one.high
-            spans = _spans(found, one)
-            if text is None:
-                new = one.text
-            elif any(low <= span[2] < high for span in spans):
-                new = _text(text(document), one)
+            low, high, new = one.low, one.high, one.new
+            if one.text is not None:
+                if not any(low <= span[2] < high for span in spans):
+                    continue
+                new = _text(one.text(document), one.of)
+            if high == _NONE:
+                taken += [(start, end, new) for start, end, score in spans if score >= low]
             else:
-                continue
-            taken += [(start, end, new) for start, end, score in spans if low <= score < high]
+                taken += [(start, end, new) for start, end, score in spans if low <= score < high]
         if len(taken) > 1:
             taken.sort(key=itemgetter(0))
         return taken
 
     return run
+
+
+class _Compiled:
+    """A replacement whose expressions are functions."""
+
+    def __init__(self, of: Replacement) -> None:
+        self.of, self.new = of, of.text
+        self.low = -_NONE if of.low is None else of.low
+        self.high = _NONE if of.high is None else of.high
+        self.text = compile_jq(of.text[1:]) if of.text.startswith("$") else None
+        self.find = compile_jq(of.span) if of.syntax == JQ else compile_path(of.span)
+        self.straight = None if of.syntax == JQ else compile_straight(of.span)
+
+    def spans(self, document: Any) -> list[Any]:
+        """What the expression finds, checked."""
+        if self.straight is not None:
+            value = self.straight(document)
+            if type(value) is list and value and type(value[0]) is tuple:
+                return value  # checked when it was parsed, see `feedmill.curation.mix.attributes`
+            if value is MISSING or value == []:
+                return []
+        return _spans(self.find(document), self.of)
 
 
 def _spans(found: list[Any], one: Replacement) -> list[Any]:
@@ -58,7 +78,7 @@ def _spans(found: list[Any], one: Replacement) -> list[Any]:
     if type(value) is not list:
         raise SpanError(f"{one.span} gives {value!r}, which is no list of spans")
     if value and type(value[0]) is tuple:
-        return value  # checked when it was parsed, see `feedmill.curation.mix.attributes`
+        return value  # as above
     for span in value:
         good = type(span) is list and len(span) == 3 and type(span[0]) is int and type(span[1]) is int
         if not good or span[0] < 0 or span[1] < 0 or type(span[2]) not in (int, float):
