@@ -58,3 +58,10 @@ def test_the_index_of_lines_is_no_token_data(tmp_path: Path) -> None:
     (tmp_path / "raw.idx").write_bytes(pickle.dumps([(0, 5)]))
     with pytest.raises(ConfigError, match="belongs to the file of lines"):
         sniff(str(tmp_path / "raw.idx"))
+
+
+def test_an_empty_manifest_is_told(tmp_path: Path) -> None:
+    (tmp_path / "manifest.jsonl").touch()
+    with pytest.raises(NotFound, match="it names no shard") as caught:
+        sniff(str(tmp_path))
+    assert caught.value.kind == "empty-manifest"

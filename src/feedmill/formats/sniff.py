@@ -107,6 +107,13 @@ def sniff(url: str) -> Found:
             return Found(kind, store, remarks=_left_aside(store) if kind == WEBDATASET else ())
     for entry in store.files(suffixes=COMPRESSED):
         return Found(TAR, store, entry.path)  # refused when opened, with what to do
+    if store.exists(MANIFEST) and not store.stat(MANIFEST).size:
+        raise NotFound(
+            "the manifest is empty: it names no shard",
+            file=store.locate(MANIFEST),
+            kind="empty-manifest",
+            fix="Put the shards there that it is to name, and write it with 'feedmill vla manifest'.",
+        )
     inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
     lines = [name for name in inside if name.endswith((".jsonl", megatron.BIN))]
     lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
