@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError
+from feedmill.formats.documents import one_a_line, rows_of
 
 _MINUS, _ZERO = b"-0"
 _BEHIND_NUMBERS = frozenset((b"", b",", b"]", b"}", b" ", b"\t", b"\r", b"\n"))
@@ -33,12 +34,13 @@ class IdRow(msgspec.Struct):
     id: msgspec.Raw = msgspec.Raw(b"")
 
 
-_text, _id = msgspec.json.Decoder(TextRow).decode, msgspec.json.Decoder(IdRow).decode
+_text, _texts = msgspec.json.Decoder(TextRow).decode, msgspec.json.Decoder(TextRow).decode_lines
+_id = msgspec.json.Decoder(IdRow).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def parse_texts(rows: Sequence[bytes], file: str, first: int) -> list[TextRow]:
-    """The id and text of each row.
+def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
+    """The id and text of each of these whole lines.
 
     Args:
         file: named in errors. first: the line of the first row, counted from 1.
@@ -46,7 +48,13 @@ def parse_texts(rows: Sequence[bytes], file: str, first: int) -> list[TextRow]:
     Raises:
         DataError: of kind ``bad-row``, for the first row that is no JSON object with a string ``text``.
     """
-    return _parse(rows, _text, file, first)
+    try:
+        found: list[TextRow] = _texts(lines)
+        if one_a_line(lines, len(found)):
+            return found
+    except (msgspec.MsgspecError, UnicodeError):
+        pass  # one by one it turns out which
+    return _parse(rows_of(lines), _text, file, first)
 
 
 def parse_ids(rows: Sequence[bytes], file: str, first: int) -> list[bytes]:

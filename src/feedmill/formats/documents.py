@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
+import numpy as np
+
 from feedmill.errors import ConfigError
 from feedmill.storage import Store
 from feedmill.storage.codec import compression, packed, unpacked
@@ -69,6 +71,29 @@ def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
         rest = [chunk[cut:]]
     if any(rest):
         yield b"".join(rest)
+
+
+def one_a_line(block: bytes | memoryview, count: int) -> bool:
+    """Whether `count` JSON objects that were decoded from a block stand on a line each.
+
+    A decoder of lines takes any white space between values, and line ends inside of them. Where a line end stands
+    between ``}`` and ``{`` it is between two values: inside of one a comma would be needed, or it would be in a string,
+    where it is not allowed. So every line has at least one value, and as many lines as values means one each. Lines
+    that end otherwise (with a carriage return, say) are not looked at: then the answer is no.
+    """
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == 10)
+    if len(ends) and ends[-1] == len(data) - 1:
+        ends = ends[:-1]
+    if count != len(ends) + 1 or (len(ends) and ends[0] == 0):
+        return False
+    return bool((data[ends - 1] == 125).all() and (data[ends + 1] == 123).all())
+
+
+def count_rows(lines: bytes) -> int:
+    """How many rows these whole lines are."""
+    ends = int(np.count_nonzero(np.frombuffer(lines, np.uint8) == 10))
+    return ends + bool(lines and lines[-1] != 10)
 
 
 def rows_of(lines: bytes) -> list[bytes]:

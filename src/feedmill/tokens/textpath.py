@@ -16,9 +16,9 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra
+from feedmill.formats.documents import one_a_line
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _STEP = re.compile(r"""\.?(?:(?P<name>[A-Za-z_]\w*)|\[(?P<key>"(?:[^"\\]|\\.)*")\]|\[(?P<index>-?\d{1,9})\])""")
@@ -132,23 +132,6 @@ class TextReader:
             raise BadDocument(f"{self.expression} gives nothing") from None
         except ValueError as error:
             raise BadDocument(f"jq: {error}") from None
-
-
-def one_a_line(block: bytes | memoryview, count: int) -> bool:
-    """Whether `count` JSON objects that were decoded from a block stand on a line each.
-
-    A decoder of lines takes any white space between values, and line ends inside of them. Where a line end stands
-    between ``}`` and ``{`` it is between two values: inside of one a comma would be needed, or it would be in a string,
-    where it is not allowed. So every line has at least one value, and as many lines as values means one each. Lines
-    that end otherwise (with a carriage return, say) are not looked at: then the answer is no.
-    """
-    data = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(data == 10)
-    if len(ends) and ends[-1] == len(data) - 1:
-        ends = ends[:-1]
-    if count != len(ends) + 1 or (len(ends) and ends[0] == 0):
-        return False
-    return bool((data[ends - 1] == 125).all() and (data[ends + 1] == 123).all())
 
 
 def load_json(line: bytes) -> Any:

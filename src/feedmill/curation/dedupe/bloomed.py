@@ -18,7 +18,7 @@ from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.render import render
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
 from feedmill.formats.bloom import BloomFilter
-from feedmill.formats.documents import read_rows, write_lines
+from feedmill.formats.documents import count_rows, read_lines, write_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
@@ -58,18 +58,18 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
     rows = documents = units = 0
     digest = digest_ids([])
 
-    def prepare(block: tuple[int, list[bytes]]) -> tuple[Units, npt.NDArray[np.uint64] | None, Ints64]:
+    def prepare(block: tuple[int, bytes]) -> tuple[Units, npt.NDArray[np.uint64] | None, Ints64]:
         found = read_units(block[1], options, task.file.name, block[0])
         first = np.empty(len(found.firsts), np.uint64)
         if first.size * keys.shape[1] > AT_ONCE:
             return found, None, first
         return found, _positions(found, bloom, keys, slice(None), first), first
 
-    def blocks() -> Generator[tuple[int, list[bytes]], None, None]:
+    def blocks() -> Generator[tuple[int, bytes], None, None]:
         line = 1
-        for block in read_rows(store, task.file.path, kind=task.input, advance=bar.advance):
-            yield line, block
-            line += len(block)
+        for lines in read_lines(store, task.file.path, kind=task.input, advance=bar.advance):
+            yield line, lines
+            line += count_rows(lines)
 
     spare, workers = threads < available_cores(), 0 if threads == 1 else threads
     # Closed in any case, so that no thread outlives an error.

@@ -30,7 +30,7 @@ from feedmill.curation.dedupe.render import Rendered, render
 from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import boot, get_arrays, get_marker, put, put_arrays, put_marker
 from feedmill.curation.patterns import DocumentFile
-from feedmill.formats.documents import read_rows, write_lines
+from feedmill.formats.documents import read_lines, write_lines
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ahead
@@ -129,12 +129,12 @@ def scan(task: Task) -> Scanned:
     hash_units = hash_documents if task.options.unit == DOCUMENTS else hash_parts
     segment = _Segment()
     with ExitStack() as stack:
-        blocks = read_rows(store, task.file.path, kind=task.input)
+        blocks = read_lines(store, task.file.path, kind=task.input)
         for block in stack.enter_context(closing(ahead(blocks))) if task.spare else blocks:
             units = read_units(block, task.options, where, rows + 1)
             digest_ids(units.ids, digest)
             segment.add(units, hash_units(units))
-            rows += len(block)
+            rows += len(units.ids)
             if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
                 segment.write(f"{name}-{segments:05d}")
                 segments, segment = segments + 1, _Segment()

@@ -14,6 +14,7 @@ from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.jsonpath import compile_path
 from feedmill.curation.rows import bad_row, dump, id_bytes, is_blank, load, parse_texts
 from feedmill.errors import DataError
+from feedmill.formats.documents import rows_of
 from feedmill.kernels.paragraphs import CHARACTERS, DOLMA
 
 Ints = npt.NDArray[np.int64]
@@ -44,8 +45,8 @@ class Units:
     counts: Ints
 
 
-def read_units(rows: Sequence[bytes], options: DedupeOptions, file: str, first: int) -> Units:
-    """The units of these rows.
+def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> Units:
+    """The units of the rows of these whole lines.
 
     Args:
         file: named in errors. first: the line of the first row.
@@ -54,9 +55,9 @@ def read_units(rows: Sequence[bytes], options: DedupeOptions, file: str, first: 
         DataError: a row is no document, has no id, or lacks the key.
     """
     if options.unit == DOCUMENTS and options.key != "$.text":
-        ids, texts = _by_path(rows, options, file, first)
+        ids, texts = _by_path(rows_of(lines), options, file, first)
     else:
-        parsed = parse_texts(rows, file, first)
+        parsed = parse_texts(lines, file, first)
         ids = [id_bytes(row.id) for row in parsed]
         texts = [row.text for row in parsed]
     if not all(ids):

@@ -13,7 +13,7 @@ import orjson
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.needs import Needs, needed_attributes
 from feedmill.curation.rows import bad_row, load, negative_zeros
-from feedmill.formats.documents import read_lines, rows_of
+from feedmill.formats.documents import one_a_line, read_lines, rows_of
 from feedmill.jobs.threads import ahead
 from feedmill.storage import Store
 
@@ -77,13 +77,14 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
     """
     kinds = {name: _Spans if name in needs.spans else Any for name in needs.names}
     inner: Any = TypedDict("inner", kinds, total=False)  # type: ignore[misc]
-    decode = msgspec.json.Decoder(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode
+    decode = msgspec.json.Decoder(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode_lines
 
     def parse(lines: bytes, file: str, first: int) -> list[Pair]:
         if not negative_zeros(lines):
             try:
-                found: list[Any] = [decode(row) for row in rows_of(lines)]
-                return [(row.id, row.attributes) for row in found]
+                found: list[Any] = decode(lines)
+                if one_a_line(lines, len(found)):
+                    return [(row.id, row.attributes) for row in found]
             except (msgspec.MsgspecError, UnicodeError):
                 pass
         return [_one(row, file, line, some) for line, row in enumerate(rows_of(lines), first)]

@@ -14,7 +14,7 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import go_on
 from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.rows import bad_row, id_bytes, parse_texts
-from feedmill.formats.documents import read_rows
+from feedmill.formats.documents import read_lines
 from feedmill.formats.signatures import Arrays, read_record, segment_name, write_arrays, write_record
 from feedmill.kernels import shingles_compiled
 from feedmill.kernels.shingles import characters, permutations
@@ -69,16 +69,16 @@ def sketch(task: Task) -> Sketched:
         return Sketched(**done)
     digest, content = digest_ids([]), xxhash.xxh3_128()
     rows, empty, segments, segment = 0, 0, list[int](), _Segment()
-    for block in read_rows(task.file.store(), task.file.path):
+    for lines in read_lines(task.file.store(), task.file.path):
         go_on()
-        parsed = parse_texts(block, task.file.name, rows + 1)
+        parsed = parse_texts(lines, task.file.name, rows + 1)
         ids = [id_bytes(row.id) for row in parsed]
         if not all(ids):
             raise bad_row(b"-", "the row has no 'id'", task.file.name, rows + 1 + ids.index(b""))
         digest_ids(ids, digest)
-        content.update(b"\n".join([*block, b""]))
+        content.update(lines if lines.endswith(b"\n") else lines + b"\n")
         empty += segment.add(ids, [row.text.encode() for row in parsed], task.options)
-        rows += len(block)
+        rows += len(ids)
         if segment.size >= SEGMENT:
             segments.append(segment.write(work, segment_name(own, len(segments))))
             segment = _Segment()
