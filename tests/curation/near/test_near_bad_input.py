@@ -73,8 +73,8 @@ def test_finished_files_are_not_read_again_after_an_error(folder: Path, monkeypa
     read: list[str] = []
     from feedmill.curation.near import sketch
 
-    original = sketch.read_lines
-    monkeypatch.setattr(sketch, "read_lines", lambda store, path, **kw: read.append(path) or original(store, path, **kw))
+    of = sketch.read_lines
+    monkeypatch.setattr(sketch, "read_lines", lambda store, path, **kw: read.append(path) or of(store, path, **kw))
     find(None)
     assert read == ["documents/c.jsonl"]
 

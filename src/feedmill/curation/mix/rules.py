@@ -47,9 +47,9 @@ class Rules:
             replaced and passed over.
         """
         replaced = passed = 0
-        if self.spans is not None and (taken := self.spans(document)):
+        if self.spans is not None and (taken := self.spans(document)).spans:
             document["text"], passed = self.replace(document["text"], taken)
-            replaced = len(taken) - passed
+            replaced = len(taken.spans) - passed
         short = bool(self.shortest) and _shorter(document["text"], self.shortest)
         for field in self.discard:
             document.pop(field, None)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedmill.curation.jq import compile_jq
 from feedmill.curation.jsonpath import compile_path, compile_straight
 from feedmill.curation.jsonpath_steps import MISSING
 from feedmill.curation.mix.config import JQ, Replacement
 
-Taken = tuple[int, int, str]
+
+class Taken(NamedTuple):
+    """Spans ``(start, end, score)`` that one text is put for; or ``(start, end, text)``, and `new` is None."""
+
+    spans: list[Any]
+    new: str | None
+
+
 _NONE = float("inf")
 """No limit."""
 
@@ -20,31 +27,30 @@ class SpanError(Exception):
     """What an expression found is no list of spans, or a replacement no string."""
 
 
-def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], list[Taken]]:
-    """A function from a document to the spans to replace, by their starts, each with its new text.
+def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]:
+    """A function from a document to the spans to replace, by their starts.
 
     It raises `SpanError`, and `feedmill.curation.jq.JqError` where an expression fails.
     """
     compiled = [_Compiled(one) for one in replacements]
 
-    def run(document: Any) -> list[Taken]:
-        taken: list[Taken] = []
+    def run(document: Any) -> Taken:
+        groups: list[Taken] = []
         for one in compiled:
             spans = one.spans(document)
             if not spans:
                 continue
             low, high, new = one.low, one.high, one.new
-            if one.text is not None:
-                if not any(low <= span[2] < high for span in spans):
-                    continue
-                new = _text(one.text(document), one.of)
             if high == _NONE:
-                taken += [(start, end, new) for start, end, score in spans if score >= low]
+                chosen = [span for span in spans if span[2] >= low]
             else:
-                taken += [(start, end, new) for start, end, score in spans if low <= score < high]
-        if len(taken) > 1:
-            taken.sort(key=itemgetter(0))
-        return taken
+                chosen = [span for span in spans if low <= span[2] < high]
+            if chosen:
+                groups.append(Taken(chosen, new if one.text is None else _text(one.text(document), one.of)))
+        if len(groups) != 1:
+            groups = [Taken([(start, end, new) for some, new in groups for start, end, _ in some], None)]
+        groups[0].spans.sort(key=itemgetter(0))
+        return groups[0]
 
     return run
 
@@ -92,16 +98,17 @@ def _text(found: list[Any], one: Replacement) -> str:
     return str(found[0])
 
 
-def replace(text: str, taken: Sequence[Taken]) -> tuple[str, int]:
+def replace(text: str, taken: Taken) -> tuple[str, int]:
     """The text with its spans replaced, left to right, and how many were passed over: those that overlap one that was
     replaced, and those that are empty, inverted or begin behind the text. An end behind the text is the text's end."""
-    parts, at, size, passed = [], 0, len(text), 0
-    for start, end, new in taken:
+    parts, at, size, passed, same = [], 0, len(text), 0, taken.new
+    for start, end, word in taken.spans:
         if start < at or end <= start or start >= size:
             passed += 1
             continue
         if start > at:
             parts.append(text[at:start])
+        new = word if same is None else same
         if new:
             parts.append(new.replace("{}", text[start:end]) if "{}" in new else new)
         at = end
@@ -109,10 +116,11 @@ def replace(text: str, taken: Sequence[Taken]) -> tuple[str, int]:
     return "".join(parts), passed
 
 
-def replace_as_dolma(text: str, taken: Sequence[Taken]) -> tuple[str, int]:
+def replace_as_dolma(text: str, found: Taken) -> tuple[str, int]:
     """As Dolma 1.2.1: an empty span eats the character behind it and repeats the rest of the text, and so on."""
-    if all(start < end and start < len(text) for start, end, _ in taken):
-        return replace(text, taken)
+    if all(start < end and start < len(text) for start, end, _ in found.spans):
+        return replace(text, found)
+    taken = [(start, end, word if found.new is None else found.new) for start, end, word in found.spans]
     parts, now, begin = [], 0, 0
     for i, character in enumerate(text):
         if now < len(taken):
