@@ -71,7 +71,7 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
             yield line, lines
             line += count_rows(lines)
 
-    spare, workers = threads < available_cores(), 0 if threads == 1 else threads
+    spare, workers = threads < available_cores(), threads - 1  # this thread has enough to do itself
     # Closed in any case, so that no thread outlives an error.
     with (
         write_lines(store, out, kind=kind) as append,
