@@ -85,12 +85,12 @@ def content(dataset: TarDataset, indices: list[int]) -> list[object]:
     return [(s.key, {name: s.raw(name) for name in s}, s.source) for s in dataset.read_raw(indices)]
 
 
-@pytest.mark.parametrize("limit", ["SMALL", "FEW"])
+@pytest.mark.parametrize("limit", ["SMALL", "FEW", "MOST"])
 def test_any_order_and_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     found = dataset(make_shards(tmp_path, [7, 1, 9, 30]))
     wanted = np.random.default_rng(1).integers(0, len(found), 100).tolist()
     together = content(found, wanted)
-    monkeypatch.setattr(tar_samples, limit, 10 if limit == "SMALL" else 1000)
+    monkeypatch.setattr(tar_samples, limit, 1000 if limit == "FEW" else 10)
     assert content(found, wanted) == together == [one for i in wanted for one in content(found, [i])]
 
 

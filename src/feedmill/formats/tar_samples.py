@@ -24,9 +24,10 @@ REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again.
 Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
 """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
 
-FEW, SMALL = 8, 32 << 10
+FEW, SMALL, MOST = 8, 32 << 10, 16 << 20
 """Fewer samples than this are not worth a call for all. Samples of more bytes, in the mean, are read each into its own
-memory, smaller ones into one piece, of which they are copied: so they are parsed in one call too."""
+memory; smaller ones into one piece of at most so many bytes, of which they are copied: so they are parsed in one call
+too."""
 
 _local = threading.local()
 
@@ -35,7 +36,7 @@ def read_together(
     store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s, known: dict[bytes, str]
 ) -> Iterator[tuple[Parsed | None, bytes]] | None:
     """Samples of several shards, read and parsed in two calls: what lies in each, None for one that is not plain, and
-    its bytes. None where that is not possible, or does not pay.
+    its bytes, to be taken before this thread calls again. None where that is not possible, or does not pay.
 
     Args:
         paths: of all shards.
@@ -59,6 +60,8 @@ def read_together(
         addresses = np.asarray([_address(block) for block in blocks], np.int64)
         whole = read_all(fds, np.ascontiguousarray(begins), lengths, addresses) == len(shards)
         return ((None, block) for block in blocks) if whole else None
+    if total > MOST:
+        return None
     buffer = _scratch(total)
     behind = np.cumsum(lengths)
     addresses = behind - lengths + buffer.__array_interface__["data"][0]
