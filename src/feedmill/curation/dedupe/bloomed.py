@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids
-from feedmill.curation.dedupe.exact import Finished, Task
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.render import render
+from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
 from feedmill.formats.bloom import BloomFilter
 from feedmill.formats.documents import count_rows, read_lines, write_lines

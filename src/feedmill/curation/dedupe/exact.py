@@ -25,11 +25,11 @@ import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
-from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
+from feedmill.curation.dedupe.options import DOCUMENTS
 from feedmill.curation.dedupe.render import Rendered, render
+from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import boot, get_arrays, get_marker, put, put_arrays, put_marker
-from feedmill.curation.patterns import DocumentFile
 from feedmill.formats.documents import read_lines, write_lines
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -47,44 +47,12 @@ KERNELS = (*_PRELOAD, "feedmill.kernels.murmur_compiled", "feedmill.kernels.para
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One file of documents and where its work lies. `reference`: only looked up in, not written.
-
-    `spare`: there are cores to spare, so a thread may read ahead.
-    """
-
-    number: int
-    file: DocumentFile
-    options: DedupeOptions
-    work: str
-    input: str | None = None
-    output: str | None = None
-    reference: bool = False
-    spare: bool = False
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.file.path, self.file.size, self.file.version, self.options.as_dict())
-
-
-@dataclass(frozen=True, slots=True)
 class Scanned:
     """What a file came to: rows, the digest of its ids, and of each segment where its parts begin."""
 
     rows: int
     ids: str
     segments: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What was written for a file."""
-
-    rows: int
-    ids: str
-    documents: int
-    units: int
-    size: int
 
 
 def find_exact(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, write_manifest
-from feedmill.curation.dedupe.exact import Finished, Task, find_exact
 from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.patterns import DocumentFile, by_root, find_documents
 from feedmill.curation.records import digest as digest_of
 from feedmill.curation.workplace import remove_folder, work_folder
@@ -119,6 +119,8 @@ def _exact(
     processes: int | None,
     progress: bool | None,
 ) -> list[Finished]:
+    from feedmill.curation.dedupe.exact import find_exact  # starts processes, which runs with a filter do without
+
     work = work_folder(files[0], options.name, "work", run_print)
     spare = (processes or available_cores()) < available_cores()
     tasks = [

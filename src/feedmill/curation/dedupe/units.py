@@ -11,7 +11,6 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
-from feedmill.curation.jsonpath import compile_path
 from feedmill.curation.rows import bad_row, dump, id_bytes, is_blank, load, parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
@@ -79,6 +78,8 @@ def _joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
 
 
 def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: int) -> tuple[list[bytes], list[str]]:
+    from feedmill.curation.jsonpath import compile_path
+
     path = compile_path(options.key)
     ids, texts = [], []
     for line, row in enumerate(rows, first):

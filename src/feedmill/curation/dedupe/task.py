@@ -1,0 +1,41 @@
+"""One file of documents to be deduplicated, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.patterns import DocumentFile
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One file of documents and where its work lies. `reference`: only looked up in, not written.
+
+    `spare`: there are cores to spare, so a thread may read ahead.
+    """
+
+    number: int
+    file: DocumentFile
+    options: DedupeOptions
+    work: str
+    input: str | None = None
+    output: str | None = None
+    reference: bool = False
+    spare: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.file.path, self.file.size, self.file.version, self.options.as_dict())
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What was written for a file."""
+
+    rows: int
+    ids: str
+    documents: int
+    units: int
+    size: int
