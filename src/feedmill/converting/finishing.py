@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -88,19 +89,20 @@ def _prepared(
     shards = []
     cores = available_cores()
     scans = ordered_map(partial(scan_shard, store), (e.path for e in filled), workers=cores, in_flight=2 * cores)
-    for each, scan in zip(filled, scans, strict=True):
-        if scan.problem is not None:
-            raise in_file(scan.problem, store.locate(each.path))
-        if len(scan.keys) != each.samples:
-            raise DataError(
-                f"the shard has {len(scan.keys)} samples, {each.samples} were written",
-                file=store.locate(each.path),
-                kind="different",
-                fix="Neighbours have the same key: keys must be unique in a data set.",
-            )
-        shard = Shard(each.path, ShardRecord(each.size, each.version, each.samples, each.extra.get("digest")), scan)
-        keys.add_shard(shard)
-        shards.append(shard)
+    with closing(scans):
+        for each, scan in zip(filled, scans, strict=True):
+            if scan.problem is not None:
+                raise in_file(scan.problem, store.locate(each.path))
+            if len(scan.keys) != each.samples:
+                raise DataError(
+                    f"the shard has {len(scan.keys)} samples, {each.samples} were written",
+                    file=store.locate(each.path),
+                    kind="different",
+                    fix="Neighbours have the same key: keys must be unique in a data set.",
+                )
+            shard = Shard(each.path, ShardRecord(each.size, each.version, each.samples, each.extra.get("digest")), scan)
+            keys.add_shard(shard)
+            shards.append(shard)
     split_of = {unit.number: unit.what[0] for unit in units}
     splits: dict[str, list[str]] = {part.split or "train": [] for part in parts}
     for each in filled:

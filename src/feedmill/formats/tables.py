@@ -13,6 +13,7 @@ checksums are verified where they are there).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, ClassVar
 
@@ -191,12 +192,11 @@ def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, st
     """
     load_pyarrow()  # says what is missing on this thread
     out: list[ColumnFile] = []
-    for path, columns in zip(
-        files, ordered_map(lambda p: opener(store, p), files, workers=8, in_flight=32), strict=True
-    ):
-        if out and not columns.schema.equals(out[0].schema):
-            raise _other_columns(store, files[0], path, out[0].schema, columns.schema)
-        out.append(columns)
+    with closing(ordered_map(lambda p: opener(store, p), files, workers=8, in_flight=32)) as opened:
+        for path, columns in zip(files, opened, strict=True):
+            if out and not columns.schema.equals(out[0].schema):
+                raise _other_columns(store, files[0], path, out[0].schema, columns.schema)
+            out.append(columns)
     return out
 
 

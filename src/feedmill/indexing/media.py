@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -151,12 +152,13 @@ def collect(
         notes.get(b"")  # read here, not on several threads at once
     with Progress("media metadata", sum(len(piece.names) for piece in pieces), "files", enabled=progress) as bar:
         results = ordered_map(work, pieces, workers=threads, in_flight=4 * threads)
-        for piece, (word, found, bad, known) in zip(pieces, results, strict=True):
-            if notes is not None and not known:
-                notes.add(word, found, bad)
-            rows += found
-            broken += bad
-            bar.advance(len(piece.names))
+        with closing(results):
+            for piece, (word, found, bad, known) in zip(pieces, results, strict=True):
+                if notes is not None and not known:
+                    notes.add(word, found, bad)
+                rows += found
+                broken += bad
+                bar.advance(len(piece.names))
     return rows, broken
 
 

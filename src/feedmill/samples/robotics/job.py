@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,8 @@ def compute_statistics(
         raise ConfigError("the data set has no samples", file=url, kind="empty-source")
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
         try:
-            found = collect(_fields(dataset, fields, bar), fields)
+            with closing(_fields(dataset, fields, bar)) as read:
+                found = collect(read, fields)
         except DataError as error:
             if error.file is None and error.record is not None:
                 raise locate(error, dataset.locate(dataset.find(error.record)), error.record) from None
@@ -51,7 +53,7 @@ def compute_statistics(
 
 def _fields(
     dataset: Dataset, fields: Sequence[str] | None, bar: Progress
-) -> Iterator[tuple[str, dict[str, npt.NDArray[Any]]]]:
+) -> Generator[tuple[str, dict[str, npt.NDArray[Any]]], None, None]:
     starts = range(0, len(dataset), _AT_ONCE)
     work = partial(_read, dataset, None if fields is None else (*fields, PAST_MASK, FUTURE_MASK))
     threads = available_cores()
