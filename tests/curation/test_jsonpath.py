@@ -74,7 +74,8 @@ def test_any_text_is_a_path_or_an_error(text):
         path = compile_path(text)
     except ConfigError:
         return
-    path(DOCUMENT)
+    found = path(DOCUMENT)
+    assert isinstance(found, list) and compile_test(text)(DOCUMENT) == bool(found)
 
 
 TREES = st.recursive(

@@ -291,8 +291,10 @@ def in_session(process: Path, session: int) -> bool:
 def test_a_worker_that_ends_while_it_sends_a_result_holds_nobody_up() -> None:
     for _ in range(10):
         results = run(working.big_result, range(40), workers=2)
-        next(results)
+        assert next(results)
+        begun = time.monotonic()
         results.close()  # the others are in the middle of theirs
+        assert time.monotonic() - begun < 30 and not multiprocessing.active_children()
 
 
 def test_a_worker_killed_while_it_sends_a_result_is_noticed() -> None:

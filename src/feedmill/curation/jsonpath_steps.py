@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ MISSING = object()
 
 
 def walk(value: Any, keys: Sequence[str | int]) -> Any:
+    """What lies straight down from a JSON value; `MISSING` where nothing does."""
     for key in keys:
         kind = type(value)
         if kind is dict:
@@ -54,26 +56,19 @@ def number_test(keys: list[str | int], sign: str, limit: Any) -> Test:
     if type(limit) is not int and type(limit) is not float:
         return lambda _element, _document: False
 
+    beside: Callable[[Any, Any], bool] = operator.gt if sign == ">" else operator.lt
+
     # Whatever cannot be looked into raises, and what a text gives for a number is no number: no type need be asked.
-    def more(element: Any, _document: Any) -> bool:
+    def test(element: Any, _document: Any) -> bool:
         value = element
         try:
             for key in keys:
                 value = value[key]
         except (LookupError, TypeError):
             return False
-        return (type(value) is float or type(value) is int) and bool(value > limit)
+        return (type(value) is float or type(value) is int) and beside(value, limit)
 
-    def less(element: Any, _document: Any) -> bool:
-        value = element
-        try:
-            for key in keys:
-                value = value[key]
-        except (LookupError, TypeError):
-            return False
-        return (type(value) is float or type(value) is int) and bool(value < limit)
-
-    return more if sign == ">" else less
+    return test
 
 
 def operand(keys: list[str | int], steps: list[Step], root: bool) -> Values:
