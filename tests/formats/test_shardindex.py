@@ -162,3 +162,11 @@ def test_killed_while_it_is_made(tmp_path: Path) -> None:
     assert isinstance(dataset, TarDataset) and len(dataset) == 2400
     assert [s.key for s in dataset.read([0, 2399])] == ["s00000", "s02399"]
     assert len(open_dataset(root)) == 2400
+
+
+def test_one_tar_is_opened_whatever_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tar(tmp_path / "a.tar", [("0.txt", b"x")])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/gone.tar").symlink_to("/no/such.tar")
+    monkeypatch.setattr(LocalStore, "files", lambda *_, **__: pytest.fail("the folder was listed"))
+    assert open_dataset(tmp_path / "a.tar")[0].raw("txt") == b"x"

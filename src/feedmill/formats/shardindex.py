@@ -46,6 +46,7 @@ INDEX_FROM = 32 << 20
 """Bytes of tars from which the index is kept."""
 PATH = ".feedmill/shards"
 _FEW = 16
+"""Files of a remote store that are asked for one by one; more are listed."""
 
 
 class Known(NamedTuple):
@@ -109,8 +110,10 @@ def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = N
         NotFound: a shard is missing.
         DataError: a shard is damaged; it is named.
     """
-    wanted = set(shards)
-    listed = {entry.path: entry for entry in store.files(suffixes=(".tar",)) if entry.path in wanted}
+    listed: dict[str, Entry] = {}
+    if not store.is_local and len(shards) > _FEW:  # elsewhere a question takes as long as a list of a thousand files
+        wanted = set(shards)
+        listed = {entry.path: entry for entry in store.files(suffixes=(".tar",)) if entry.path in wanted}
     return indexed_shards(store, [listed.get(shard) or store.stat(shard) for shard in shards], workers=workers)
 
 
