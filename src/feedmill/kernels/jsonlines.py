@@ -27,7 +27,7 @@ def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) 
 
     Args:
         buffer: uint8[size], whole lines; the last may lack its newline.
-        compiled: use the numba kernel; by default where there is enough to do.
+        compiled: use the kernel; by default where there is enough to do.
 
     Returns:
         int64[n], the end of each line without its newline, and bool[n].
@@ -41,7 +41,7 @@ def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) 
         if len(buffer) and buffer[-1] != 10:
             ends = np.append(ends, len(buffer))
         good = np.empty(len(ends), np.bool_)
-        judge(buffer, buffer[: len(buffer) // 8 * 8].view("<u8"), ends, good)
+        judge(buffer, ends, good)
         return ends, good
     parts = buffer.tobytes().split(b"\n")
     if not parts[-1]:

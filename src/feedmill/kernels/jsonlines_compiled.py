@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from feedmill.kernels import jsonlines
+from feedmill.kernels.machine import load64, trailing
+from feedmill.kernels.native import kernel
 
 MOST_DEPTH, MOST_NUMBER = jsonlines.MOST_DEPTH, jsonlines.MOST_NUMBER
-
-# Bytes of a string that need no second look: everything from a space on but the quote, the backslash and non-ASCII.
-_plain = np.zeros(256, np.uint8)
-_plain[0x20:0x80] = 1
-_plain[0x22] = _plain[0x5C] = 0
 
 # What may come next.
 VALUE, FIRST_VALUE, FIRST_KEY, KEY, COLON, AFTER = range(6)
 
+ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+SPACES, QUOTES, BACKSLASHES = ONES * np.uint64(0x20), ONES * np.uint64(0x22), ONES * np.uint64(0x5C)
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _hex(byte):  # type: ignore[no-untyped-def]
+
+@kernel
+def _hexadecimal(byte):  # type: ignore[no-untyped-def]
     return 48 <= byte <= 57 or 97 <= byte | 32 <= 102
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _special(data, at, end):  # type: ignore[no-untyped-def]
     """Behind an escape or a character beyond ASCII that begins at `at`; -1 where it is wrong."""
     byte = data[at]
@@ -36,7 +35,7 @@ def _special(data, at, end):  # type: ignore[no-untyped-def]
         if byte != 0x75 or at + 6 > end:
             return -1
         for i in range(2, 6):
-            if not _hex(data[at + i]):
+            if not _hexadecimal(data[at + i]):
                 return -1
         return at + 6
     if byte < 0xC2 or byte > 0xF4:
@@ -55,43 +54,39 @@ def _special(data, at, end):  # type: ignore[no-untyped-def]
     return at + more + 1
 
 
-ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-SPACES, QUOTES, BACKSLASHES = ONES * np.uint64(0x20), ONES * np.uint64(0x22), ONES * np.uint64(0x5C)
-
-
-@numba.njit(cache=True, nogil=True, inline="always")
-def _all_plain(word):  # type: ignore[no-untyped-def]
-    """Whether none of the 8 bytes needs a second look. A borrow can only begin at a byte that does."""
+@kernel
+def _marks(word):  # type: ignore[no-untyped-def]
+    """The lowest bit that is set is in the first of the 8 bytes that needs a second look: not from space on, a quote, a
+    backslash, not ASCII. A borrow can only begin at such a byte, so none is seen too early."""
     quote, slash = word ^ QUOTES, word ^ BACKSLASHES
-    return (word | (word - SPACES) | (quote - ONES) | (slash - ONES)) & HIGHS == np.uint64(0)
+    return (word | (word - SPACES) | (quote - ONES) | (slash - ONES)) & HIGHS
 
 
-@numba.njit(cache=True, nogil=True)
-def _string(data, words, at, end):  # type: ignore[no-untyped-def]
+@kernel
+def _string(data, at, end):  # type: ignore[no-untyped-def]
     """Behind the string whose quote is before `at`; -1 where it is wrong."""
-    plain = _plain
     while at < end:
+        if at + 8 <= end:
+            found = _marks(load64(data, at))
+            if found == np.uint64(0):
+                at += 8
+                continue
+            at += np.int64(trailing(found)) >> 3
         byte = data[at]
-        if plain[byte]:
-            at += 1
-            if at & 7 == 0:
-                word = at >> 3
-                last = end >> 3
-                while word < last and _all_plain(words[word]):
-                    word += 1
-                at = word << 3 if word > at >> 3 else at
-        elif byte == 0x22:
+        if byte == 0x22:
             return at + 1
-        elif byte < 0x20:
+        if byte < 0x20:
             return -1
-        else:
+        if byte == 0x5C or byte >= 0x80:
             at = _special(data, at, end)
             if at < 0:
                 return -1
+        else:
+            at += 1
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _digits(data, at, end):  # type: ignore[no-untyped-def]
     """Behind one or more digits; -1 where there is none."""
     begin = at
@@ -100,7 +95,7 @@ def _digits(data, at, end):  # type: ignore[no-untyped-def]
     return at if at > begin else -1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _number(data, at, end):  # type: ignore[no-untyped-def]
     begin = at
     if data[at] == 0x2D:
@@ -119,7 +114,7 @@ def _number(data, at, end):  # type: ignore[no-untyped-def]
     return at if at - begin <= MOST_NUMBER else -1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _word(data, at, end):  # type: ignore[no-untyped-def]
     """Behind true, false or null; -1 for anything else."""
     if end - at >= 4:
@@ -133,47 +128,45 @@ def _word(data, at, end):  # type: ignore[no-untyped-def]
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
-def _is_plain(data, words, at, end):  # type: ignore[no-untyped-def]
-    """As `jsonlines.is_plain`."""
+@kernel
+def _behind(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind the value that begins at `at`, within a line; -1 where it is not plain, see `jsonlines`."""
     objects = np.uint64(0)  # bit d: what is open at depth d + 1 is an object
     depth = 0
     expect = VALUE
     while at < end:
         byte = data[at]
-        if byte == 0x20 or byte == 0x09 or byte == 0x0D or byte == 0x0A:
+        if byte == 0x20 or byte == 0x09 or byte == 0x0D:
             at += 1
         elif expect == AFTER:
-            if depth == 0:
-                return False
             inside = (objects >> np.uint64(depth - 1)) & np.uint64(1)
             if byte == 0x2C:
                 expect = KEY if inside else VALUE
             elif (byte == 0x7D and inside) or (byte == 0x5D and not inside):
                 depth -= 1
             else:
-                return False
+                return -1
             at += 1
         elif expect == COLON:
             if byte != 0x3A:
-                return False
+                return -1
             expect = VALUE
             at += 1
         elif expect in (KEY, FIRST_KEY):
             if byte == 0x22:
-                at = _string(data, words, at + 1, end)
+                at = _string(data, at + 1, end)
                 if at < 0:
-                    return False
+                    return -1
                 expect = COLON
             elif byte == 0x7D and expect == FIRST_KEY:
                 depth -= 1
                 expect = AFTER
                 at += 1
             else:
-                return False
+                return -1
         elif byte == 0x7B or byte == 0x5B:
             if depth >= MOST_DEPTH:
-                return False
+                return -1
             bit = np.uint64(1) << np.uint64(depth)
             objects = objects | bit if byte == 0x7B else objects & ~bit
             expect = FIRST_KEY if byte == 0x7B else FIRST_VALUE
@@ -185,21 +178,32 @@ def _is_plain(data, words, at, end):  # type: ignore[no-untyped-def]
             at += 1
         else:
             if byte == 0x22:
-                at = _string(data, words, at + 1, end)
+                at = _string(data, at + 1, end)
             elif byte == 0x2D or 48 <= byte <= 57:
                 at = _number(data, at, end)
             else:
                 at = _word(data, at, end)
             if at < 0:
-                return False
+                return -1
             expect = AFTER
-    return expect == AFTER and depth == 0
+        if expect == AFTER and depth == 0:
+            return at
+    return -1
 
 
-@numba.njit(cache=True, nogil=True)
-def judge(data, words, ends, good):  # type: ignore[no-untyped-def]
-    """Fill in whether each line is plain. words: the same bytes as uint64, without the last few."""
+@kernel
+def _blank(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind the white space that begins at `at`, within a line."""
+    while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
+        at += 1
+    return at
+
+
+@kernel
+def judge(data, ends, good):  # type: ignore[no-untyped-def]
+    """Fill in whether each line is plain."""
     begin = 0
     for i in range(len(ends)):
-        good[i] = _is_plain(data, words, begin, ends[i])
+        at = _behind(data, begin, ends[i])
+        good[i] = at >= 0 and _blank(data, at, ends[i]) == ends[i]
         begin = ends[i] + 1

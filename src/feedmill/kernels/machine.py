@@ -1,4 +1,5 @@
-"""What a processor does in one instruction and numba does not offer: unaligned loads and the 128-bit product.
+"""What a processor does in one instruction and numba does not offer: unaligned loads, the 128-bit product, the place
+of the lowest bit.
 
 Callable from compiled kernels only. The bytes are taken as little-endian, as on every machine that numba runs on.
 """
@@ -32,6 +33,22 @@ def _load(bits: int) -> Any:
     return intrinsic(load)
 
 
+def _trailing() -> Any:
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    def trailing(typingctx, word):  # type: ignore[no-untyped-def] # noqa: ARG001
+        """``trailing(word)``: how many zeros are below the lowest bit that is set in a uint64, 64 where none is."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def] # noqa: ARG001
+            return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+        return types.uint64(types.uint64), codegen
+
+    return intrinsic(trailing)
+
+
 def _product() -> Any:
     from llvmlite import ir
     from numba import types
@@ -56,3 +73,4 @@ load16: Any = Lazy(partial(_load, 16))
 load32: Any = Lazy(partial(_load, 32))
 load64: Any = Lazy(partial(_load, 64))
 product: Any = Lazy(_product)
+trailing: Any = Lazy(_trailing)
