@@ -24,7 +24,7 @@ Int64s = npt.NDArray[np.int64]
 
 COMPILED_FROM = 1 << 17
 """Bytes of a pickle from which loading the compiled kernel pays for itself."""
-ENCODE_FROM = 1 << 19
+ENCODE_FROM = 1 << 16
 """Pairs from which it does for writing, beside Python's own pickler, which keeps every tuple in memory meanwhile."""
 FRAME_BYTES = 1 << 16
 GROUP = 1000
@@ -190,7 +190,7 @@ def encode(starts: Int64s, lengths: Int64s, *, compiled: bool | None = None) -> 
 
     Args:
         starts, lengths: int64[n], none below 0.
-        compiled: use the numba kernel, or the plain loop; by default the kernel where there is enough to do, else
+        compiled: use the kernel, or the plain loop; by default the kernel where there is enough to do, else
             Python's own pickler.
     """
     if compiled is None and len(starts) < ENCODE_FROM:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from feedmill.kernels import pairs
+from feedmill.kernels.native import kernel
 
 # Copies, because numba reads globals of its own module only as constants.
 FRAME_BYTES, GROUP, MOST = pairs.FRAME_BYTES, pairs.GROUP, pairs.MOST
@@ -26,7 +26,7 @@ for _opcode in pairs._KNOWN:
     _sizes[_opcode] = pairs.SIZES.get(_opcode, 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _number(data, at, size, signed):  # type: ignore[no-untyped-def]
     value = np.int64(0)
     for i in range(size):
@@ -36,7 +36,7 @@ def _number(data, at, size, signed):  # type: ignore[no-untyped-def]
     return value
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _structure(op, phase):  # type: ignore[no-untyped-def]
     """The phase after an opcode that holds the list together; -1 where it is out of place."""
     if op == MARK and phase == IN_LIST:
@@ -50,7 +50,7 @@ def _structure(op, phase):  # type: ignore[no-untyped-def]
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def step(data, state, starts, lengths):  # type: ignore[no-untyped-def]
     """As `pairs.decode_plain`, for one block; gives the bytes used. What is left is the beginning of an opcode."""
     phase, single, memo, held = state[PHASE], state[SINGLE], state[MEMO], state[HELD]
@@ -130,7 +130,7 @@ def step(data, state, starts, lengths):  # type: ignore[no-untyped-def]
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _put(out, at, number):  # type: ignore[no-untyped-def]
     if number < 1 << 8:
         out[at] = BININT1
@@ -153,7 +153,7 @@ def _put(out, at, number):  # type: ignore[no-untyped-def]
     return at + 1 + size
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def fill_frame(starts, lengths, state, out):  # type: ignore[no-untyped-def]
     """As one turn of `pairs._frames_plain`: write the next frame into `out`, give its length.
 

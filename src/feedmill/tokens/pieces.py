@@ -30,7 +30,7 @@ from feedmill.tokens.encode import Encodings
 
 _TRAILER = struct.Struct("<Q16s8s")
 _MAGIC = b"FMPIECE1"
-_CHUNK = 4 << 20
+_CHUNK = 1 << 20  # what is read is still near when it is written
 SUFFIX = ".piece"
 
 
