@@ -23,6 +23,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
 from feedmill.formats.tar_samples import REINDEX, Parsed, parse_any, parse_plain, read_together
+from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.kernels import tar
 from feedmill.storage import Store
 
@@ -377,30 +378,3 @@ def _is_plain_member(block: bytes, name: str, size: int) -> bool:
         and block[156] == 0x30
         and not block[345]
     )
-
-
-def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:
-    """The samples of one shard, whole or up to what is wrong with it."""
-    with store.local_copy(path) as local:
-        if not local.stat().st_size:
-            return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or leave it out.")
-        buffer = np.memmap(local, np.uint8, "r")
-        if bytes(buffer[:6]).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")):
-            return _unreadable(
-                "the shard is compressed, which allows no random access",
-                "compressed-shard",
-                "Unpack it first (gunzip, bunzip2, unxz or zstd -d); the parts inside are usually compressed already.",
-            )
-        return tar.scan(np.asarray(buffer), compiled=compiled)
-
-
-def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:
-    none = np.zeros(0, np.int64)
-    problem = DataError(what, kind=kind, fix=fix)
-    return tar.ShardScan([], np.zeros(1, np.int64), none.astype(np.int32), [], none, none, problem)
-
-
-def in_file(error: DataError, file: str) -> DataError:
-    """The error, naming the file it concerns."""
-    error.file = file
-    return error
