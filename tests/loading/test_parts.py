@@ -157,3 +157,31 @@ def test_handles_are_told_of_which_sample_they_are(folder: Path) -> None:
     batch = next(iter(fm.Loader(fm.Plan.over(dataset, shuffle="global"), 20)))
     wanted = collate([dataset[key] for key in batch["__key__"]])
     assert [handle.said for handle in batch["bin"]] == [handle.said for handle in wanted["bin"]]
+
+
+class Reversed(fm.Decoder):
+    """A decoder with a call of its own."""
+
+    def __call__(self, name: str, data: bytes) -> Any:
+        return data[::-1]
+
+
+def test_a_decoder_with_a_call_of_its_own_is_called(folder: Path) -> None:
+    decoder = Reversed()
+    assert decoder.each("json", [b"12"]) == [b"21"] and fm.Decoder().each("json", [b"12"]) == [12]
+    plan = fm.Plan.over(fm.open(str(folder), raw=True, decode=decoder), shuffle="none")
+    batch = next(iter(fm.Loader(plan, 10)))
+    assert batch["cls"] == [str(number).encode()[::-1] for number in range(10)]
+
+
+def test_each_is_what_calls_give() -> None:
+    for decoder in (fm.Decoder(), fm.Decoder(guess_content=True)):
+        for name, parts in {
+            "json": [b"1", b"NaN0"[:3]],
+            "x.txt": [b"a", b""],
+            "__k.json": [b"1"],
+            "b": [b"\0"],
+        }.items():
+            assert repr(decoder.each(name, parts)) == repr([decoder(name, part) for part in parts])
+        with pytest.raises(DataError, match="'json' cannot be decoded"):
+            decoder.each("json", [b"1", b"{"])

@@ -62,18 +62,22 @@ def _parts(samples: Sequence[Sample]) -> dict[str, Any]:
 def collate_parts(parts: Parts) -> dict[str, Any]:
     """The batch that `collate` makes of the same samples."""
     columns: dict[str, Any] = {"__key__": list(parts.keys)}
-    decode = parts.decode
-    together = getattr(decode, "together", None)
     for name, views in parts.views.items():
-        whole = None if together is None else together(name, views)
-        if whole is None:
-            values: list[Any] = [bytes(view) for view in views]
-            if decode is not None:
-                values = [decode(name, data) for data in values]
-                _tell(parts, name, values)
-            whole = column(values)
-        columns[name] = whole
+        columns[name] = _part(parts, name, views)
     return columns
+
+
+def _part(parts: Parts, name: str, views: Sequence[memoryview]) -> Any:
+    decode = parts.decode
+    if decode is None:
+        return [bytes(view) for view in views]
+    together, each = getattr(decode, "together", None), getattr(decode, "each", None)
+    whole = None if together is None else together(name, views)
+    if whole is not None:
+        return whole
+    values = [decode(name, bytes(view)) for view in views] if each is None else each(name, views)
+    _tell(parts, name, values)
+    return column(values)
 
 
 def _tell(parts: Parts, name: str, values: list[Any]) -> None:
