@@ -88,3 +88,16 @@ def test_samples_without_the_part(tmp_path: Path) -> None:
     other = opened(tmp_path / "b", [jpeg(1)], "png").read([0])
     batch = collate(first + other)
     assert batch["jpg"][1] is None and batch["png"][0] is None and batch["jpg"][0].shape == (24, 40, 3)
+
+
+class Dark(fm.Decoder):
+    """A decoder with a call of its own."""
+
+    def __call__(self, name: str, data: bytes) -> Any:
+        found = super().__call__(name, data)
+        return found // 2 if name == "jpg" else found
+
+
+def test_a_decoder_with_a_call_of_its_own_is_called(tmp_path: Path) -> None:
+    batch = collate(opened(tmp_path, [jpeg(i) for i in range(3)], decode=Dark()).read(range(3)))
+    assert 0 < batch["jpg"].max() <= 127

@@ -13,8 +13,8 @@ from feedmill.errors import DataError
 from feedmill.formats import energon, energon_members, jsonl, mds, sidecar
 from feedmill.formats.mds_write import write_index
 from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
-from feedmill.formats.webdataset import in_file, scan_shard
 from feedmill.formats.wids import write_wids
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.formats.parts import Parts
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -297,6 +298,13 @@ class Dataset(ABC):
         """What `read` gives, collated: a column for each field, without a sample being made.
 
         None where the data set has no shorter way to that; raises as `read` does.
+        """
+        return None
+
+    def read_parts(self, indices: Indices) -> Parts | None:  # noqa: ARG002
+        """What `read` gives, as the undecoded parts of samples that are alike.
+
+        None where they are not, where the view makes something else of them, or where that is no shorter way.
         """
         return None
 

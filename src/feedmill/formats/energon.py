@@ -26,11 +26,12 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import energon_members, sidecar, webdataset, yamls
+from feedmill.formats import energon_members, sidecar, yamls
 from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
 from feedmill.formats.energon_members import Members
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets
+from feedmill.formats.tar_scan import scan_shard
 from feedmill.formats.webdataset import ShardTable, TarDataset
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
@@ -287,7 +288,7 @@ class PreparedShards(ShardTable):
         if self._keys is None:
             found: dict[str, tuple[int, int]] = {}
             for place, shard in enumerate(self.shards):
-                for i, name in enumerate(webdataset.scan_shard(self.store, shard).keys):
+                for i, name in enumerate(scan_shard(self.store, shard).keys):
                     found.setdefault(name, (place, i))
             self._keys = found
         if key not in self._keys:

@@ -33,7 +33,8 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.base import no_such_key
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts
 from feedmill.formats.signatures import read_arrays, write_arrays
-from feedmill.formats.webdataset import ScannedShards, ShardTable, in_file, scan_shard
+from feedmill.formats.tar_scan import in_file, scan_shard
+from feedmill.formats.webdataset import ScannedShards, ShardTable
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.tar import COMPILED_FROM

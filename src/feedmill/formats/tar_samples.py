@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
+from feedmill.jobs.buffers import empty
 from feedmill.kernels import tar
 from feedmill.kernels.tar_many_compiled import plain_samples, read_all
 from feedmill.storage import Store
@@ -44,13 +46,9 @@ def read_together(
         known: names of parts that were met before, to be filled.
     """
     lengths = ends - begins
-    if len(shards) < FEW or (lengths < 512).any():
-        return None
-    numbers, places = np.unique(shards, return_inverse=True)
-    files = store.descriptors([paths[number] for number in numbers.tolist()])
+    files = _open(store, paths, shards, lengths)
     if files is None:
         return None
-    fds = np.asarray([file.fd for file in files], np.int64)[places]
     total = sum(lengths.tolist())
     if total > SMALL * len(shards):
         try:
@@ -58,16 +56,82 @@ def read_together(
         except (MemoryError, OverflowError):  # a damaged index asks for more than there is
             return None
         addresses = np.asarray([_address(block) for block in blocks], np.int64)
-        whole = read_all(fds, np.ascontiguousarray(begins), lengths, addresses) == len(shards)
-        return ((None, block) for block in blocks) if whole else None
+        return ((None, block) for block in blocks) if files.read(begins, lengths, addresses) else None
     if total > MOST:
         return None
-    buffer = _scratch(total)
-    behind = np.cumsum(lengths)
-    addresses = behind - lengths + buffer.__array_interface__["data"][0]
-    if read_all(fds, np.ascontiguousarray(begins), lengths, addresses) < len(shards):
+    buffer, behind = _scratch(total), np.cumsum(lengths)
+    if not files.read(begins, lengths, behind - lengths + _begin(buffer)):
         return None  # whoever reads them one by one says why
     return _parsed(buffer, behind, known)
+
+
+class Piece(NamedTuple):
+    """The bytes of samples one behind the other, uint8, in memory that is used again when nobody refers to it any more;
+    and where each sample begins and ends in it, int64[n]."""
+
+    buffer: npt.NDArray[np.uint8]
+    begins: Int64s
+    ends: Int64s
+
+
+def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s) -> Piece | None:
+    """Samples of any size in one piece. Arguments, and when there is None: as for `read_together`."""
+    lengths = ends - begins
+    files = _open(store, paths, shards, lengths)
+    if files is None:
+        return None
+    try:
+        buffer = empty((sum(lengths.tolist()),), np.uint8)
+    except (MemoryError, ValueError):  # as above
+        return None
+    behind = np.cumsum(lengths)
+    whole = files.read(begins, lengths, behind - lengths + _begin(buffer))
+    return Piece(buffer, behind - lengths, behind) if whole else None
+
+
+def parse_alike(
+    piece: Piece, order: Int64s, known: dict[bytes, str]
+) -> tuple[list[str], dict[str, list[memoryview]]] | None:
+    """Keys of samples, and views of their parts by name; None where they are not all plain, with the same parts.
+
+    Args:
+        order: int64[n]: which sample is given first, which second, and so on.
+        known: as for `read_together`.
+    """
+    members, firsts, keys, alike = _scanned(piece.buffer, piece.ends)
+    if keys.min() < 0 or not alike[1:].all():
+        return None
+    view = piece.buffer.data
+    names = [_name(bytes(view[a:b]), known) for a, b in members[: firsts[1], :2].tolist()]
+    if len(set(names)) < len(names):
+        return None
+    begins = piece.begins[order]
+    spans = members.reshape(len(order), len(names), 4)[order, :, 2:] + begins[:, None, None]
+    heads = zip(begins.tolist(), (begins + keys[order]).tolist(), strict=True)
+    return (
+        [str(view[a:b], "utf-8", "surrogateescape") for a, b in heads],
+        {name: [view[a:b] for a, b in spans[:, column].tolist()] for column, name in enumerate(names)},
+    )
+
+
+class _Files(NamedTuple):
+    """Open files, and their descriptors, int64[n], for each range that is to be read."""
+
+    files: Sequence[Any]
+    fds: Int64s
+
+    def read(self, offsets: Int64s, lengths: Int64s, addresses: Int64s) -> bool:
+        """Whether all ranges, int64[n], were read to where they belong."""
+        return bool(read_all(self.fds, np.ascontiguousarray(offsets), lengths, addresses) == len(self.fds))
+
+
+def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -> _Files | None:
+    """None where samples are not to be read together."""
+    if len(shards) < FEW or (lengths < 512).any():
+        return None
+    numbers, places = np.unique(shards, return_inverse=True)
+    files = store.descriptors([paths[number] for number in numbers.tolist()])
+    return None if files is None else _Files(files, np.asarray([file.fd for file in files], np.int64)[places])
 
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
@@ -85,14 +149,23 @@ def _scratch(size: int) -> npt.NDArray[np.uint8]:
     return found[:size]
 
 
-def _parsed(
-    buffer: npt.NDArray[np.uint8], ends: Int64s, known: dict[bytes, str]
-) -> Iterator[tuple[Parsed | None, bytes]]:
+def _begin(buffer: npt.NDArray[np.uint8]) -> int:
+    return int(buffer.__array_interface__["data"][0])
+
+
+def _scanned(buffer: npt.NDArray[np.uint8], ends: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """What `plain_samples` fills: members, firsts, keys, alike."""
     count = len(ends)
     members = np.empty((len(buffer) // 512, 4), np.int64)
     firsts, keys, alike = np.empty(count + 1, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     plain_samples(buffer, ends, members, firsts, keys, alike)
-    members = members[: firsts[-1]]
+    return members[: firsts[-1]], firsts, keys, alike
+
+
+def _parsed(
+    buffer: npt.NDArray[np.uint8], ends: Int64s, known: dict[bytes, str]
+) -> Iterator[tuple[Parsed | None, bytes]]:
+    members, firsts, keys, alike = _scanned(buffer, ends)
     spans = list(zip(members[:, 2].tolist(), members[:, 3].tolist(), strict=True))
     labels = list(zip(members[:, 0].tolist(), members[:, 1].tolist(), strict=True))
     view, begin, first = buffer.data, 0, 0

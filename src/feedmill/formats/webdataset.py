@@ -22,7 +22,9 @@ import numpy as np
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
-from feedmill.formats.tar_samples import REINDEX, Parsed, parse_any, parse_plain, read_together
+from feedmill.formats.parts import Parts
+from feedmill.formats.tar_samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
+from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.kernels import tar
 from feedmill.storage import Store
 
@@ -130,6 +132,7 @@ class TarDataset(Dataset):
         # sorted excluded numbers minus their rank: with it, one searchsorted turns an index into a stored number
         self._gaps = self._excluded - np.arange(len(self._excluded))
         self._part_names: dict[bytes, str] = {}
+        self._alike = True
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -178,12 +181,30 @@ class TarDataset(Dataset):
             out[here] = np.diff(self.table.offsets(shard))[stored[here] - self._starts[shard]]
         return out
 
+    def read_parts(self, indices: Indices) -> Parts | None:
+        if self.view is not None or not self._alike:
+            return None
+        order, stored, shards, begins, ends = self._sorted(indices)
+        paths = self.table.shards
+        piece = read_piece(self.store, paths, shards, begins, ends)
+        if piece is None:
+            return None
+        places = np.argsort(order, kind="stable")
+        found = parse_alike(piece, places, self._part_names)
+        if found is None:
+            self._alike = False  # trying it with each batch would be reading it twice
+            return None
+        keys, views = found
+
+        def source(number: int) -> Source:
+            at = int(places[number])
+            begin, length = int(begins[at]), int(ends[at] - begins[at])
+            return self._source(paths[shards[at]], int(stored[at]), begin, length, keys[number], tuple(views))
+
+        return Parts(keys, views, self.decode, source)
+
     def read_raw(self, indices: Indices) -> list[Sample]:
-        wanted = self._stored_numbers(indices)
-        order = np.argsort(wanted, kind="stable")
-        stored = wanted[order]
-        shards = np.searchsorted(self._ends, stored, side="right")
-        begins, ends = self._places(stored, shards)
+        order, stored, shards, begins, ends = self._sorted(indices)
         paths = self.table.shards
         found = read_together(self.store, paths, shards, begins, ends, self._part_names)
         if found is None:
@@ -193,6 +214,15 @@ class TarDataset(Dataset):
         for place, number, shard, begin, (parsed, block) in rows:
             out[place] = self._sample(paths[shard], number, begin, block, parsed)
         return out
+
+    def _sorted(self, indices: Indices) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+        """The wanted samples in stored order, int64[n] each: which of `indices` they are, their stored numbers, their
+        shards, and where they begin and end there."""
+        wanted = self._stored_numbers(indices)
+        order = np.argsort(wanted, kind="stable")
+        stored = wanted[order]
+        shards = np.searchsorted(self._ends, stored, side="right")
+        return order, stored, shards, *self._places(stored, shards)
 
     def _places(self, stored: Int64s, shards: Int64s) -> tuple[Int64s, Int64s]:
         """Where samples begin and end in their shards, int64[n] both; those of a shard stand together."""
@@ -377,30 +407,3 @@ def _is_plain_member(block: bytes, name: str, size: int) -> bool:
         and block[156] == 0x30
         and not block[345]
     )
-
-
-def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:
-    """The samples of one shard, whole or up to what is wrong with it."""
-    with store.local_copy(path) as local:
-        if not local.stat().st_size:
-            return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or leave it out.")
-        buffer = np.memmap(local, np.uint8, "r")
-        if bytes(buffer[:6]).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")):
-            return _unreadable(
-                "the shard is compressed, which allows no random access",
-                "compressed-shard",
-                "Unpack it first (gunzip, bunzip2, unxz or zstd -d); the parts inside are usually compressed already.",
-            )
-        return tar.scan(np.asarray(buffer), compiled=compiled)
-
-
-def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:
-    none = np.zeros(0, np.int64)
-    problem = DataError(what, kind=kind, fix=fix)
-    return tar.ShardScan([], np.zeros(1, np.int64), none.astype(np.int32), [], none, none, problem)
-
-
-def in_file(error: DataError, file: str) -> DataError:
-    """The error, naming the file it concerns."""
-    error.file = file
-    return error

@@ -25,7 +25,8 @@ import orjson
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.shardindex import plain_shards
 from feedmill.formats.shardlist import common_top, refuse_commands, refuse_twice
-from feedmill.formats.webdataset import TarDataset, in_file, scan_shard
+from feedmill.formats.tar_scan import in_file, scan_shard
+from feedmill.formats.webdataset import TarDataset
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store, join_url, open_store, split_url

@@ -24,7 +24,7 @@ from feedmill.formats import energon_write
 from feedmill.formats.energon import INDEX, INFO, INFO_YAML, open_index, read_info
 from feedmill.formats.energon_media import read_tables, write_tables
 from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.webdataset import scan_shard
+from feedmill.formats.tar_scan import scan_shard
 from feedmill.indexing.media import Filters, Gathered, Piece, collect, pieces_of_folder, pieces_of_shard
 from feedmill.indexing.media_notes import MediaNotes
 from feedmill.indexing.scanning import Scanned

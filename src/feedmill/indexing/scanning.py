@@ -19,7 +19,7 @@ from feedmill.formats.energon_index import read_scan
 from feedmill.formats.offsets import load_offsets
 from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.webdataset import in_file, scan_shard
+from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.tar import ShardScan

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -17,7 +18,9 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Source
+from feedmill.formats.parts import Parts
 from feedmill.loading.collate import collate as default_collate
+from feedmill.loading.collate import collate_parts
 from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, candidates
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.plan import PlanLike
@@ -90,9 +93,8 @@ class BatchMaker:
         self._substitutes = substitute
         self._mask = mask
         plain = transform is None and collate is None and not lists
-        self._columns = getattr(plan, "read_columns", None) if plain else None
-        self._of_fields = of_fields
-        self._fields = getattr(plan, "read_fields", None) if of_fields is not None else None
+        ways = _WAYS if plain else [("read_fields", partial(_of_fields, of_fields))] if of_fields else []
+        self._ways = [(getattr(plan, name), make) for name, make in ways if hasattr(plan, name)]
         self._watchdog = None if stall is None else Watchdog(stall, rank, self._where)
 
     @property
@@ -128,19 +130,8 @@ class BatchMaker:
         now.step = made.step.number
         clock = [time.perf_counter()]
         try:
-            if self._columns is not None:
-                made.batch = self._columns(np.asarray(positions, np.int64))
-                if made.batch is not None:
-                    made.seconds = {"read": time.perf_counter() - clock[0]}
-                    return
-            if self._fields is not None and self._of_fields is not None:
-                found = self._fields(np.asarray(positions, np.int64))
-                if found is not None:
-                    clock += [time.perf_counter()] * 2
-                    kind, columns = found
-                    made.batch = self._of_fields(kind, columns, positions)
-                    made.seconds = dict(zip(STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
-                    return
+            if self._in_one(made, activity, positions, clock):
+                return
             samples = self._read(positions)
             clock.append(time.perf_counter())
             if self._transform is not None:
@@ -160,6 +151,18 @@ class BatchMaker:
                 made.batch = self._one_by_one(positions, made, error)
         clock.append(time.perf_counter())
         made.seconds = dict(zip(STAGES, np.diff(clock).tolist(), strict=False))
+
+    def _in_one(self, made: Made, activity: Activity, positions: list[int], clock: list[float]) -> bool:
+        """Whether the plan has a shorter way to the batch than through its samples; then it was made."""
+        for read, make in self._ways:
+            found = read(np.asarray(positions, np.int64))
+            if found is not None:
+                clock += [time.perf_counter()] * 2
+                activity.stage = "collate"
+                made.batch = make(found, positions)
+                made.seconds = dict(zip(STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
+                return True
+        return False
 
     def _add_mask(self, made: Made) -> None:
         if not isinstance(made.batch, dict):
@@ -279,6 +282,25 @@ class BatchMaker:
         names = getattr(self._plan, "names", None)
         source = number if names is None else repr(names[number])
         return f"position {position} (source {source}, sample {index}, epoch {epoch})"
+
+
+def _as_found(columns: dict[str, Any], _: list[int]) -> dict[str, Any]:
+    return columns
+
+
+def _of_parts(parts: Parts, _: list[int]) -> dict[str, Any]:
+    return collate_parts(parts)
+
+
+def _of_fields(of_fields: Callable[..., Any], found: tuple[type[Any], dict[str, Any]], positions: list[int]) -> Any:
+    return of_fields(*found, positions)
+
+
+_WAYS: list[tuple[str, Callable[[Any, list[int]], Any]]] = [
+    ("read_columns", _as_found),
+    ("read_parts", _of_parts),
+]
+"""What a plan may have instead of `read`, and how a batch is made of what it gives."""
 
 
 class _Unusable(Exception):

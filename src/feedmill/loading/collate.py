@@ -15,6 +15,7 @@ import numpy as np
 
 from feedmill.errors import MissingExtra
 from feedmill.formats.base import Sample
+from feedmill.formats.parts import Parts
 from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.tokens.windows import Window
 from feedmill.jobs.buffers import empty
@@ -56,6 +57,36 @@ def _parts(samples: Sequence[Sample]) -> dict[str, Any]:
         together = parts_together(samples, name)
         columns[name] = column([sample.get(name) for sample in samples]) if together is None else together
     return columns
+
+
+def collate_parts(parts: Parts) -> dict[str, Any]:
+    """The batch that `collate` makes of the same samples."""
+    columns: dict[str, Any] = {"__key__": list(parts.keys)}
+    for name, views in parts.views.items():
+        columns[name] = _part(parts, name, views)
+    return columns
+
+
+def _part(parts: Parts, name: str, views: Sequence[memoryview]) -> Any:
+    decode = parts.decode
+    if decode is None:
+        return [bytes(view) for view in views]
+    together, each = getattr(decode, "together", None), getattr(decode, "each", None)
+    whole = None if together is None else together(name, views)
+    if whole is not None:
+        return whole
+    values = [decode(name, bytes(view)) for view in views] if each is None else each(name, views)
+    _tell(parts, name, values)
+    return column(values)
+
+
+def _tell(parts: Parts, name: str, values: list[Any]) -> None:
+    """Say to handles that decode later of which sample they are, as `Sample` does."""
+    for number, value in enumerate(values):
+        told = getattr(value, "came_from", None)
+        if told is not None:
+            source = parts.source(number)
+            told(source.where, source.offset, f"{source.key}.{name}")
 
 
 def column(values: list[Any]) -> Any:

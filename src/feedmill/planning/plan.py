@@ -26,6 +26,7 @@ from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
+    from feedmill.formats.parts import Parts
 
 IntArray = npt.NDArray[np.int64]
 
@@ -191,6 +192,13 @@ class Plan:
         located = self._ahead(self._checked(positions))
         number = int(located.source[0]) if len(located.source) else 0
         return self.sources[number].read_fields(located.index) if (located.source == number).all() else None
+
+    def read_parts(self, positions: npt.ArrayLike) -> Parts | None:
+        """The samples at these positions as undecoded parts, see `Dataset.read_parts`; None where several sources have
+        them."""
+        located = self._ahead(self._checked(positions))
+        number = int(located.source[0]) if len(located.source) else 0
+        return self.sources[number].read_parts(located.index) if (located.source == number).all() else None
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from feedmill.formats import energon, sidecar
 from feedmill.formats.energon_index import read_scan
 from feedmill.formats.offsets import load_offsets
 from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.webdataset import in_file, scan_shard
+from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.kernels.tar import ShardScan
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy

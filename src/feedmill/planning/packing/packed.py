@@ -205,6 +205,9 @@ class PackedPlan(Plan):
     def read_fields(self, positions: npt.ArrayLike) -> None:
         """No shorter way."""
 
+    def read_parts(self, positions: npt.ArrayLike) -> None:
+        """No shorter way."""
+
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The rows as dicts, in the order asked.
 

@@ -1,0 +1,36 @@
+"""What lies in a tar shard, found by walking it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feedmill.errors import DataError
+from feedmill.kernels import tar
+from feedmill.storage import Store
+
+
+def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:
+    """The samples of one shard, whole or up to what is wrong with it."""
+    with store.local_copy(path) as local:
+        if not local.stat().st_size:
+            return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or leave it out.")
+        buffer = np.memmap(local, np.uint8, "r")
+        if bytes(buffer[:6]).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")):
+            return _unreadable(
+                "the shard is compressed, which allows no random access",
+                "compressed-shard",
+                "Unpack it first (gunzip, bunzip2, unxz or zstd -d); the parts inside are usually compressed already.",
+            )
+        return tar.scan(np.asarray(buffer), compiled=compiled)
+
+
+def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:
+    none = np.zeros(0, np.int64)
+    problem = DataError(what, kind=kind, fix=fix)
+    return tar.ShardScan([], np.zeros(1, np.int64), none.astype(np.int32), [], none, none, problem)
+
+
+def in_file(error: DataError, file: str) -> DataError:
+    """The error, naming the file it concerns."""
+    error.file = file
+    return error
