@@ -125,3 +125,10 @@ def test_an_index_that_asks_for_too_much(tmp_path: Path) -> None:
     begins = np.arange(20) * 2048
     for ends in (begins + (1 << 62), begins + (1 << 40), begins, begins + 100, begins[::-1].copy()):
         assert read_together(store, [name], np.zeros(20, np.int64), begins, ends, {}) is None
+
+
+def test_what_lies_behind_the_end_of_a_name_is_no_part_of_it() -> None:
+    data = bytearray(tar_bytes([("0.txt", b"one"), ("0.json", b"{}")])[:2048])
+    data[99] = data[512 * 2 + 50] = ord("x")  # as writers leave it that do not clear their buffer
+    parsed = parse_plain(bytes(data), {})
+    assert parsed is not None and parsed[:2] == ("0", {"txt": (512, 515), "json": (1536, 1538)})

@@ -198,7 +198,8 @@ def parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
     while at < end:
         if block[at + 156 : at + 157] != b"0" or block[at + 345 : at + 346] != b"\0":
             return None
-        name = block[at : block.find(b"\0", at, at + 100)] if block[at + 99] == 0 else block[at : at + 100]
+        stop = block.find(b"\0", at, at + 100)
+        name = block[at : stop if stop >= 0 else at + 100]
         try:
             size = int(block[at + 124 : at + 135], 8)
         except ValueError:
