@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,12 +23,8 @@ from feedmill.kernels.spanlists import choose
 Document = dict[str, Any]
 
 
-class Done(NamedTuple):
-    """What became of a document's text: spans replaced and passed over, and whether it is long enough for sure."""
-
-    replaced: int
-    passed: int
-    long: bool
+Done = tuple[int, int, bool]
+"""Of a document: spans replaced and passed over, and whether the text is long enough for sure."""
 
 
 def texts_unseen(stream: Stream) -> bool:
@@ -78,7 +74,7 @@ class Bulk:
         for n, (low, high), (count, passed, long, odd) in zip(at, pairwise(found.bounds), told, strict=True):
             if not (odd and self._exact):
                 documents[n]["text"] = msgspec.Raw(data[low:high])
-                done[n] = Done(count - passed, passed, long)
+                done[n] = count - passed, passed, long
         return done
 
 

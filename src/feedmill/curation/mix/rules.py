@@ -56,10 +56,11 @@ class Rules:
             spans replaced and passed over. What is wrong with a document comes up in its turn.
         """
         done = self.bulk.replace(documents) if self.bulk else [None] * len(documents)
+        discard = self.discard
         for document, found in zip(documents, done, strict=True):
-            replaced, passed, long = self._one(document) if found is None else found
+            replaced, passed, long = found or self._one(document)
             short = not long and _shorter(_decoded(document), self.shortest)
-            for field in self.discard:
+            for field in discard:
                 document.pop(field, None)
             yield (SHORT if short else None), replaced, passed
 

@@ -164,22 +164,29 @@ def _mix(
     try:
         for document, line, (why, replaced, passed) in zip(kept, lines, rules.changes(kept), strict=True):
             seen += 1
-            counts.replaced += replaced
-            counts.passed += passed
-            times = 1 if draw is None or why is not None else draw(document.get("id"))
-            if why is not None or not times:
-                counts.drop(why or "rate", document.get("id"))
+            if replaced or passed:
+                counts.replaced += replaced
+                counts.passed += passed
+            if why is not None:
+                counts.drop(why, document.get("id"))
+                continue
+            times = 1 if draw is None else draw(document.get("id"))
+            if not times:
+                counts.drop("rate", document.get("id"))
                 continue
             metadata = document.get("metadata")
-            known = metadata if type(metadata) is dict else {}
-            document["metadata"] = {**known, "provenance": f"{name}:{line}"}
+            if type(metadata) is dict:
+                metadata["provenance"] = f"{name}:{line}"
+            else:
+                document["metadata"] = {"provenance": f"{name}:{line}"}
             counts.kept += 1
-            counts.written += times
-            out.extend([document] * times)
+            for _ in range(times):
+                out.append(document)
     except (JqError, SpanError) as error:
         raise _failed(error, kept[seen], file, lines[seen]) from None
     if failed is not None:
         raise failed
+    counts.written += len(out)
     return out
 
 
