@@ -6,6 +6,8 @@ with verbs of its own) and one row in `VERBS`.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import os
 import sys
@@ -20,6 +22,7 @@ from feedmill.cli.output import fail, json_wanted
 from feedmill.errors import FeedmillError
 
 DEBUG = "FEEDMILL_DEBUG"
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 class Verb(NamedTuple):
@@ -142,7 +145,17 @@ def main() -> None:
     # numpy would start a thread for each core, for products of matrices that no verb makes; without them, workers can
     # be forked (see `feedmill.jobs.processes`).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _keep_freed_memory()
     try:
         app(prog_name="feedmill")
     finally:
         gc.freeze()
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep up to 64 MiB that were freed, in this process and those it forks: blocks of a megabyte come and
+    go, and fresh pages cost as much as much of what is done in them. Other allocators are left alone."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_TRIM_THRESHOLD, 64 << 20)

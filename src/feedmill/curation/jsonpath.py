@@ -28,6 +28,7 @@ from feedmill.curation.jsonpath_steps import (
     Below,
     Filter,
     Literal,
+    NumberTest,
     Step,
     Test,
     Values,
@@ -40,7 +41,6 @@ from feedmill.curation.jsonpath_steps import (
     everything,
     length,
     none_of,
-    number_test,
     operand,
     slice_of,
     union_of,
@@ -94,7 +94,8 @@ def compile_test(text: str) -> Callable[[Any], bool]:
         return lambda document: bool(path(document))
     test = steps[0].test
     if len(keys) == 1 and type(keys[0]) is str:
-        return _beneath(keys[0], test)
+        under = _beneath(keys[0], test)
+        return test.beneath(keys[0], under) if isinstance(test, NumberTest) else under
 
     def run(document: Any) -> bool:
         value = walk(document, keys)
@@ -320,7 +321,9 @@ class _Parser:
             return lambda element, document: bool(left(element, document))
         right = self.operand()
         if found[0] in ("<", ">") and isinstance(left, Below) and isinstance(right, Literal):
-            return number_test(left.keys, found[0], right.value)
+            if type(right.value) is not int and type(right.value) is not float:
+                return lambda _element, _document: False
+            return NumberTest(left.keys, found[0], right.value)
         compare = COMPARISONS[found[0]]
         return lambda element, document: compare(left(element, document), right(element, document))
 

@@ -51,24 +51,40 @@ class Literal:
         return self.values
 
 
-def number_test(keys: list[str | int], sign: str, limit: Any) -> Test:
+class NumberTest:
     """The most common test: a value beside a number."""
-    if type(limit) is not int and type(limit) is not float:
-        return lambda _element, _document: False
 
-    beside: Callable[[Any, Any], bool] = operator.gt if sign == ">" else operator.lt
+    def __init__(self, keys: list[str | int], sign: str, limit: int | float) -> None:
+        self.keys, self.limit = keys, limit
+        self.beside: Callable[[Any, Any], bool] = operator.gt if sign == ">" else operator.lt
 
     # Whatever cannot be looked into raises, and what a text gives for a number is no number: no type need be asked.
-    def test(element: Any, _document: Any) -> bool:
+    def __call__(self, element: Any, _document: Any) -> bool:
         value = element
         try:
-            for key in keys:
+            for key in self.keys:
                 value = value[key]
         except (LookupError, TypeError):
             return False
-        return (type(value) is float or type(value) is int) and beside(value, limit)
+        return (type(value) is float or type(value) is int) and self.beside(value, self.limit)
 
-    return test
+    def beneath(self, key: str, otherwise: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        """The test of what lies under a key of a document, in one go where that is an object with a number; else
+        `otherwise` says."""
+        if not self.keys or type(self.keys[0]) is not str:
+            return otherwise
+        path, limit, beside = [key, *self.keys], self.limit, self.beside
+
+        def run(document: Any) -> bool:
+            value = document
+            try:
+                for key in path:
+                    value = value[key]
+            except (LookupError, TypeError):
+                return otherwise(document)
+            return beside(value, limit) if type(value) is float or type(value) is int else otherwise(document)
+
+        return run
 
 
 def operand(keys: list[str | int], steps: list[Step], root: bool) -> Values:

@@ -36,7 +36,7 @@ class IdRow(msgspec.Struct):
 
 _text, _texts = msgspec.json.Decoder(TextRow).decode, msgspec.json.Decoder(TextRow).decode_lines
 _id = msgspec.json.Decoder(IdRow).decode
-_encode = msgspec.json.Encoder(order="sorted").encode
+_encoder = msgspec.json.Encoder(order="sorted")
 
 
 def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
@@ -155,7 +155,12 @@ def _integer(digits: str) -> int | float:
 
 def dump(value: Any) -> bytes:
     """A JSON value as Dolma writes it: keys sorted at every level, no spaces, nothing escaped that need not be."""
-    return _encode(value)
+    return _encoder.encode(value)
+
+
+def dump_lines(values: Sequence[Any]) -> bytes:
+    """Values as `dump` writes them, each with a line end."""
+    return _encoder.encode_lines(values)
 
 
 @contextlib.contextmanager

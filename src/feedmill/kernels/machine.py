@@ -1,4 +1,4 @@
-"""What a processor does in one instruction and numba does not offer: unaligned loads, the 128-bit product, the place
+"""What a processor does at once and numba does not offer: unaligned loads, the 128-bit product, copying bytes, the place
 of the lowest bit.
 
 Callable from compiled kernels only. The bytes are taken as little-endian, as on every machine that numba runs on.
@@ -69,8 +69,28 @@ def _product() -> Any:
     return intrinsic(product)
 
 
+def _copier() -> Any:
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    def copy(typingctx, out, at, data, low, size):  # type: ignore[no-untyped-def] # noqa: ARG001
+        """``copy(out, at, data, low, size)``: so many bytes of one uint8 array into another; they do not overlap."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            views = [cgutils.create_struct_proxy(signature.args[n])(context, builder, value=args[n]) for n in (0, 2)]
+            places = [builder.gep(view.data, [args[n]]) for view, n in zip(views, (1, 3), strict=True)]
+            cgutils.raw_memcpy(builder, *places, args[4], 1)
+            return context.get_dummy_value()
+
+        return types.none(out, types.int64, data, types.int64, types.int64), codegen
+
+    return intrinsic(copy)
+
+
 load16: Any = Lazy(partial(_load, 16))
 load32: Any = Lazy(partial(_load, 32))
 load64: Any = Lazy(partial(_load, 64))
 product: Any = Lazy(_product)
 trailing: Any = Lazy(_trailing)
+copy: Any = Lazy(_copier)

@@ -310,3 +310,14 @@ def test_command_line(tmp_path):
     assert Path(tmp_path / "attributes/dup_documents/part-0.jsonl.gz").exists()
     done = subprocess.run(command("dedupe", "documents", "--by", "lines"), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "no --by lines" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_bad_row_far_down_is_named_with_a_filter_too(tmp_path, processes):
+    rows = [json.dumps({"id": str(n), "text": "a\n" * 40_000}) for n in range(60)]
+    write_lines(tmp_path / "documents/0.jsonl", [*rows, '{"id": "bad"}', *rows])
+    bloom = BloomOptions(file=f"{tmp_path}/bloom.bin", items=1000, false_positives=0.01)
+    options = DedupeOptions(name="d", unit="paragraphs", attribute="dup")
+    with pytest.raises(DataError) as caught:
+        dedupe([f"{tmp_path}/documents/*"], options, bloom=bloom, processes=processes)
+    assert caught.value.record == "line 61"

@@ -6,7 +6,7 @@ Threads read and hash ahead; the filter is asked and filled in the order of the 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
@@ -17,14 +17,17 @@ from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.render import render
 from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
+from feedmill.errors import DataError
 from feedmill.formats.bloom import BloomFilter
-from feedmill.formats.documents import count_rows, read_lines, write_lines
+from feedmill.formats.documents import read_lines, write_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.kernels import ahash, ahash_compiled
 from feedmill.storage.codec import compression
 
+Ints64 = npt.NDArray[np.uint64]
+Prepared = tuple[Units, Ints64 | None, Ints64]
 AT_ONCE = 4 << 20
 """Hashes in memory at once, for each thread."""
 
@@ -58,36 +61,35 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
     rows = documents = units = 0
     digest = digest_ids([])
 
-    def prepare(block: tuple[int, bytes]) -> tuple[Units, npt.NDArray[np.uint64] | None, Ints64]:
-        found = read_units(block[1], options, task.file.name, block[0])
+    def made(lines: bytes, line: int) -> Prepared:
+        found = read_units(lines, options, task.file.name, line)
         first = np.empty(len(found.firsts), np.uint64)
         if first.size * keys.shape[1] > AT_ONCE:
             return found, None, first
         return found, _positions(found, bloom, keys, slice(None), first), first
 
-    def blocks() -> Generator[tuple[int, bytes], None, None]:
-        line = 1
-        for lines in read_lines(store, task.file.path, kind=task.input, advance=bar.advance):
-            yield line, lines
-            line += count_rows(lines)
+    def prepare(lines: bytes) -> Prepared | bytes:
+        try:
+            return made(lines, 1)
+        except DataError:
+            return lines  # comes up again in its turn, when it is known which line this is
 
+    source = read_lines(store, task.file.path, kind=task.input, advance=bar.advance)
     spare, workers = threads < available_cores(), threads - 1  # this thread has enough to do itself
     # Closed in any case, so that no thread outlives an error.
     with (
         write_lines(store, out, kind=kind) as append,
-        closing(ahead(blocks()) if spare else blocks()) as source,
-        closing(ordered_map(prepare, source, workers=workers, in_flight=2 * threads)) as prepared,
+        closing(ahead(source) if spare else source) as blocks,
+        closing(ordered_map(prepare, blocks, workers=workers, in_flight=2 * threads)) as prepared,
     ):
-        for found, bits, first in prepared:
+        for block in prepared:
+            found, bits, first = made(block, rows + 1) if isinstance(block, bytes) else block
             seen = _ask(found, bits, first, bloom, keys, options, read_only)
             done = render(found.ids, found.states, found.rows, found.starts, found.ends, found.bounds, seen, options)
             append(done.rows)
             digest_ids(found.ids, digest)
             rows, documents, units = rows + len(found.ids), documents + done.documents, units + done.units
     return Finished(rows, digest.hexdigest(), documents, units, store.stat(out).size)
-
-
-Ints64 = npt.NDArray[np.uint64]
 
 
 def _positions(units: Units, bloom: BloomFilter, keys: Ints64, part: slice, first: Ints64) -> npt.NDArray[np.uint64]:

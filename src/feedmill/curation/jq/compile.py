@@ -70,16 +70,17 @@ def _number_test(tree: Node, otherwise: Filter) -> Filter | None:
     if tree[0] != "binary" or tree[3] not in _SIGNS or tree[2][0] != "literal":
         return None
     keys, limit, test = _keys(tree[1]), tree[2][1], _SIGNS[tree[3]]
-    if keys is None or type(limit) not in (int, float):
+    if keys is None or type(limit) not in (int, float) or not all(type(key) in (str, int) for key in keys):
         return None
 
+    # What is out of the ordinary raises, or is no number.
     def run(value: Any) -> list[Any]:
         at = value
-        for key in keys:
-            known = key in at if type(at) is dict else type(at) is list and type(key) is int and 0 <= key < len(at)
-            if not known:
-                return otherwise(value)
-            at = at[key]
+        try:
+            for key in keys:
+                at = at[key]
+        except (LookupError, TypeError):
+            return otherwise(value)
         return [test(at, limit)] if type(at) is float or type(at) is int else otherwise(value)
 
     return run

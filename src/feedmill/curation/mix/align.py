@@ -31,6 +31,16 @@ class Pairing:
     allow_missing: bool = False
 
 
+def vouched(pairing: Pairing) -> bool:
+    """Whether records say that all attributes were made from these very documents: nothing has to be read then."""
+    store, file = pairing.file.store(), pairing.file
+    try:
+        paths = [(name, file.attributes(name)) for name in pairing.attributes]
+        return all(store.exists(path) and _vouched(store, name, path, file) for name, path in paths)
+    except FeedmillError:
+        return False  # comes up again
+
+
 def verify(pairing: Pairing) -> FeedmillError | None:
     """What is wrong, or None."""
     store = pairing.file.store()

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from itertools import chain, islice
-from typing import Annotated, Any, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 import orjson
 
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.needs import Needs, needed_attributes
-from feedmill.curation.rows import bad_row, load, negative_zeros
-from feedmill.formats.documents import one_a_line, read_lines, rows_of
+from feedmill.curation.rows import bad_row, load
+from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.threads import ahead
+from feedmill.kernels.plainrows import plain_rows
+from feedmill.kernels.spanlists import pack
 from feedmill.storage import Store
 
 Pair = tuple[Any, Any]
 END = object()
 """Stands for a row that is not there."""
-
-_Place = Annotated[int, msgspec.Meta(ge=0)]
-_Spans = list[tuple[_Place, _Place, float]]
 
 
 class Attributes:
@@ -72,18 +71,18 @@ def _whole(row: bytes) -> Pair:
 def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
     """A parser of rows that skips all other attributes.
 
-    Lists of spans become lists of tuples, checked by their type. Where a row has something else there, or a negative
-    zero, the rows of its block are parsed one by one, whole.
+    Spans to replace are packed. Where a row has something else there, or a negative zero, the rows of its block are
+    parsed one by one, whole.
     """
-    kinds = {name: _Spans if name in needs.spans else Any for name in needs.names}
+    kinds = {name: msgspec.Raw if name in needs.spans else Any for name in needs.names}
     inner: Any = TypedDict("inner", kinds, total=False)  # type: ignore[misc]
     decode = msgspec.json.Decoder(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode_lines
 
     def parse(lines: bytes, file: str, first: int) -> list[Pair]:
-        if not negative_zeros(lines):
+        if (rows := plain_rows(lines)) >= 0:
             try:
                 found: list[Any] = decode(lines)
-                if one_a_line(lines, len(found)):
+                if len(found) == rows and all(_pack(found, name) for name in needs.spans):
                     return [(row.id, row.attributes) for row in found]
             except (msgspec.MsgspecError, UnicodeError):
                 pass
@@ -96,3 +95,14 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
         return one, attributes
 
     return parse
+
+
+def _pack(rows: list[Any], name: str) -> bool:
+    """Put packed spans in place of those of this name, see `feedmill.kernels.spanlists`; whether that was possible."""
+    holders = [row.attributes for row in rows if name in row.attributes]
+    packed = pack([one[name] for one in holders])
+    if packed is None:
+        return False
+    for one, spans in zip(holders, packed, strict=True):
+        one[name] = spans
+    return True

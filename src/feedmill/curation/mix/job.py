@@ -11,17 +11,19 @@ from typing import Any
 import orjson
 
 from feedmill.curation.attribute_set import FOLDER, fingerprint
-from feedmill.curation.mix.align import Pairing, verify
+from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store
 from feedmill.storage.codec import GZIP, compression
 
 KERNELS = ("feedmill.curation.mix.shard",)
+_LOOKS = 8
 SAMPLE = 200
 """Documents of a file that a dry run looks at."""
 
@@ -155,8 +157,13 @@ def _verify(shards: list[Shard], processes: int | None, progress: bool | None) -
         if shard.stream.attributes
         for file in shard.files
     ]
-    with Progress("checking rows", len(pairings), "files", progress) as bar:
-        for error in run(verify, pairings, workers=processes, progress=bar, preload=KERNELS):
+    # On threads, for a store far away; and mostly it saves the processes that read.
+    known = list(ordered_map(vouched, pairings, workers=min(_LOOKS, len(pairings)), in_flight=2 * _LOOKS))
+    doubtful = [pairing for pairing, sure in zip(pairings, known, strict=True) if not sure]
+    if not doubtful:
+        return
+    with Progress("checking rows", len(doubtful), "files", progress) as bar:
+        for error in run(verify, doubtful, workers=processes, progress=bar, preload=KERNELS):
             if error is not None:
                 raise error
 

@@ -38,9 +38,15 @@ def needed_attributes(stream: Stream) -> Needs | None:
         if not whole.fullmatch(expression.strip()):
             return None
         named.update(inside.findall(expression))
-    spans = [found[1] for one in stream.replacements if (found := _WHOLE.fullmatch(one.span.strip()))]
+    spans = [name for one in stream.replacements if (name := whole_attribute(one.span)) is not None]
     only = frozenset(name for name in spans if named[name] == spans.count(name))
     return Needs(tuple(sorted(named)), only)
+
+
+def whole_attribute(span: str) -> str | None:
+    """The attribute that an expression finds and nothing else; None for other expressions."""
+    found = _WHOLE.fullmatch(span.strip())
+    return found[1] if found else None
 
 
 def _expressions(stream: Stream) -> list[tuple[str, str]]:

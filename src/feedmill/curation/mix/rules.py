@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import msgspec
+import orjson
 
 from feedmill.curation.jq import compile_jq
 from feedmill.curation.jsonpath import compile_test
+from feedmill.curation.mix.bulk import Bulk
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.spans import compile_spans, replace, replace_as_dolma
 from feedmill.curation.rows import BLANKS
@@ -25,6 +29,7 @@ class Rules:
     def __init__(self, stream: Stream, *, exact: bool = False) -> None:
         self.include = [_included(text, stream.syntax) for text in stream.include]
         self.exclude = [(text, _excluded(text, stream.syntax)) for text in stream.exclude]
+        self.bulk = Bulk.of(stream, exact=exact)
         self.spans = compile_spans(stream.replacements) if stream.replacements else None
         self.replace = replace_as_dolma if exact else replace
         self.discard = stream.discard
@@ -32,28 +37,45 @@ class Rules:
 
     def dropped(self, document: Any) -> str | None:
         """The rule that drops a document: ``"include"`` where none of those is true, or the text of an exclude."""
-        if self.include and not any(rule(document) for rule in self.include):
-            return INCLUDE
+        for rule in self.include:
+            if rule(document):
+                break
+        else:
+            if self.include:
+                return INCLUDE
         for text, rule in self.exclude:
             if rule(document):
                 return text
         return None
 
-    def change(self, document: dict[str, Any]) -> tuple[str | None, int, int]:
+    def changes(self, documents: Sequence[dict[str, Any]]) -> Iterator[tuple[str | None, int, int]]:
         """Replace spans and discard fields, in place.
 
         Returns:
-            The rule that drops the document after all (its text is too short) or None, and the numbers of spans
-            replaced and passed over.
+            For each document the rule that drops it after all (its text is too short) or None, and the numbers of
+            spans replaced and passed over. What is wrong with a document comes up in its turn.
         """
+        done = self.bulk.replace(documents) if self.bulk else [None] * len(documents)
+        discard = self.discard
+        for document, found in zip(documents, done, strict=True):
+            replaced, passed, long = found or self._one(document)
+            short = not long and _shorter(_decoded(document), self.shortest)
+            for field in discard:
+                document.pop(field, None)
+            yield (SHORT if short else None), replaced, passed
+
+    def _one(self, document: dict[str, Any]) -> tuple[int, int, bool]:
         replaced = passed = 0
         if self.spans is not None and (taken := self.spans(document)).spans:
-            document["text"], passed = self.replace(document["text"], taken)
+            document["text"], passed = self.replace(_decoded(document), taken)
             replaced = len(taken.spans) - passed
-        short = bool(self.shortest) and _shorter(document["text"], self.shortest)
-        for field in self.discard:
-            document.pop(field, None)
-        return (SHORT if short else None), replaced, passed
+        return replaced, passed, not self.shortest
+
+
+def _decoded(document: dict[str, Any]) -> str:
+    """The text of a document, which may be JSON still."""
+    text: Any = document["text"]
+    return str(orjson.loads(memoryview(text)) if type(text) is msgspec.Raw else text)
 
 
 def _shorter(text: str, limit: int) -> bool:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import orjson
 import xxhash
 
 from feedmill.curation.jq import JqError
 from feedmill.curation.jsonpath_compare import same
 from feedmill.curation.mix.attributes import END, Attributes
+from feedmill.curation.mix.bulk import texts_unseen
 from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, dump, load, negative_zeros, uncollected
+from feedmill.curation.rows import bad_row, dump, dump_lines, load, negative_zeros, uncollected
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.documents import read_lines, rows_of, write_rows
+from feedmill.formats.documents import read_lines, rows_of, write_lines
 from feedmill.jobs.threads import ahead, ordered_map
+from feedmill.kernels.rawtexts import lift
 from feedmill.storage import open_store
 
+Document = dict[str, Any]
 EXAMPLES = 3
 
 
@@ -99,8 +103,14 @@ def write_shard(shard: Shard) -> Counts:
     folder, name = shard.stream.output, shard.path
     permute = shard.config.permute
     held: list[bytes] = []
-    with write_rows(open_store(folder), name, kind=shard.kind) as append:
-        take = held.extend if permute else append
+    with write_lines(open_store(folder), name, kind=shard.kind) as write:
+
+        def take(documents: list[Document]) -> None:
+            if permute:
+                held.extend(map(dump, documents))
+            else:
+                write(dump_lines(documents))
+
         # Closed in any case, so that no thread outlives an error.
         with (
             uncollected(),
@@ -111,59 +121,73 @@ def write_shard(shard: Shard) -> Counts:
                 pass
         if permute:
             random.Random(f"{shard.config.seed}/{shard.stream.name}/{name}").shuffle(held)
-            append(held)
+            write(b"".join([part for row in held for part in (row, b"\n")]))
     return counts
 
 
-def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Generator[list[bytes], None, None]:
-    """The rows of an output, block by block; at most `limit` documents of each file are read."""
+def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Generator[list[Document], None, None]:
+    """The documents of an output, block by block; at most `limit` of each file are read."""
     rules = Rules(shard.stream, exact=shard.config.exact)
     draw = _sampler(shard.stream, shard.config)
     for file in shard.files:
-        name = file.path.rpartition("/")[2]
         with closing(_documents(file, shard, counts, limit)) as blocks:
-            for block in blocks:
-                out: list[bytes] = []
-                for line, document in block:
-                    counts.read += 1
-                    try:
-                        _mix_one(document, rules, draw, counts, out, f"{name}:{line}")
-                    except (JqError, SpanError) as error:
-                        raise _failed(error, document, file, line) from None
-                yield out
+            for line, block in blocks:
+                yield _mix(block, rules, draw, counts, file, line)
 
 
-def _mix_one(
-    document: dict[str, Any],
+def _mix(
+    documents: list[Document],
     rules: Rules,
     draw: Callable[[Any], int] | None,
     counts: Counts,
-    out: list[bytes],
-    provenance: str,
-) -> None:
-    one = document.get("id")
-    why = rules.dropped(document)
-    if why is not None:
-        counts.drop(why if why == INCLUDE else f"exclude {why}", one)
-        return
-    why, replaced, passed = rules.change(document)
-    counts.replaced += replaced
-    counts.passed += passed
-    if why is not None:
-        counts.drop(why, one)
-        return
-    times = 1 if draw is None else draw(one)
-    if not times:
-        counts.drop("rate", one)
-        return
-    metadata = document.get("metadata")
-    document["metadata"] = (
-        {**metadata, "provenance": provenance} if type(metadata) is dict else {"provenance": provenance}
-    )
-    counts.kept += 1
-    counts.written += times
-    row = dump(document)
-    out.extend([row] * times) if times > 1 else out.append(row)
+    file: DocumentFile,
+    first: int,
+) -> list[Document]:
+    """What is written of some documents. An error comes up behind those of the documents before it."""
+    kept: list[Document] = []
+    lines: list[int] = []
+    failed: FeedmillError | None = None
+    for line, document in enumerate(documents, first):
+        try:
+            why = rules.dropped(document)
+        except JqError as error:
+            failed = _failed(error, document, file, line)
+            break
+        if why is None:
+            kept.append(document)
+            lines.append(line)
+        else:
+            counts.drop(why if why == INCLUDE else f"exclude {why}", document.get("id"))
+    counts.read += len(documents)
+    out: list[Document] = []
+    name, seen = file.path.rpartition("/")[2], 0
+    try:
+        for document, line, (why, replaced, passed) in zip(kept, lines, rules.changes(kept), strict=True):
+            seen += 1
+            if replaced or passed:
+                counts.replaced += replaced
+                counts.passed += passed
+            if why is not None:
+                counts.drop(why, document.get("id"))
+                continue
+            times = 1 if draw is None else draw(document.get("id"))
+            if not times:
+                counts.drop("rate", document.get("id"))
+                continue
+            metadata = document.get("metadata")
+            if type(metadata) is dict:
+                metadata["provenance"] = f"{name}:{line}"
+            else:
+                document["metadata"] = {"provenance": f"{name}:{line}"}
+            counts.kept += 1
+            for _ in range(times):
+                out.append(document)
+    except (JqError, SpanError) as error:
+        raise _failed(error, kept[seen], file, lines[seen]) from None
+    if failed is not None:
+        raise failed
+    counts.written += len(out)
+    return out
 
 
 def _sampler(stream: Stream, config: MixConfig) -> Callable[[Any], int] | None:
@@ -182,8 +206,8 @@ def _sampler(stream: Stream, config: MixConfig) -> Callable[[Any], int] | None:
 
 def _documents(
     file: DocumentFile, shard: Shard, counts: Counts, limit: int | None
-) -> Generator[list[tuple[int, dict[str, Any]]], None, None]:
-    """Documents with their attributes, and their lines."""
+) -> Generator[tuple[int, list[Document]], None, None]:
+    """Documents with their attributes, and the line of the first one."""
     store, stream = file.store(), shard.stream
     paths = [file.attributes(name) for name in stream.attributes]
     sets = [Attributes(store, path, stream, shard.spare) for path in paths if store.exists(path)]
@@ -197,24 +221,44 @@ def _documents(
 
 def _merged(
     source: Iterable[bytes], sets: list[Attributes], file: DocumentFile, shard: Shard, counts: Counts, limit: int | None
-) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    line, exact = 1, shard.config.exact
+) -> Iterator[tuple[int, list[Document]]]:
+    line, exact, unseen = 1, shard.config.exact, limit is None and texts_unseen(shard.stream)
     for lines in source:
-        rows = rows_of(lines)
-        if limit is not None:
-            rows = rows[: limit - line + 1]
-        found = _parse(rows, file, line, negative_zeros(lines))
+        found = _without_texts(lines) if unseen else None
+        if found is None:
+            rows = rows_of(lines)
+            if limit is not None:
+                rows = rows[: limit - line + 1]
+            found = _parse(rows, file, line, negative_zeros(lines))
         columns = [one.take(len(found)) for one in sets]
-        for number, document, *row in zip(range(line, line + len(found)), found, *columns, strict=True):
-            if sets:
+        if sets and not _merge_all(found, columns):
+            for number, (document, *row) in enumerate(zip(found, *columns, strict=True), line):
                 _merge(document, row, sets, file, number, exact, counts)
-        yield list(enumerate(found, line))
-        line += len(rows)
+        yield line, found
+        line += len(found)
         if limit is not None and line > limit:
             return
 
 
-def _parse(rows: list[bytes], file: DocumentFile, first: int, unusual: frozenset[int]) -> list[dict[str, Any]]:
+def _without_texts(lines: bytes) -> list[Document] | None:
+    """The documents with their texts as JSON, `msgspec.Raw`; None where some line is not plain."""
+    lifted = lift(lines)
+    if lifted is None or negative_zeros(lifted.rows):
+        return None
+    try:
+        found: list[Document] = orjson.loads(lifted.rows)
+    except orjson.JSONDecodeError:
+        return None
+    view = memoryview(lines)
+    for document, (low, high) in zip(found, lifted.texts, strict=True):
+        if low >= 0:
+            document["text"] = msgspec.Raw(view[low:high])
+        elif type(document.get("text")) is not str:
+            return None
+    return found
+
+
+def _parse(rows: list[bytes], file: DocumentFile, first: int, unusual: frozenset[int]) -> list[Document]:
     found = []
     for line, row in enumerate(rows, first):
         try:
@@ -227,8 +271,30 @@ def _parse(rows: list[bytes], file: DocumentFile, first: int, unusual: frozenset
     return found
 
 
+def _merge_all(documents: list[Document], columns: list[list[Any]]) -> bool:
+    """Give documents their attributes, where all ids are texts and agree and no document has attributes of its own;
+    else nothing is done."""
+    ids = [document.get("id") for document in documents]
+    if set(map(type, ids)) != {str} or any("attributes" in document for document in documents):
+        return False
+    found: list[Sequence[Any]] = []
+    for column in columns:
+        if column[-1] is END:
+            return False
+        named, attributes = zip(*column, strict=True)
+        if list(named) != ids or set(map(type, attributes)) != {dict}:
+            return False
+        found.append(attributes)
+    for document, own in zip(documents, found[0], strict=True):
+        document["attributes"] = own
+    for more in found[1:]:
+        for own, others in zip(found[0], more, strict=True):
+            own.update(others)
+    return True
+
+
 def _merge(
-    document: dict[str, Any],
+    document: Document,
     row: list[Any],
     sets: list[Attributes],
     file: DocumentFile,
@@ -267,7 +333,7 @@ def _misaligned(what: str, of: Attributes, file: DocumentFile, line: int) -> Dat
     )
 
 
-def _failed(error: Exception, document: dict[str, Any], file: DocumentFile, line: int) -> FeedmillError:
+def _failed(error: Exception, document: Document, file: DocumentFile, line: int) -> FeedmillError:
     return DataError(
         f"{error} (document {dump(document.get('id')).decode()})",
         file=file.name,

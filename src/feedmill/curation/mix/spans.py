@@ -10,6 +10,7 @@ from feedmill.curation.jq import compile_jq
 from feedmill.curation.jsonpath import compile_path, compile_straight
 from feedmill.curation.jsonpath_steps import MISSING
 from feedmill.curation.mix.config import JQ, Replacement
+from feedmill.kernels.spanlists import unpack
 
 
 class Taken(NamedTuple):
@@ -21,6 +22,11 @@ class Taken(NamedTuple):
 
 _NONE = float("inf")
 """No limit."""
+
+
+def bounds(of: Replacement) -> tuple[float, float]:
+    """The least score of spans that are replaced, and the least of those above that are not."""
+    return -_NONE if of.low is None else of.low, _NONE if of.high is None else of.high
 
 
 class SpanError(Exception):
@@ -60,8 +66,7 @@ class _Compiled:
 
     def __init__(self, of: Replacement) -> None:
         self.of, self.new = of, of.text
-        self.low = -_NONE if of.low is None else of.low
-        self.high = _NONE if of.high is None else of.high
+        self.low, self.high = bounds(of)
         self.text = compile_jq(of.text[1:]) if of.text.startswith("$") else None
         self.find = compile_jq(of.span) if of.syntax == JQ else compile_path(of.span)
         self.straight = None if of.syntax == JQ else compile_straight(of.span)
@@ -70,8 +75,8 @@ class _Compiled:
         """What the expression finds, checked."""
         if self.straight is not None:
             value = self.straight(document)
-            if type(value) is list and value and type(value[0]) is tuple:
-                return value  # checked when it was parsed, see `feedmill.curation.mix.attributes`
+            if type(value) is bytes:
+                return unpack(value)
             if value is MISSING or value == []:
                 return []
         return _spans(self.find(document), self.of)
@@ -81,10 +86,10 @@ def _spans(found: list[Any], one: Replacement) -> list[Any]:
     value = found[0] if len(found) == 1 else found or None
     if value is None:
         return []
+    if type(value) is bytes:  # packed by `feedmill.curation.mix.attributes`
+        return unpack(value)
     if type(value) is not list:
         raise SpanError(f"{one.span} gives {value!r}, which is no list of spans")
-    if value and type(value[0]) is tuple:
-        return value  # as above
     for span in value:
         good = type(span) is list and len(span) == 3 and type(span[0]) is int and type(span[1]) is int
         if not good or span[0] < 0 or span[1] < 0 or type(span[2]) not in (int, float):
