@@ -138,7 +138,6 @@ def main() -> None:
     python = os.environ.get("FEEDMILL_DOLMA_PYTHON")
     dolma = str(Path(python).with_name("dolma")) if python else None
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "RUST_LOG": "error"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has its bytecode; the first run leaves it here
     prepare(options.corpus)
 
     def side(command: list[str]) -> dict[str, float]:

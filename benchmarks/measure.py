@@ -15,6 +15,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 
+# Programs that are installed have their bytecode: ours and the peers' get theirs in their first run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 Measure = Callable[[], dict[str, float]]
 """One fresh measurement: a number for each thing measured."""
 

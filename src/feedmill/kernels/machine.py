@@ -1,5 +1,5 @@
-"""What a processor does at once and numba does not offer: unaligned loads, the 128-bit product, copying bytes, the place
-of the lowest bit.
+"""What a processor does at once and numba does not offer: unaligned loads, the 128-bit product, copying bytes, the
+place of the lowest bit.
 
 Callable from compiled kernels only. The bytes are taken as little-endian, as on every machine that numba runs on.
 """
