@@ -113,6 +113,7 @@ def test_documents_with_attributes_numbers_and_a_choice(tmp_path: Path) -> None:
     ("line", "message"),
     [
         (b"", "blank"),
+        (b'{"id": 1, "text": "\\ud800"}', "lone surrogate"),
         (b'{"id": 1, "text": "a', "no row"),
         (b'{"text": "a"}', "id"),
         (b'{"id": 1}', "neither 'text' nor"),

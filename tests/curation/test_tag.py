@@ -157,7 +157,7 @@ GOOD = b'{"id": "a", "text": "x"}\n'
         (b'{"id": "b", "text": null}', "`$.text`"),
         (b'["id", "text"]', "object"),
         (b'{"id": "b", "text": "\xff"}', "line 3"),
-        (b'{"id": "b", "text": "\\ud800"}', "line 3"),
+        (b'{"id": "b", "text": "\\ud800"}', "lone surrogate"),
         (b'{"id": "b", "text": "x", "source": 1}', "`$.source`"),
     ],
 )

@@ -182,6 +182,33 @@ def test_unprepared_folders_and_single_tars_are_checked_too(tmp_path: Path) -> N
 LINES = b'{"a": 1}\n\n{"b": NaN}\nnot json\n{"c": }\n{"d": 4}\n[1]\n{"e": 5'
 
 
+def test_token_files_are_checked_and_tars_beside_them_are_not(tmp_path: Path) -> None:
+    golden = Path(__file__).parent.parent / "golden/modalities"
+    for name in ("main_2b.pbin", "nested_2b.pbin"):
+        (tmp_path / name).write_bytes((golden / name).read_bytes())
+    (tmp_path / "x.tar").write_bytes(b"no tar")
+    one, both = check(str(tmp_path / "main_2b.pbin")), tmp_path / "both"
+    assert not one.findings and one.samples == len(open_dataset(tmp_path / "main_2b.pbin")) and one.shards == 1
+    both.mkdir()
+    (tmp_path / "main_2b.pbin").rename(both / "a.pbin")
+    (tmp_path / "nested_2b.pbin").rename(both / "b.pbin")
+    assert kinds(both, samples=True) == [] and check(str(both)).shards == 2
+    edit(both / "b.pbin", 0, (1 << 40).to_bytes(8, "little"))
+    assert kinds(both) == ["truncated"]
+
+
+def test_where_documents_begin_in_token_files(tmp_path: Path) -> None:
+    (tmp_path / "a.ds").write_bytes(bytes(20))
+    (tmp_path / "a.ds.metadata").write_text("tokenizer|2\n10\n10")
+    report = check(str(tmp_path / "a.ds"))
+    assert not report.findings and "only windows" in report.notes[0]  # as Nanotron reads it
+    (tmp_path / "a.ds.index").write_bytes(np.array([6, 4, 10], "<u8").tobytes())
+    assert len(kinds(tmp_path / "a.ds")) == 1
+    (tmp_path / "a.ds.index").write_bytes(np.array([4, 6, 10], "<u8").tobytes())
+    report = check(str(tmp_path / "a.ds"))
+    assert not report.findings and report.samples == 3
+
+
 def test_jsonl_lines(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(LINES)

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import pytest
 
-from feedmill.kernels import native
+from feedmill.kernels import codecache, native
 from feedmill.kernels.machine import load64
 from feedmill.kernels.native import kernel
 
@@ -48,7 +48,7 @@ def by_numba(values):
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(native, "_folders", lambda: (tmp_path / "a", tmp_path / "b"))
+    monkeypatch.setattr(codecache, "folders", lambda: (tmp_path / "a", tmp_path / "b"))
     for one in (total, fill, first_word):
         monkeypatch.setattr(one, "_calls", {})
     return tmp_path
@@ -120,6 +120,27 @@ def test_a_folder_that_cannot_be_written(cache):
     (cache / "b").write_text("a file")
     total._calls.clear()
     assert total(np.arange(5), 0) == 20
+
+
+def test_what_others_may_write_is_neither_run_nor_used(cache, monkeypatch):
+    assert total(np.arange(5), 0) == 20
+    (one,) = cached(cache / "a")
+    assert one.parent.stat().st_mode & 0o777 == 0o700 and not one.stat().st_mode & 0o022
+    made = []
+    real = native._compile
+    monkeypatch.setattr(native, "_compile", lambda *args: made.append(args) or real(*args))
+    for mode in (0o666, 0o664):
+        one.chmod(mode)
+        total._calls.clear()
+        assert total(np.arange(5), 0) == 20
+        assert len(made) == 1 and not one.stat().st_mode & 0o022  # made again in its place
+        made.clear()
+    one.parent.chmod(0o777)
+    for count in (1, 0):
+        total._calls.clear()
+        assert total(np.arange(5), 0) == 20
+        assert len(made) == count and len(cached(cache / "b")) == 1
+        made.clear()
 
 
 def test_many_threads_at_once():

@@ -8,7 +8,7 @@ import pytest
 
 from feedmill.errors import NotFound, StorageError
 from feedmill.storage import open_store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache import cache_folder, cached_copy
 from feedmill.storage.remote import RemoteStore
 
 
@@ -94,3 +94,13 @@ def test_an_unusable_cache_folder_names_its_setting(s3_bucket, tmp_path, monkeyp
     store.write_bytes("a.sqlite", b"one")
     with pytest.raises((StorageError, NotFound), match="FEEDMILL_CACHE_DIR"):
         cached_copy(store, "a.sqlite")
+
+
+def test_a_user_without_a_home_has_no_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("FEEDMILL_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)
+    assert str(cache_folder()) == "/nonexistent/.cache/feedmill"
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", "here")
+    assert str(cache_folder()) == "here"

@@ -68,6 +68,7 @@ def test_a_link_to_itself_is_an_error_not_a_crash(store):
     for ask in [store.read, store.stat, lambda path: names(store)]:
         with pytest.raises((StorageError, NotFound)):
             ask("loop")
+    assert names(store, suffixes=[".tar"]) == []
 
 
 def test_pipes_are_not_files(store):

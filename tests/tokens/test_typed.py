@@ -34,6 +34,10 @@ def test_bad_lines_have_a_reason(line: bytes) -> None:
     assert found.text is None and found.reason
 
 
+def test_a_lone_surrogate_is_called_one() -> None:
+    assert "lone surrogate" in TypedReader(Typed()).record(b'{"id": "1", "text": "\\ud800"}').reason
+
+
 def test_blank_texts_are_passed_over() -> None:
     found = TypedReader(Typed()).record('{"id": "1", "text": " \u2003\\n"}'.encode())
     assert found.text is None and not found.reason

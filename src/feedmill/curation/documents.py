@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
+from feedmill.formats.documents import json_fault
 from feedmill.kernels import characters
 from feedmill.kernels.text import encode
 
@@ -160,8 +161,7 @@ class Decoder:
             try:
                 self._decode(row)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                blank = not row.strip()
-                what = "the line is blank" if blank else f"this is not a document ({error})"
+                what = f"this is not a document ({json_fault(row, error)})"
                 raise DataError(
                     f"{what}; a JSON object with the texts 'id' and 'text' was expected",
                     file=self.file,

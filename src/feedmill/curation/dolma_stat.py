@@ -23,7 +23,7 @@ from feedmill.curation.inputs import find_inputs
 from feedmill.curation.measure import AttributesRow, compiled, flattened, gathered, workers_for
 from feedmill.curation.rows import uncollected
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.documents import read_rows, write_rows
+from feedmill.formats.documents import json_fault, read_rows, write_rows
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, split_url
@@ -188,7 +188,7 @@ def _decoded(lines: Sequence[bytes], file: str, before: int) -> list[AttributesR
             try:
                 _decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                what = "the line is blank" if not line.strip() else f"this is no row of attributes ({error})"
+                what = f"this is no row of attributes ({json_fault(line, error)})"
                 raise DataError(
                     what, file=file, record=f"line {number}", kind="bad-row", fix="Mend the line, or name other files."
                 ) from None

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.documents import json_fault
 
 Floats = npt.NDArray[np.float64]
 Spans = list[tuple[int, int, float]]
@@ -118,9 +119,7 @@ class Measurer:
             try:
                 row = loose(line)
             except (msgspec.MsgspecError, UnicodeDecodeError):
-                what = (
-                    "the line is blank" if not line.strip() else f"this is no row of documents or attributes ({first})"
-                )
+                what = f"this is no row of documents or attributes ({json_fault(line, first)})"
                 raise self._bad(number, what) from None
             for name, value in (row.attributes or {}).items():
                 if not _is_number(value) and not _are_spans(value):

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError
-from feedmill.formats.documents import one_a_line, rows_of
+from feedmill.formats.documents import json_fault, one_a_line, rows_of
 
 _MINUS, _ZERO = b"-0"
 _BEHIND_NUMBERS = frozenset((b"", b",", b"]", b"}", b" ", b"\t", b"\r", b"\n"))
@@ -75,8 +75,7 @@ def _parse(rows: Sequence[bytes], decode: Callable[[bytes], Any], file: str, fir
 
 def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
     """The error for a row that cannot be used."""
-    if not row.strip():
-        why = "the line is blank, a JSON object was expected"
+    why = json_fault(row, why)
     return DataError(
         why if why[:2].isupper() else why[:1].lower() + why[1:],  # "JSON is malformed" begins with a name
         file=file,

@@ -8,6 +8,7 @@ byte 0x0A and with nothing else (U+2028 and carriage returns occur inside of row
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import BinaryIO
 
@@ -19,6 +20,8 @@ from feedmill.storage.codec import compression, packed, unpacked
 
 BLOCK = 1 << 20
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
+_ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+"""An escape of JSON: a surrogate pair, a lone surrogate (the group), or any other."""
 
 
 def read_rows(
@@ -96,6 +99,19 @@ def rows_of(lines: bytes) -> list[bytes]:
     if not rows[-1]:
         rows.pop()
     return rows
+
+
+def json_fault(data: bytes, why: object) -> str:
+    """What is wrong with JSON that a parser refused: in words of our own where the parser's (`why`) mislead.
+
+    Of a lone surrogate near the end, msgspec says that the input was truncated.
+    """
+    if not data.strip():
+        return "it is blank"
+    lone = next((found for found in _ESCAPES.finditer(data) if found[1]), None)
+    if lone is None:
+        return str(why)
+    return f"it has a lone surrogate, which is no character: {lone[0].decode()} at byte {lone.start()}"
 
 
 @contextlib.contextmanager

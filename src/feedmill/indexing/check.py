@@ -16,7 +16,7 @@ import numpy as np
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats import energon, jsonl, sidecar
 from feedmill.formats.offsets import Int64s, load_offsets
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, VLA, Found, sniff
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, Found, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS, WIDS
 from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare import find_shards
@@ -83,7 +83,7 @@ def check(
         from feedmill.indexing.manifests import check_manifest
 
         check_manifest(found.store, found.name, report, workers=workers, progress=progress)
-    elif found.kind in KINDS and found.kind != WIDS and not _has_tars(found):
+    elif found.kind in TOKENS or (found.kind in KINDS and found.kind != WIDS and not _has_tars(found)):
         _check_source(url, report)
     else:
         store, entries = _entries(found, url, report)
@@ -120,7 +120,7 @@ def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[E
 
 
 def _check_source(url: str, report: CheckReport) -> None:
-    """A data set of another tool: what opening it finds, and what its format can verify."""
+    """Token files, or a data set of another tool: what opening it finds, and what its format can verify."""
     try:
         dataset = open_dataset(url)
     except MissingExtra:
@@ -129,7 +129,7 @@ def _check_source(url: str, report: CheckReport) -> None:
         report.findings.append(error)
         return
     facts = dataset.describe()
-    report.samples, report.shards, report.bytes = len(dataset), facts["shards"], facts["bytes"]
+    report.samples, report.shards, report.bytes = facts["samples"] or 0, facts["shards"], facts["bytes"]
     report.notes += facts.get("remarks") or []
     if isinstance(dataset, TarDataset):
         return  # its tars are walked one by one

@@ -147,13 +147,7 @@ def prepare(
     old = _old_info(store, required=tar_index_only)
     entries = find_shards(store, exclude, order=list(old) if tar_index_only or not energon_exact else ())
     if tar_index_only:
-        listed = {entry.path: entry for entry in entries}
-        gone = [shard for shard in old if shard not in listed]
-        if gone:
-            raise NotFound(
-                "the index lists this shard, but it is gone", file=store.locate(gone[0]), kind="missing-shard"
-            )
-        entries = [listed[shard] for shard in old]
+        entries = _listed(store, entries, old)
     _check_writable(store)
     description = describe_type(sample_type, field_map) if sample_type is not None else None
     journal, notes = Journal.of(store), MediaNotes.of(store)
@@ -190,6 +184,15 @@ def _old_info(store: Store, *, required: bool) -> dict[str, int]:
         if required:
             raise
     return {}
+
+
+def _listed(store: Store, entries: Sequence[Entry], old: Iterable[str]) -> list[Entry]:
+    """Those of the shards that the index lists, in its order. Raises `NotFound` where one is gone."""
+    found = {entry.path: entry for entry in entries}
+    for shard in old:
+        if shard not in found:
+            raise NotFound("the index lists this shard, but it is gone", file=store.locate(shard), kind="missing-shard")
+    return [found[shard] for shard in old]
 
 
 def write_description(store: Store, description: Mapping[str, Any], name: str, parts: Sequence[str]) -> None:

@@ -15,9 +15,10 @@ the segment tree over rooms).
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from feedmill.kernels.codecache import njit
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -76,7 +77,7 @@ def group_by(groups: Int32s, count: int) -> tuple[Int64s, Int32s]:
     return starts, items
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _distribute(groups, at, items):  # type: ignore[no-untyped-def]
     for i in range(len(groups)):
         group = groups[i]
@@ -84,7 +85,7 @@ def _distribute(groups, at, items):  # type: ignore[no-untyped-def]
         at[group] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _mark(tree, leaf, filled):  # type: ignore[no-untyped-def]
     """Says at a leaf, and at all nodes above it, whether there is a bin; stops where nothing changes."""
     tree[leaf] = filled
@@ -97,7 +98,7 @@ def _mark(tree, leaf, filled):  # type: ignore[no-untyped-def]
         leaf >>= 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _first_from(tree, leaf):  # type: ignore[no-untyped-def]
     """The first leaf from `leaf` on with a bin, or -1."""
     if tree[leaf]:
@@ -112,7 +113,7 @@ def _first_from(tree, leaf):  # type: ignore[no-untyped-def]
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _best_fit(sizes, falling, capacity, bins):  # type: ignore[no-untyped-def]
     leaves = 1
     while leaves < capacity + 1:

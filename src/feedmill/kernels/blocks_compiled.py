@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
+from feedmill.kernels.codecache import njit
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def fill(bounds, block, out):  # type: ignore[no-untyped-def]
     """As `blocks._plain`; gives how many of `out` were filled."""
     count = 0

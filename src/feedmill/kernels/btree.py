@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from feedmill.kernels.codecache import njit
 
 Int64s = npt.NDArray[np.int64]
 
@@ -65,7 +66,7 @@ class Tree(NamedTuple):
     root: int
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _width(value):  # type: ignore[no-untyped-def]
     """Bytes of the body that an integer takes; 0 for the constants 0 and 1."""
     if value == 0 or value == 1:
@@ -82,7 +83,7 @@ def _width(value):  # type: ignore[no-untyped-def]
     return 6 if size < 1 << 47 else 8
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def varint_width(value):  # type: ignore[no-untyped-def]
     """Bytes of a non-negative number below 2^56 as a varint."""
     width = 1
@@ -92,7 +93,7 @@ def varint_width(value):  # type: ignore[no-untyped-def]
     return width
 
 
-@numba.njit(cache=True, nogil=True, inline="always")  # a call costs two counts of references to `out`
+@njit(inline="always")  # a call costs two counts of references to `out`
 def put_varint(out, at, value):  # type: ignore[no-untyped-def]
     """Writes a varint (seven bits a byte, the highest first); where it ends."""
     end = at + varint_width(value)
@@ -104,7 +105,7 @@ def put_varint(out, at, value):  # type: ignore[no-untyped-def]
     return end
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _cell_sizes(table, fields, ints, starts, rows, sizes):  # type: ignore[no-untyped-def]
     """Bytes of the leaf cell of each of the rows."""
     for i in range(len(rows)):
@@ -123,7 +124,7 @@ def _cell_sizes(table, fields, ints, starts, rows, sizes):  # type: ignore[no-un
         sizes[i] = size + varint_width(row + 1) if table else size
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-def]
     """Cuts cells into full pages; the number of pages. Page p begins with cell bounds[p]; where cells are promoted,
     the cell before that moves to the level above."""
@@ -148,7 +149,7 @@ def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-
     return pages
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _put_integer(out, head, body, value):  # type: ignore[no-untyped-def]
     """Writes an integer as short as it goes, its serial type at `head`, its bytes from `body` on; where they end."""
     width = _width(value)
@@ -164,7 +165,7 @@ def _put_integer(out, head, body, value):  # type: ignore[no-untyped-def]
     return body + width
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _put_record(out, at, fields, ints, text, starts, row):  # type: ignore[no-untyped-def]
     """Writes a record: its header of serial types, then the values."""
     head = at + 1
@@ -186,7 +187,7 @@ def _put_record(out, at, fields, ints, text, starts, row):  # type: ignore[no-un
             head += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _put_pages(out, first, kind, bounds, promote, rows, sizes, child, fields, ints, text, starts):  # type: ignore[no-untyped-def]
     """Writes pages first, first + 1, ... of one level into out, uint8[pages * 4096]."""
     interior = kind in (_INDEX_INTERIOR, _TABLE_INTERIOR)
@@ -226,13 +227,13 @@ def _put_pages(out, first, kind, bounds, promote, rows, sizes, child, fields, in
             _put_number(out, page + 8, _stepped(child + end), 4)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _stepped(page):  # type: ignore[no-untyped-def]
     """A page's number, from its number among the pages that may hold data."""
     return page if page < LOCK_PAGE else page + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
     """Writes a big-endian number."""
     for i in range(at + width - 1, at - 1, -1):

@@ -7,11 +7,12 @@ next quotients and remainders are carried along: nothing is divided in a loop, a
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from feedmill.kernels.codecache import njit
 
-@numba.njit(cache=True, nogil=True)
+
+@njit()
 def crossing(weights, period, slack, total, rest, phase, due):  # type: ignore[no-untyped-def]
     """Draws before the border beyond the whole ones due, int64[sources]: as `deadlines._counts_before`."""
     sources = len(weights)
@@ -49,7 +50,7 @@ def crossing(weights, period, slack, total, rest, phase, due):  # type: ignore[n
     return ahead + taken
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _free_slots(weights, period, slack, total, over, phase, first):  # type: ignore[no-untyped-def]
     """Slots before the border, the last one at 1, back to the time `first`: their times, and how many from each one on
     are free, that is, not needed by draws whose windows begin there and are over at the border."""
@@ -80,7 +81,7 @@ def _free_slots(weights, period, slack, total, over, phase, first):  # type: ign
     return times[: slots + 1], free[: slots + 1]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def fill(weights, period, slack, total, rest, phase, ahead, left, chosen):  # type: ignore[no-untyped-def]
     """Fill in the source of each slot, as `deadlines._fill`; returns how many slots got one."""
     sources = len(weights)

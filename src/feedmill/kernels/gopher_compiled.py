@@ -7,9 +7,9 @@ occurs once itself and needs no table, which leaves little to do on texts that r
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from feedmill.kernels.codecache import njit
 from feedmill.kernels.gopher import REQUIRED
 
 _SPACE, _ALPHA = 1, 2
@@ -28,7 +28,7 @@ _REQUIRED = tuple(_packed(word) for word in REQUIRED)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _hash(codes, start, end):  # type: ignore[no-untyped-def]
     value = np.uint64(end - start)
     for i in range(start, end):
@@ -37,7 +37,7 @@ def _hash(codes, start, end):  # type: ignore[no-untyped-def]
     return value
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _number(codes, starts, ends, low, high, table, numbers, counts):  # type: ignore[no-untyped-def]
     """Numbers for the pieces [low, high), equal where their characters are, counted up from 0 in the order of first
     occurrence; `table` is cleared. Returns how many there are."""
@@ -74,7 +74,7 @@ def _number(codes, starts, ends, low, high, table, numbers, counts):  # type: ig
     return m
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _pair(numbers, counts, n, table, keys, then, then_counts):  # type: ignore[no-untyped-def]
     """Numbers of the `n` pairs of neighbours in `numbers` (-1 where a pair occurs once for sure). Returns how many."""
     size = 16
@@ -111,7 +111,7 @@ def _pair(numbers, counts, n, table, keys, then, then_counts):  # type: ignore[n
     return m
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ignore[no-untyped-def]
     """The signal of the `count` n-grams; ``sizes`` are running sums of word lengths."""
     if n < 5:
@@ -131,7 +131,7 @@ def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ign
     return twice / total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def word_signals(codes, offsets, starts, ends, first, table):  # type: ignore[no-untyped-def]
     """float64[texts, 15]: the signals that do not depend on lines, NaN where there is none."""
     n = len(offsets) - 1
@@ -182,7 +182,7 @@ def word_signals(codes, offsets, starts, ends, first, table):  # type: ignore[no
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _median(sizes, count):  # type: ignore[no-untyped-def]
     """Of the differences of `sizes`; 0 of none."""
     if count == 0:
@@ -207,7 +207,7 @@ def _median(sizes, count):  # type: ignore[no-untyped-def]
     return (a + b) / 2
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def line_signals(codes, offsets, characters, joined):  # type: ignore[no-untyped-def]
     """float64[texts, 4]: bullets, ellipses, duplicate lines, characters in them.
 

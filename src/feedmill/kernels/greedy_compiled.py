@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from feedmill.kernels.codecache import njit
 
-@numba.njit(cache=True, nogil=True)
+
+@njit()
 def draw(weights, choice):  # type: ignore[no-untyped-def]
     """As `greedy._draw`; counts as float64, which is exact here and saves converting them in every step."""
     drawn = np.zeros(len(weights))
@@ -22,7 +23,7 @@ def draw(weights, choice):  # type: ignore[no-untyped-def]
     return drawn
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def number(choice, next_number, numbers):  # type: ignore[no-untyped-def]
     """Give each draw the next number of its source; `next_number` is used up."""
     for t in range(len(choice)):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from feedmill.kernels.codecache import njit
 
-@numba.njit(cache=True, nogil=True)
+
+@njit()
 def swap_forward(order, first, words):  # type: ignore[no-untyped-def]
     """As `mersenne._swap_forward`."""
     # All of n - i fits 32 bits here, where the remainder is cheapest.
@@ -18,7 +19,7 @@ def swap_forward(order, first, words):  # type: ignore[no-untyped-def]
         left -= np.uint32(1)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
     """As `mersenne._swap_inside_out`."""
     for k in range(len(words)):
@@ -29,7 +30,7 @@ def swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
         order[other] = step
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def swap_back(values, step, words):  # type: ignore[no-untyped-def]
     """Steps `step` and below of `mersenne.shuffle`, as far as the words go; the step that comes next, 0 at the end."""
     mask = 1

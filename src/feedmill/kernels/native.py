@@ -6,10 +6,10 @@ loaded by LLVM alone and called through `ctypes`, without the interpreter's lock
 nothing or an integer; it allocates nothing, so that it needs nothing of numba's runtime (numba refuses it otherwise).
 A kernel may call others, and functions that are compiled by numba itself may call kernels.
 
-The cache is a file for each function, types of arguments, processor and state of the kernels' sources, beside the
-sources or, where those may not be written, in the user's cache folder: a line of JSON, then an object file. A file
-that is not whole is made again. The call follows numba's convention, the same since 2014: a place for the result, one
-for an exception, then for each array its owners (none), counts, address, shape and strides.
+The cache is a file for each function, types of arguments, processor and state of the kernels' sources, in a folder of
+`feedmill.kernels.codecache`: a line of JSON, then an object file. A file that is not whole is made again. The call
+follows numba's convention, the same since 2014: a place for the result, one for an exception, then for each array its
+owners (none), counts, address, shape and strides.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from feedmill.kernels import codecache
 
 Array = npt.NDArray[Any]
 _SUFFIX = ".kernel"
@@ -156,7 +158,7 @@ def _c_types(types: list[_Type]) -> list[Any]:
 def _load(one: Kernel, kinds: tuple[Any, ...]) -> _Call:
     types = [_type(kind) for kind in kinds]
     stem = f"{one.__module__.rpartition('.')[2]}.{one.__name__}-{_hash(types)}-{_processor()}"
-    for folder in _folders():
+    for folder in codecache.folders():
         found = _read(folder / f"{stem}-{_sources()}{_SUFFIX}")
         if found is not None:
             break
@@ -250,16 +252,10 @@ def _sources() -> str:
     return _hash(sorted(found))
 
 
-@cache
-def _folders() -> tuple[Path, ...]:
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(__file__).parent / "__pycache__", Path(caches) / "feedmill"
-
-
 def _read(path: Path) -> tuple[dict[str, Any], bytes] | None:
-    """A cached kernel; None where there is none that is whole."""
+    """A cached kernel; None where there is none that is whole and may be run."""
     try:
-        line, _, code = path.read_bytes().partition(b"\n")
+        line, _, code = codecache.read(path).partition(b"\n")
         head = json.loads(line)
         whole = head["size"] == len(code) and head["hash"] == hashlib.blake2b(code, digest_size=16).hexdigest()
     except (OSError, ValueError, KeyError, TypeError):
@@ -271,11 +267,10 @@ def _keep(stem: str, head: dict[str, Any], code: bytes) -> None:
     """Cache a kernel where that is possible, in place of those of older sources."""
     name = f"{stem}-{_sources()}{_SUFFIX}"
     line = json.dumps({**head, "size": len(code), "hash": hashlib.blake2b(code, digest_size=16).hexdigest()})
-    for folder in _folders():
+    for folder in filter(codecache.writable, codecache.folders()):
         beside = folder / f"{name}.{secrets.token_hex(4)}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            beside.write_bytes(line.encode() + b"\n" + code)
+            codecache.write(beside, line.encode() + b"\n" + code)
             beside.replace(folder / name)
         except OSError:
             with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from feedmill.kernels.codecache import njit
 from feedmill.kernels.near_pairs import LEAST, MOST, PAIRS
 
 _0, _1 = np.uint64(0), np.uint64(1)
@@ -63,7 +64,7 @@ def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-un
     return count, left_out
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def candidates(keys, new, digests, columns):  # type: ignore[no-untyped-def]
     """Pairs as in `feedmill.kernels.near_pairs.candidates`.
 
@@ -121,7 +122,7 @@ def _shared(table, places, sets, low, high):  # type: ignore[no-untyped-def]
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ignore[no-untyped-def]
     """Pairs as in `feedmill.kernels.near_pairs.similar`.
 
@@ -163,7 +164,7 @@ def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ign
     return kept[:count].copy()
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def components(count, pairs):  # type: ignore[no-untyped-def]
     """int64[count]: the first member of the component of each node, for pairs int64[m, 2]."""
     parents = np.arange(count)

@@ -6,8 +6,9 @@ the next `_GRAM` characters occur again later at the right distance: the occurre
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from feedmill.kernels.codecache import njit
 
 _SPACE = 1
 _NEWLINE = 10
@@ -16,7 +17,7 @@ _COPIES = 3
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _equal(codes, a, b, length):  # type: ignore[no-untyped-def]
     i = 0
     while i < length and codes[a + i] == codes[b + i]:
@@ -24,7 +25,7 @@ def _equal(codes, a, b, length):  # type: ignore[no-untyped-def]
     return i == length
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _run(codes, start, unit, high, table):  # type: ignore[no-untyped-def]
     """Where the copies of a unit end, or -1 if there are too few. Behind white space a copy is tried first, then at
     it; the two compete only where the unit is white space, see `_blank_run`."""
@@ -40,7 +41,7 @@ def _run(codes, start, unit, high, table):  # type: ignore[no-untyped-def]
     return at if copies >= _COPIES else -1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _blank_run(codes, start, high, table):  # type: ignore[no-untyped-def]
     """`_run` for a unit of one white space character: greedy with all ways of taking the first three copies tried,
     in the order in which a regular expression does."""
@@ -72,7 +73,7 @@ def _blank_run(codes, start, high, table):  # type: ignore[no-untyped-def]
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _chains(codes, low, high, following, heads):  # type: ignore[no-untyped-def]
     """The next position at which the same `_GRAM` characters may begin, for each position; -1 for none."""
     heads[:] = -1
@@ -86,7 +87,7 @@ def _chains(codes, low, high, following, heads):  # type: ignore[no-untyped-def]
         heads[slot] = i
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
     """int64[4, found]: range, start and end in the whole run of codes, characters of the unit.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from feedmill.kernels.codecache import njit
 from feedmill.kernels.wordbreak import CLASS_BITS, CR, LF, SPACE
 from feedmill.kernels.wordbreak_compiled import kind_at, words
 
@@ -28,7 +29,7 @@ def _blanks(data, low, high, index, pages):  # type: ignore[no-untyped-def]
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def count_segments(data, lows, highs, index, pages):  # type: ignore[no-untyped-def]
     """int64[2, ranges]: segments that are not blank, and all segments, of each range of UTF-8.
 

@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from feedmill.kernels import shingles as plain
+from feedmill.kernels.codecache import njit
 from feedmill.kernels.shingles import IGNORED, LETTER, WORD
 
 _SEED, _STEP, _POWER = np.uint64(plain.SEED), np.uint64(plain.STEP), np.uint64(plain.POWER)
@@ -114,7 +115,7 @@ def _least(values, low, high, a, b, least):  # type: ignore[no-untyped-def]
             least[p] = min(least[p], value)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def sketch(data, offsets, width, index, pages, a, b, keys, sets, ends, digests, lengths):  # type: ignore[no-untyped-def]
     """Sets of shingles, and what they are found by, of the texts ``data[offsets[i]:offsets[i + 1]]``.
 

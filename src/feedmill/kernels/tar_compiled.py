@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.codecache import njit
 from feedmill.kernels.tar import BLOCK, ShardScan
 
 _DONE, _OPEN, _FULL, _OTHER = 0, 1, 2, 3
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _octal(buf, at, length):  # type: ignore[no-untyped-def]
     """A numeric header field; -1 where it is not one."""
     if buf[at] == 0x80:
@@ -41,7 +41,7 @@ def _octal(buf, at, length):  # type: ignore[no-untyped-def]
     return value
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
     """Eight bytes at a time: 64 words leave each 16-bit lane below 2 * 64 * 255, so no lane overflows."""
     low = np.uint64(0x00FF00FF00FF00FF)
@@ -61,7 +61,7 @@ def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
     return said == total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
     """Reads PAX records; found = [path offset, path length, size]. False where a record needs the reference."""
     while at < end and buf[at] != 0:
@@ -95,7 +95,7 @@ def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
     """The member's full name into `name`; its length, or -1 where it is too long."""
     if found[0] >= 0:
@@ -123,7 +123,7 @@ def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
     return n
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _key_length(name, n):  # type: ignore[no-untyped-def]
     """Length of the key part of a member name; 0 where the member is not a part of a sample."""
     slash, first = 0, n
@@ -139,7 +139,7 @@ def _key_length(name, n):  # type: ignore[no-untyped-def]
     return 0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _scan(buf, words, state, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
     """Walks from state[0]. state = [position, samples, parts, bytes in keys, bytes in parts, length of last key]."""
     size_all = len(buf)

@@ -8,9 +8,10 @@ whatever the texts are.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from feedmill.kernels.codecache import njit
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -18,7 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 _SMALL = 48
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def compare(text, a, b):  # type: ignore[no-untyped-def]
     """Less than, equal to or greater than 0, as the text at `a` is before, the same as or after the one at `b`."""
     while text[a] == text[b] and text[a] != 0:
@@ -27,7 +28,7 @@ def compare(text, a, b):  # type: ignore[no-untyped-def]
     return np.int64(text[a]) - np.int64(text[b])
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _strictly_ascending(text, starts):  # type: ignore[no-untyped-def]
     i = 0
     while i < len(starts) - 2 and compare(text, starts[i], starts[i + 1]) < 0:
@@ -35,7 +36,7 @@ def _strictly_ascending(text, starts):  # type: ignore[no-untyped-def]
     return i >= len(starts) - 2
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _digit(text, at):  # type: ignore[no-untyped-def]
     """The next eight bytes as a big-endian number, filled up with zeros after the end."""
     digit = np.uint64(0)
@@ -46,7 +47,7 @@ def _digit(text, at):  # type: ignore[no-untyped-def]
     return digit << np.uint64(8 * (8 - size)) if size else digit
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _sort_digits(digits, rows, other_digits, other_rows, counts):  # type: ignore[no-untyped-def]
     """Sorts rows by their digits, both in place; stable. The other arrays are room to work in."""
     n = len(digits)
@@ -82,7 +83,7 @@ def _sort_digits(digits, rows, other_digits, other_rows, counts):  # type: ignor
         rows[:] = other_rows[:n]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _sort(text, starts, rows, digits, other_digits, other_rows):  # type: ignore[no-untyped-def]
     """Sorts rows in place; whether no two texts are the same."""
     counts = np.empty((8, 256), np.int64)
@@ -126,7 +127,7 @@ def sort_texts(text: Bytes, starts: Int64s) -> tuple[Int64s, bool]:
     return rows, bool(distinct)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _row_before(ints, text, starts, a, b):  # type: ignore[no-untyped-def]
     """Whether row a comes before row b by text, then the integer columns in turn, then row number."""
     order = compare(text, starts[a], starts[b])
@@ -137,7 +138,7 @@ def _row_before(ints, text, starts, a, b):  # type: ignore[no-untyped-def]
     return order < 0 or (order == 0 and a < b)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _sort_groups(group, then, text, starts, rows):  # type: ignore[no-untyped-def]
     gaps = (1 << 20, 400_000, 150_000, 57_000, 21_500, 8_100, 3_050, 1_150, 436, 132, 57, 23, 10, 4, 1)
     begin = 0
@@ -156,7 +157,7 @@ def _sort_groups(group, then, text, starts, rows):  # type: ignore[no-untyped-de
         begin = end
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _same(ints, a, b):  # type: ignore[no-untyped-def]
     same = True
     for k in range(len(ints)):
@@ -177,7 +178,7 @@ def sort_groups(group: Int64s, then: Int64s, text: Bytes, starts: Int64s, rows: 
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _ascending(ints):  # type: ignore[no-untyped-def]
     for i in range(1, ints.shape[1]):
         for k in range(len(ints)):

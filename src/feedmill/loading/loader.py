@@ -115,18 +115,9 @@ class Loader:
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("prefetch", prefetch, 1),
-            ("stall", 1 if stall is None else stall, 1e-3),
-        ):
-            if value < least:
-                raise ConfigError(f"{name}={value} makes no sense", fix=f"Give at least {least}.")
+        _check_numbers(batch_size, prefetch, stall)
+        _check_names(remainder, output)
         ranks = given_or_found(rank, world_size)
-        if remainder not in REMAINDERS:
-            raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
-        if output not in OUTPUTS:
-            raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
         if output == "samples" and (collate is not None or task_encoder is not None):
             raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
         if output == "torch":
@@ -334,3 +325,19 @@ class Loader:
         self._running = None
         if iteration is not None:
             iteration.close()
+
+
+def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:
+    for name, value, least in (
+        ("batch_size", batch_size, 1),
+        ("prefetch", prefetch, 1),
+        ("stall", 1 if stall is None else stall, 1e-3),
+    ):
+        if value < least:
+            raise ConfigError(f"{name}={value} makes no sense", fix=f"Give at least {least}.")
+
+
+def _check_names(remainder: str, output: str) -> None:
+    for name, value, known in (("remainder", remainder, REMAINDERS), ("output", output, OUTPUTS)):
+        if value not in known:
+            raise ConfigError(f"{name}={value!r} is unknown", fix=f"Use one of: {', '.join(known)}.")

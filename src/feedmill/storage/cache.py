@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 def cache_folder() -> Path:
     """``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``."""
-    return Path(os.environ.get("FEEDMILL_CACHE_DIR") or "~/.cache/feedmill").expanduser()
+    folder = Path(os.environ.get("FEEDMILL_CACHE_DIR") or "~/.cache/feedmill")
+    try:
+        return folder.expanduser()
+    except RuntimeError:  # a user without a home, as in containers; what cannot go on without the folder will say so
+        return Path("/nonexistent", *folder.parts[1:])
 
 
 def cached_copy(store: Store, path: str) -> Path:

@@ -282,7 +282,7 @@ def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]
         with os.scandir(folder) as items:
             for item in items:
                 name = item.name
-                if item.is_dir():
+                if _is_folder(item):
                     status = item.stat()
                     identity = (status.st_dev, status.st_ino)
                     if not name.startswith(".") and identity not in parents:
@@ -291,6 +291,15 @@ def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]
                     entry = _listed(item, relative + name)
                     if entry is not None:
                         yield entry
+
+
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    try:
+        return item.is_dir()
+    except OSError as error:  # a link to itself is a wrong file, and so no trouble where its kind is not asked for
+        if error.errno != errno.ELOOP:
+            raise
+        return False
 
 
 def _listed(item: os.DirEntry[str], path: str) -> Entry | None:

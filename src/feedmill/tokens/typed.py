@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from feedmill.errors import ConfigError
+from feedmill.formats.documents import json_fault
 from feedmill.tokens.textpath import Record
 
 ID_TYPES: dict[str, Any] = {
@@ -72,7 +73,8 @@ class TypedReader:
         try:
             found = self._decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return Record(None, f"it is no document with the fields that are wanted ({str(error)[:200]})")
+            why = json_fault(line, error)[:200]
+            return Record(None, f"it is no document with the fields that are wanted ({why})")
         text: str = self._text(found).strip()
         return Record(text or None, "", (None if self._id is None else self._id(found),))
 

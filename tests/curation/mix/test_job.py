@@ -230,6 +230,7 @@ def test_the_record_of_an_attribute_set_spares_comparing_ids(tmp_path, monkeypat
 BAD_ROWS = {
     "broken": ('{"id": "y", "tex', "line 2"),
     "blank": ("", "line 2.*blank"),
+    "lone surrogate": ('{"id": "y", "text": "\\ud800"}', "line 2.*lone surrogate"),
     "no text": ('{"id": "y"}', "line 2.*text"),
     "null text": ('{"id": "y", "text": null}', "line 2.*text"),
     "a list": ("[1]", "line 2"),

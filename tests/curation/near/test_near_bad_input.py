@@ -51,7 +51,7 @@ GOOD = b'{"id":"1","text":"a b c d e f g"}\n'
         (GOOD + b'{"id":"2","text":7}\n', "line 2", "expected `str`"),
         (GOOD + b'{"id":"2","text":"\xff"}\n', "line 2", "utf"),
         (GOOD + b"[]\n", "line 2", "object"),
-        (GOOD + b'{"id":"2","text":"\\ud800"}\n', "line 2", "truncated"),
+        (GOOD + b'{"id":"2","text":"\\ud800"}\n', "line 2", "lone surrogate"),
     ],
 )
 @pytest.mark.parametrize("signatures", [None, "s"])

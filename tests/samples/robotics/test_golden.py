@@ -172,6 +172,7 @@ def test_damaged_samples_are_named(tmp_path) -> None:
         ({"metadata__json": b"{}"}, "makes no sense"),
         ({"metadata__json": b'{"anchor_relative_idx": 99}'}, "its anchor is step 99"),
         ({"language_instructions__json": b"[1]"}, "makes no sense"),
+        ({"language_instructions__json": b'{"original": "\\ud800"}'}, "lone surrogate"),
     ]:
         with pytest.raises(DataError, match=word) as info:
             one.cook(sample(**changes))

@@ -87,6 +87,7 @@ class Machine:
         raise bad("its pickle is cut short")
 
     def refused(self, code: int, here: int) -> DataError:
+        """The error for an opcode at an offset."""
         name = _NAMES.get(code, f"0x{code:02x}")
         return DataError(
             f"its pickle has the opcode {name} at byte {here - self.begin}, which no tensor or plain data needs",
@@ -95,6 +96,7 @@ class Machine:
         )
 
     def take(self, count: int) -> bytes:
+        """The next bytes of an opcode's argument."""
         found = self.data[self.at : self.at + count]
         self.at += count
         if self.at > self.stop:
@@ -102,6 +104,7 @@ class Machine:
         return found
 
     def line(self) -> str:
+        """An argument that ends with its line."""
         end = self.data.find(b"\n", self.at, self.stop)
         if end < 0:
             raise bad("its pickle is cut short")
@@ -122,12 +125,14 @@ class Machine:
         return found
 
     def pop(self) -> Any:
+        """The value on top; a mark is none."""
         found = self.stack.pop()
         if found is _MARK:
             raise ValueError
         return found
 
     def named(self, module: str, name: str) -> None:
+        """Push what a name stands for here. Raises `DataError` for any that is not known: nothing is imported."""
         found = self.names.get(f"{module} {name}")
         if found is None:
             raise DataError(
@@ -138,6 +143,7 @@ class Machine:
         self.stack.append(found if found.value is None else found.value)
 
     def reduce(self) -> None:
+        """Make a value of a known name and its arguments. Raises `DataError` for anything else that is to be called."""
         arguments, called = self.pop(), self.pop()
         if not isinstance(called, Named) or called.make is None or not isinstance(arguments, tuple):
             raise DataError(
@@ -170,6 +176,7 @@ class Machine:
         target.update(map(hashable, items))
 
     def build(self) -> None:
+        """Give the value below its state, as `build_value` does it for the few that have one."""
         state = self.pop()
         self.stack[-1] = self.build_value(self.stack[-1], state)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import DataError, NotFound
+from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.storage import Store
@@ -276,9 +276,32 @@ class TokenDataset(Dataset):
         """The fingerprint that a data set of only the first `shards` files has."""
         return hash_words([shard.words for shard in self.shards[:shards]])
 
+    def verify(self) -> Sequence[FeedmillError]:
+        """Read where each document begins, where there is an index of them."""
+        found: list[FeedmillError] = []
+        for shard in self.shards if self._no_index is None else ():
+            try:
+                falls = np.flatnonzero(np.diff(shard.bounds) < 0)
+            except FeedmillError as error:
+                found.append(error)
+                continue
+            if len(falls):
+                found.append(
+                    DataError(
+                        f"{len(falls)} documents end before they begin",
+                        file=self.store.locate(shard.path),
+                        record=f"document {int(falls[0])}",
+                        kind="bad-index",
+                        fix="Make the file again, or copy it again with the files beside it.",
+                    )
+                )
+        return found
+
     def describe(self) -> dict[str, Any]:
         samples = None if self._no_index is not None else len(self)
         remarks = [f"{shard.path}: {remark}" for shard in self.shards for remark in shard.remarks]
+        if samples is None:
+            remarks.append(f"{self._no_index}: the index of documents is missing, so only windows can be read")
         return {
             "format": self.format,
             "path": self.url,

@@ -56,6 +56,8 @@ class MegatronIndex(NamedTuple):
         dtype: a token as it is stored.
         sequences, documents: how many there are.
         multimodal: whether each sequence has a mode.
+        lengths_at, offsets_at, documents_at, modes_at: bytes before the arrays: int32[sequences] tokens,
+            int64[sequences] bytes into the ``.bin``, int64[documents + 1] sequences, int8[sequences].
     """
 
     dtype: np.dtype[Any]

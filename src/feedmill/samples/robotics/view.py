@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Sample
+from feedmill.formats.documents import json_fault
 from feedmill.samples.images import decode_images
 from feedmill.samples.npz import read_npz
 from feedmill.samples.robotics.normalize import Normalizer
@@ -76,7 +77,7 @@ class Robotics:
             if name not in sample:
                 raise missing(sample, name)
         lowdim = self._lowdim(sample)
-        anchor = _metadata(sample)
+        anchor = _json(sample, METADATA, _Metadata).anchor_relative_idx
         try:
             cut = window(lowdim, anchor, settings.past, settings.future)
         except ValueError as error:
@@ -127,10 +128,7 @@ class Robotics:
     def _instruction(self, sample: Sample, rng: np.random.Generator | None) -> str | None:
         if LANGUAGE not in sample:
             return None
-        try:
-            given = msgspec.json.decode(sample.raw(LANGUAGE), type=dict[str, list[str] | str | None])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise bad_sample(sample, f"its {LANGUAGE} makes no sense: {error}") from None
+        given = _json(sample, LANGUAGE, dict[str, list[str] | str | None])
         texts: list[str] = []
         for kind in self.settings.language_instruction_types:
             some = given.get(kind) or []
@@ -222,11 +220,12 @@ def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]]) -> Any:
     return out
 
 
-def _metadata(sample: Sample) -> int:
+def _json(sample: Sample, part: str, kind: Any) -> Any:
+    data = sample.raw(part)
     try:
-        return msgspec.json.decode(sample.raw(METADATA), type=_Metadata).anchor_relative_idx
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_sample(sample, f"its {METADATA} makes no sense: {error}") from None
+        raise bad_sample(sample, f"its {part} makes no sense: {json_fault(data, error)}") from None
 
 
 def _field(sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cut: Window) -> npt.NDArray[np.float32]:
