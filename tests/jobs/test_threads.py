@@ -129,3 +129,7 @@ def test_ahead_goes_only_so_far_and_closes_its_source() -> None:
     assert [next(found) for _ in range(5)] == [0, 1, 2, 3, 4]
     found.close()
     assert closed and len(taken) <= 5 + 3 + 1
+
+
+def test_any_number_of_threads_may_be_allowed():
+    assert list(ordered_map(abs, range(3), workers=10**30, in_flight=2 * 10**30)) == [0, 1, 2]

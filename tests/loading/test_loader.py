@@ -311,3 +311,10 @@ def test_generators_of_positions_are_reproducible_and_differ() -> None:
     draws = {(seed, p): generator(seed, p).random() for seed in (0, 1, -1, 2**80) for p in (0, 1, 2**62)}
     assert len(set(draws.values())) == len(draws) - 3  # 2**80 and 0 are the same seed modulo 2**64
     assert all(generator(seed, p).random() == value for (seed, p), value in draws.items())
+
+
+@pytest.mark.parametrize(("options", "fix"), [({"batch_size": 0}, "at least 1"), ({"batch_size": 10**30}, "less than")])
+def test_numbers_that_make_no_sense(options: dict[str, Any], fix: str) -> None:
+    with pytest.raises(ConfigError, match="makes no sense") as caught:
+        Loader(FakePlan(), **options)
+    assert fix in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -36,7 +37,7 @@ def ordered_map(
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(workers, THREAD_NAME, initializer=_belong_to, initargs=(pending,))
     try:
-        pending.extend(pool.submit(function, item) for item in islice(todo, in_flight))
+        pending.extend(pool.submit(function, item) for item in islice(todo, min(in_flight, sys.maxsize)))
         while pending:
             result = pending.popleft().result()
             pending.extend(pool.submit(function, item) for item in islice(todo, 1))

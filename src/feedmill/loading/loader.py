@@ -327,6 +327,9 @@ class Loader:
             iteration.close()
 
 
+_TOO_MANY = 1 << 31
+
+
 def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:
     for name, value, least in (
         ("batch_size", batch_size, 1),
@@ -335,6 +338,8 @@ def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:
     ):
         if value < least:
             raise ConfigError(f"{name}={value} makes no sense", fix=f"Give at least {least}.")
+    if batch_size >= _TOO_MANY:
+        raise ConfigError(f"batch_size={batch_size} makes no sense", fix=f"Give less than {_TOO_MANY:,}.")
 
 
 def _check_names(remainder: str, output: str) -> None:
