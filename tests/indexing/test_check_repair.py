@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from feedmill.errors import NotFound
+from feedmill.errors import DataError, NotFound
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.repair import repair
@@ -222,6 +222,23 @@ def test_jsonl_lines(tmp_path: Path) -> None:
     assert [list(s["json"]) for s in open_dataset(path)] == [["a"], ["b"], ["d"]]
     path.write_bytes(path.read_bytes() + b'{"f": 6}\n')
     assert kinds(path) == ["stale-index"]
+
+
+def test_what_an_earlier_repair_took_out_stays(tmp_path: Path) -> None:
+    path, kept = tmp_path / "x.jsonl", tmp_path / "x.jsonl.repair"
+    for bad in (b"one\n", b"two\n", b"three\n"):
+        path.write_bytes(bad + b'{"a": 1}\n')
+        assert len(repair(str(path), progress=False).dropped) == 1
+    found = {file.name: file.read_bytes() for file in kept.glob("bad-lines*")}
+    assert found == {"bad-lines.jsonl": b"one\n", "bad-lines-2.jsonl": b"two\n", "bad-lines-3.jsonl": b"three\n"}
+
+
+def test_a_file_without_any_good_line_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"[1]\n[2]\n")
+    with pytest.raises(DataError, match="nothing would be left"):
+        repair(str(path), progress=False)
+    assert path.read_bytes() == b"[1]\n[2]\n" and [p.name for p in tmp_path.iterdir()] == ["x.jsonl"]
 
 
 def test_jsonl_with_lines_that_only_look_like_objects(tmp_path: Path) -> None:

@@ -190,6 +190,15 @@ def _copy(store: Store, path: str, begin: int, end: int, out: BinaryIO) -> None:
         out.write(store.read(path, at, min(_STEP, end - at)))
 
 
+def _unused(store: Store, stem: str, suffix: str) -> str:
+    """A path that is not there: what earlier repairs took out stays."""
+    path, number = f"{stem}{suffix}", 1
+    while store.exists(path):
+        number += 1
+        path = f"{stem}-{number}{suffix}"
+    return path
+
+
 def _repair_lines(store: Store, name: str, report: RepairReport) -> None:
     with store.local_copy(name) as local:
         buffer = np.memmap(local, np.uint8, "r") if local.stat().st_size else np.zeros(0, np.uint8)
@@ -198,7 +207,14 @@ def _repair_lines(store: Store, name: str, report: RepairReport) -> None:
     bad = set((np.searchsorted(found.starts, offsets, side="right") - 1).tolist())
     if not bad:
         return
-    saved = f"{name}.repair/bad-lines.jsonl"
+    if len(bad) == len(found.starts) - 1:
+        raise DataError(
+            "no line of it is a JSON object, so nothing would be left",
+            file=store.locate(name),
+            kind="bad-line",
+            fix="Look whether it is the right file; it was left as it is.",
+        )
+    saved = _unused(store, f"{name}.repair/bad-lines", ".jsonl")
     splits = jsonl_splits.read_splits(store, name)
     with store.write(name) as kept, store.write(saved) as out:  # the inner one is published first
         for low in range(0, len(found.starts) - 1, 4096):
