@@ -85,14 +85,15 @@ def kill_everywhere(words, make, folder, most=60):
 def kill_at_random(words, make, folder, times):
     """Kill the command at random moments until that was done `times` times, then let it finish; as undisturbed.
 
-    Now and then a run gets to its end before it is killed; then it begins anew in another folder.
+    Now and then a run gets to its end before it is killed; then it begins anew in another folder. Gives how often what
+    was finished was compared.
     """
     calm = Path(folder) / "calm"
     make(calm)
     begin = time.perf_counter()
     finish(words, calm)
     seconds, wanted = time.perf_counter() - begin, contents(calm)
-    chance, killed, place, number = random.Random(7), 0, None, 0
+    chance, killed, place, number, compared = random.Random(7), 0, None, 0, 0
     while killed < times:
         if place is None:
             place, number = Path(folder) / f"run{number}", number + 1
@@ -106,7 +107,9 @@ def kill_at_random(words, make, folder, times):
         if chance.random() < 0.3 or child.returncode == 0:
             finish(words, place)
             assert contents(place) == wanted, f"after {killed} kills"
-            place = None
+            place, compared = None, compared + 1
     if place is not None:
         finish(words, place)
         assert contents(place) == wanted
+        compared += 1
+    return compared

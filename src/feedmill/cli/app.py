@@ -77,6 +77,7 @@ class VerbGroup(TyperGroup):
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The verb, imported now; None where there is none of that name."""
         if cmd_name not in VERBS:
             return None
         module = import_module(VERBS[cmd_name].module)
@@ -91,6 +92,7 @@ class VerbGroup(TyperGroup):
             formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the verb: an error becomes one message and an exit status, see `main`."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # here, where a closed pipe is still caught

@@ -7,6 +7,7 @@ import numpy as np
 from feedmill.kernels import jsonlines
 from feedmill.kernels.machine import load64, trailing
 from feedmill.kernels.native import kernel
+from feedmill.kernels.utf8_compiled import behind_character
 
 MOST_DEPTH, MOST_NUMBER = jsonlines.MOST_DEPTH, jsonlines.MOST_NUMBER
 
@@ -38,20 +39,7 @@ def _special(data, at, end):  # type: ignore[no-untyped-def]
             if not _hexadecimal(data[at + i]):
                 return -1
         return at + 6
-    if byte < 0xC2 or byte > 0xF4:
-        return -1
-    more = 1 if byte < 0xE0 else (2 if byte < 0xF0 else 3)
-    if at + more >= end:
-        return -1
-    for i in range(1, more + 1):
-        if data[at + i] & 0xC0 != 0x80:
-            return -1
-    second = data[at + 1]
-    if (byte == 0xE0 and second < 0xA0) or (byte == 0xED and second > 0x9F):
-        return -1
-    if (byte == 0xF0 and second < 0x90) or (byte == 0xF4 and second > 0x8F):
-        return -1
-    return at + more + 1
+    return behind_character(data, at, end)
 
 
 @kernel

@@ -6,6 +6,7 @@ import numpy as np
 
 from feedmill.kernels.machine import copy, load64
 from feedmill.kernels.native import kernel
+from feedmill.kernels.utf8_compiled import behind_character
 
 _QUOTE, _SLASH, _NEWLINE, _OPEN, _CLOSE, _COLON, _COMMA = 0x22, 0x5C, 0x0A, 0x7B, 0x7D, 0x3A, 0x2C
 _ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
@@ -33,26 +34,6 @@ def _special(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _beyond(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the character beyond ASCII that begins here; -1 where this is no UTF-8."""
-    byte = data[at]
-    if byte < 0xC2 or byte > 0xF4:
-        return -1
-    more = 1 if byte < 0xE0 else (2 if byte < 0xF0 else 3)
-    if at + more >= end:
-        return -1
-    for i in range(1, more + 1):
-        if data[at + i] & 0xC0 != 0x80:
-            return -1
-    second = data[at + 1]
-    if (byte == 0xE0 and second < 0xA0) or (byte == 0xED and second > 0x9F):
-        return -1
-    if (byte == 0xF0 and second < 0x90) or (byte == 0xF4 and second > 0x8F):
-        return -1
-    return at + more + 1
-
-
-@kernel
 def _text(data, at, end):  # type: ignore[no-untyped-def]
     """Behind the string whose quote is before `at`; -1 where it is not written as we do."""
     while True:
@@ -71,7 +52,7 @@ def _text(data, at, end):  # type: ignore[no-untyped-def]
         elif byte < 0x20:
             return -1
         else:
-            at = _beyond(data, at, end)
+            at = behind_character(data, at, end)
             if at < 0:
                 return -1
 

@@ -124,6 +124,7 @@ class _Segment:
     keys: int = 0
 
     def add(self, units: Units, hashes: Hashes) -> None:
+        """Append a block: what it consists of, and the hashes of its keys."""
         parts: dict[str, npt.NDArray[Any]] = {
             "hashes": hashes,
             "states": units.states,
@@ -139,6 +140,7 @@ class _Segment:
         self.size += len(units.data)
 
     def write(self, name: str) -> None:
+        """Write ``<name>.keys``, the hashes by their first bits, and ``<name>.units``, all else."""
         arrays = {key: np.concatenate(values, axis=-1 if key == "bounds" else 0) for key, values in self.arrays.items()}
         hashes = arrays.pop("hashes")
         starts, order = partition(hashes, _BITS)
