@@ -16,7 +16,7 @@ import working
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_largest_first
 
 
 def alive(pid: int) -> bool:
@@ -39,6 +39,15 @@ def wait_for(condition, seconds: float = 20) -> bool:
 @pytest.mark.parametrize("chunk", [1, 7])
 def test_results_come_in_order_whatever_the_parallelism(workers, chunk):
     assert list(run(working.square, range(50), workers=workers, chunk=chunk)) == [x * x for x in range(50)]
+
+
+def test_the_largest_are_worked_on_first_and_results_stay_in_order():
+    begun: list[int] = []
+    assert run_largest_first(lambda x: begun.append(x) or -x, [0, 1, 2, 3], [5, 9, 5, 7], workers=1) == [0, -1, -2, -3]
+    assert begun == [1, 3, 0, 2]
+    assert run_largest_first(working.square, range(50), [x % 7 for x in range(50)], workers=3) == [
+        x * x for x in range(50)
+    ]
 
 
 def test_a_slow_item_holds_its_place_and_several_processes_work():
@@ -173,7 +182,7 @@ import sys
 sys.path.insert(0, {tests!r})
 FEEDMILL_TEST = True
 import working
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_largest_first
 print(list(run(working.square, ["__main__", 1, 2][1:], workers=2)), any(run(working.is_main_loaded, [1, 2], workers=2)))
 """
 
@@ -193,7 +202,7 @@ def test_any_program_may_start_it(how, served, tmp_path):
 def test_a_program_may_use_its_own_functions(tmp_path):
     (tmp_path / "a.py").write_text(
         textwrap.dedent("""
-        from feedmill.jobs.run import run
+        from feedmill.jobs.run import run, run_largest_first
         def double(x):
             return 2 * x
         if __name__ == "__main__":
@@ -216,7 +225,7 @@ sys.path.insert(0, {tests!r})
 import working
 from feedmill.jobs import processes
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_largest_first
 def ways():
     seen = []
     real = processes.new_context
@@ -251,7 +260,7 @@ MAIN = """
 import sys
 sys.path.insert(0, {tests!r})
 import working
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_largest_first
 try:
     list(run(working.note_and_sleep, [{folder!r}] * 10, workers=2))
 except KeyboardInterrupt:

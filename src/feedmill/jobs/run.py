@@ -84,6 +84,16 @@ def run(
     return _counted(results, progress)
 
 
+def run_largest_first(
+    function: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int], **options: Any
+) -> list[Result]:
+    """The results of `run` (with its options) in the order of the items, which are worked on by decreasing size, so
+    that no process is left alone with a large one at the end."""
+    order = sorted(range(len(items)), key=lambda i: -sizes[i])
+    found = dict(zip(order, run(function, [items[i] for i in order], **options), strict=True))
+    return [found[i] for i in range(len(items))]
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How worker processes are used.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,29 @@ def test_a_required_value_is_asked_for() -> None:
 
 def test_the_configuration_is_shown_as_a_sorted_tree() -> None:
     assert shown({"b.y": 1, "b.x": None, "a": ["é"]}) == "a:\n- é\nb:\n  x: null\n  y: 1\n"
+
+
+def test_a_json_file_is_read_and_shown_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"name": "é", "rate": 1e-3, "work": {"dir": {"input": null}}, "streams": [{"on": "2020-01-01"}]}')
+    values = configure([], str(path), SCHEMA)
+    assert (values["name"], values["rate"], values["streams"]) == ("é", 0.001, [{"on": "2020-01-01"}])
+    text = shown(values, str(path))
+    assert json.loads(text)["work"] == {"dir": {"input": None}} and list(json.loads(text)) == sorted(json.loads(text))
+    assert shown({"processes": 2**70}, str(path)) == f"processes: {2**70}\n"
+
+
+@pytest.mark.parametrize("text", ["name: x\nprocesses: 3  # YAML by another name\n", '{"name": "x", "processes": 3,}'])
+def test_yaml_in_a_json_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    values = configure([], str(path), SCHEMA)
+    assert (values["name"], values["processes"]) == ("x", 3)
+
+
+def test_a_broken_json_file_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{\n"name": "x",\n"processes": [3}\n')
+    with pytest.raises(ConfigError, match="neither YAML nor JSON") as caught:
+        configure([], str(path), SCHEMA)
+    assert f"{path}:3" in str(caught.value)

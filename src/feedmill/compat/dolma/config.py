@@ -7,6 +7,7 @@ holds beyond that is an error with a hint, as is a value of the wrong kind. Inte
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import glob
 import os
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
+import orjson
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
@@ -74,8 +75,8 @@ def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dic
     return values
 
 
-def shown(values: Mapping[str, Any]) -> str:
-    """The configuration as YAML with sorted keys."""
+def shown(values: Mapping[str, Any], file: str | None = None) -> str:
+    """The configuration with sorted keys, in the language of its file: JSON or, by default, YAML."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *parents, last = name.split(".")
@@ -83,6 +84,11 @@ def shown(values: Mapping[str, Any]) -> str:
         for parent in parents:
             at = at.setdefault(parent, {})
         at[last] = value
+    if _is_json(file):
+        with contextlib.suppress(orjson.JSONEncodeError):  # JSON has no whole numbers beyond 64 bits here
+            return orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
+    import yaml
+
     return yaml.safe_dump(tree, sort_keys=True, allow_unicode=True)
 
 
@@ -100,6 +106,11 @@ def help_text(schema: Schema) -> str:
 def _read(file: str) -> Any:
     folder, name = split_url(file)
     data = open_store(folder).read(name)
+    if _is_json(file):
+        with contextlib.suppress(orjson.JSONDecodeError):  # then it may still be YAML, which also says what is wrong
+            return orjson.loads(data) or {}
+    import yaml  # takes as long to import as a short command has to spare
+
     try:
         return yaml.safe_load(data) or {}
     except yaml.YAMLError as error:
@@ -110,6 +121,10 @@ def _read(file: str) -> Any:
         ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"this is not text ({error.reason})", file=file, fix="Give a YAML or JSON file.") from None
+
+
+def _is_json(file: str | None) -> bool:
+    return file is not None and file.endswith(".json")
 
 
 def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tuple[str, Any]]:

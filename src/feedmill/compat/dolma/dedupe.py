@@ -48,7 +48,7 @@ def dedupe(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     from feedmill.curation.dedupe.job import dedupe as run
 
     values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values))
+    typer.echo(shown(values, file))
     if values["dryrun"]:
         return
     options, bloom = read_options(values, exact)

@@ -25,7 +25,7 @@ def mix(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     from feedmill.curation.mix.job import mix as run
 
     values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values))
+    typer.echo(shown(values, file))
     config = read_config({"streams": values["streams"], "shuffle": values["shuffle"]}, dolma=True, exact=exact)
     if not values["dryrun"]:
         show(run(config, processes=values["processes"]))

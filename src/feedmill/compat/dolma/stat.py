@@ -31,7 +31,7 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     from feedmill.curation.dolma_stat import summarise, write_summaries
 
     values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values))
+    typer.echo(shown(values, file))
     if not values["attributes"]:
         raise ConfigError("no attributes are named", kind="missing-option", fix="Give patterns with --attributes.")
     summaries = summarise(

@@ -35,7 +35,7 @@ def tag(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     from feedmill.curation.tag import tag as run
 
     values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values))
+    typer.echo(shown(values, file))
     if values["dryrun"]:
         return
     if values["profile.enable"]:

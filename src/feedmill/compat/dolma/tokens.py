@@ -56,7 +56,7 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     from feedmill.tokens.typed import Typed
 
     values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values))
+    typer.echo(shown(values, file))
     files = _files(values["documents"])
     if values["dryrun"]:
         return

@@ -32,7 +32,7 @@ from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import boot, get_arrays, get_marker, put, put_arrays, put_marker
 from feedmill.formats.documents import read_lines, write_lines
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ahead
 from feedmill.storage.codec import compression
 
@@ -60,8 +60,9 @@ def find_exact(
 ) -> list[Finished | None]:
     """Write the attributes of all files; None for those that are only a reference."""
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
+    files = [task.file.size for task in tasks]
     with Progress("reading", len(tasks), "files", progress) as bar:
-        scanned = list(run(scan, tasks, workers=processes, progress=bar, preload=preload))
+        scanned = run_largest_first(scan, tasks, files, workers=processes, progress=bar, preload=preload)
     work = tasks[0].work
     numbers = [(task.number, s) for task, one in zip(tasks, scanned, strict=True) for s in range(one.segments)]
     starts = np.array([_parts(work, *number) for number in numbers], np.int64).reshape(-1, PARTS + 1)
@@ -83,7 +84,7 @@ def find_exact(
         at += one.segments
     with Progress("writing", len(tasks), "files", progress) as bar:
         jobs = list(zip(tasks, ends, strict=True))
-        return list(run(finish, jobs, workers=processes, progress=bar, preload=preload))
+        return run_largest_first(finish, jobs, files, workers=processes, progress=bar, preload=preload)
 
 
 def scan(task: Task) -> Scanned:

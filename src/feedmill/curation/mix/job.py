@@ -17,7 +17,7 @@ from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store
 from feedmill.storage.codec import GZIP, compression
@@ -88,7 +88,8 @@ def mix(
     if not config.exact:
         _verify(shards, processes, progress)
     with Progress("mixing", len(shards), "files", progress) as bar:
-        results = iter(list(run(_make, shards, workers=processes, progress=bar, preload=KERNELS)))
+        sizes = [sum(file.size for file in shard.files) for shard in shards]
+        results = iter(run_largest_first(_make, shards, sizes, workers=processes, progress=bar, preload=KERNELS))
     for stream, plan in zip(config.streams, plans, strict=True):
         one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts())
         for shard in plan:
