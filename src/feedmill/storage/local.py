@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import io
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, Store, bad_range, too_short
+from feedmill.storage.behind import WriteBehind
 
 TEMPORARY_SUFFIX = ".feedmill-tmp"
 _OPEN_FILES = 256
@@ -212,7 +214,7 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
-        with self.build(path) as temporary, open(temporary, "wb") as f:
+        with self.build(path) as temporary, io.BufferedWriter(WriteBehind(temporary, "w")) as f:
             yield f
 
     def delete(self, path: str) -> None:

@@ -6,7 +6,7 @@ file that is damaged) is an error whatever the policy: a file is no document tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -55,7 +55,7 @@ class Batch:
             self.fields.append(record.fields)
 
 
-def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Iterator[Batch]:
+def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Batch, None, None]:
     """The documents of a unit. Raises DataError where the file itself is damaged or has changed."""
     if unit.file.kind == "lines":
         yield from _parsed(_blocks(unit), reader)

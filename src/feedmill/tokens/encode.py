@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
+from feedmill.kernels.store import store_tokens
 from feedmill.tokens.documents import Batch
 from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.tokenizer import Encoded, Int64s, Tokenizer
@@ -51,13 +52,13 @@ class Encodings:
     """The documents of a batch as they are stored.
 
     Attributes:
-        data: the tokens of all of them, in the encoding's dtype.
+        data: the tokens of all of them, in the encoding's dtype, as bytes.
         lengths: int64[n], tokens of each.
         loss: bool[tokens] or None.
         kept: which texts of the batch they are, rising; None for all.
     """
 
-    data: bytes
+    data: bytes | memoryview
     lengths: Int64s
     loss: npt.NDArray[np.bool_] | None
     kept: list[int] | None
@@ -80,11 +81,16 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
             failed.setdefault(index, f"its token id {ids[at]} does not fit the output (ids up to {how.limit} do)")
     batch.bad.extend((batch.rows[index], reason) for index, reason in failed.items())
     masked = _masked(tokenizer, how, batch, failed) if how.loss else {}
-    need_bos, need_eos = _needed(how, ids, lengths, ends)
-    if not failed and not masked and not need_bos.any() and not need_eos.any():
-        loss = np.ones(len(ids), np.bool_) if how.loss else None
-        return Encodings(ids.astype(how.dtype).tobytes(), lengths, loss, None)
-    return _joined(how, ids, lengths, (need_bos, need_eos), failed, masked)
+    kept = np.ones(len(lengths), np.bool_)
+    kept[list(failed)] = False
+    tokens, stored, before = store_tokens(
+        ids, lengths, kept, bos=how.bos, eos=how.eos, always=how.always, dtype=how.dtype
+    )
+    which = np.flatnonzero(kept).tolist() if failed else None
+    loss = None
+    if how.loss:
+        tokens, stored, loss = _with_loss(tokens, stored, before, masked)
+    return Encodings(tokens.view(np.uint8).data, stored[kept] if failed else stored, loss, which)
 
 
 def _encode_segments(tokenizer: Tokenizer, how: Encoding, texts: list[str], failed: dict[int, str]) -> Encoded:
@@ -116,68 +122,19 @@ def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> E
     return Encoded(np.concatenate([one.ids for one in found]), np.concatenate([one.lengths for one in found]))
 
 
-def _needed(how: Encoding, ids: npt.NDArray[Any], lengths: Int64s, ends: Int64s) -> tuple[Any, Any]:
-    """bool[n] both: which documents get a BOS, and which an EOS."""
-    count = len(lengths)
-    bos = np.full(count, how.bos is not None)
-    eos = np.full(count, how.eos is not None)
-    if not how.always and len(ids):
-        if how.bos is not None:
-            bos &= (ids[np.minimum(ends - lengths, len(ids) - 1)] != how.bos) | (lengths == 0)
-        if how.eos is not None:
-            eos &= (ids[np.maximum(ends - 1, 0)] != how.eos) | (lengths == 0)
-    if how.keep_empty:
-        bos &= lengths > 0
-        eos &= lengths > 0
-    return bos, eos
-
-
-def _joined(
-    how: Encoding,
-    ids: npt.NDArray[Any],
-    lengths: Int64s,
-    needed: tuple[Any, Any],
-    failed: dict[int, str],
-    masked: dict[int, tuple[Any, Any]],
-) -> Encodings:
-    size = np.dtype(how.dtype).itemsize
-    stored = ids.astype(how.dtype).data.cast("B") if len(ids) else memoryview(b"")
-    bos, eos = (b"" if i is None else int(i).to_bytes(size, "little") for i in (how.bos, how.eos))
-    kept = [i for i in range(len(lengths)) if i not in failed] if failed else range(len(lengths))
-    stops = [0, *(np.cumsum(lengths) * size).tolist()]
-    # One join of all: before, text, after of each document in turn.
-    parts: list[Any] = [b""] * (3 * len(kept))
-    parts[1::3] = [stored[stops[i] : stops[i + 1]] for i in kept]
-    for place, token, flags in ((0, bos, needed[0]), (2, eos, needed[1])):
-        if token:
-            parts[place::3] = [token if flag else b"" for flag in flags[kept].tolist()]
-    out = (lengths + needed[0] + needed[1])[kept] if failed else lengths + needed[0] + needed[1]
-    if not how.loss:
-        return Encodings(b"".join(parts), out, None, list(kept) if failed else None)
-    data, out, loss = _with_loss(how, b"".join(parts), out, list(kept), masked, needed)
-    return Encodings(data, out, loss, list(kept) if failed else None)
-
-
 def _with_loss(
-    how: Encoding, data: bytes, lengths: Int64s, kept: list[int], masked: dict[int, tuple[Any, Any]], needed: Any
-) -> tuple[bytes, Int64s, npt.NDArray[np.bool_]]:
+    tokens: npt.NDArray[Any], lengths: Int64s, before: Int64s, masked: dict[int, tuple[Any, Any]]
+) -> tuple[npt.NDArray[Any], Int64s, npt.NDArray[np.bool_]]:
     """Mask the documents that have ranges; by the cutting rule some become shorter."""
-    tokens = np.frombuffer(data, how.dtype)
-    loss = np.ones(len(tokens), np.bool_)
-    lengths = lengths.copy()
-    keep = np.ones(len(tokens), np.bool_)
-    begin = 0
-    for place, index in enumerate(kept):
-        end = begin + int(lengths[place])
-        if index in masked:
-            mask, stop = masked[index]
-            inner = begin + int(needed[0][index])
-            loss[inner : inner + len(mask)] = mask
-            if stop is not None:
-                keep[inner + stop : end] = False
-                lengths[place] -= end - (inner + stop)
-        begin = end
-    return tokens[keep].tobytes(), lengths, loss[keep]
+    loss, keep, lengths = np.ones(len(tokens), np.bool_), np.ones(len(tokens), np.bool_), lengths.copy()
+    ends = np.cumsum(lengths).tolist()
+    for index, (mask, stop) in masked.items():
+        end, inner = ends[index], ends[index] - int(lengths[index]) + int(before[index])
+        loss[inner : inner + len(mask)] = mask
+        if stop is not None:
+            keep[inner + stop : end] = False
+            lengths[index] -= end - (inner + stop)
+    return tokens[keep], lengths, loss[keep]
 
 
 def _masked(tokenizer: Tokenizer, how: Encoding, batch: Batch, failed: dict[int, str]) -> dict[int, tuple[Any, Any]]:

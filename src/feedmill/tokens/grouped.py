@@ -34,7 +34,7 @@ from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut
 from feedmill.tokens.tokenize import PRELOAD, OnError
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.typed import Typed, TypedReader
-from feedmill.tokens.work import Recipe, Task, WorkFolder, identity_of, offer, work
+from feedmill.tokens.work import Recipe, WorkFolder, identity_of, offer, tasks_of, work
 
 MANIFEST = "tokens"
 """The manifest of the folder is called as that of a file of this name would be; each part has its own beside it."""
@@ -220,10 +220,9 @@ class _Job:
         self, folder: WorkFolder, workers: int, unit_bytes: int, progress: bool | None
     ) -> list[list[GroupFile]]:
         """Tokenize all units; for each group its files with their pieces."""
-        key = self.recipe.key()
         everything = [file for group in self.plan for file in group]
         units = [unit for file in everything for unit in cut([file], unit_bytes)]
-        tasks = [Task(u, self.recipe, os.path.join(folder.path, folder.piece(n, u, key))) for n, u in enumerate(units)]
+        tasks = tasks_of(folder, units, self.recipe, workers)
         folder.keep_only({os.path.basename(task.path) for task in tasks})
         self.report.units = len(tasks)
         offer(self.tokenizer)

@@ -75,8 +75,9 @@ class PieceWriter:
         self._loss: list[npt.NDArray[np.bool_]] = []
         self._origins: list[tuple[Any, int]] = []
 
-    def add(self, found: Encodings, origins: list[tuple[Any, int]] | None = None) -> None:
-        """Append documents."""
+    def add(self, documents: tuple[Encodings, list[tuple[Any, int]] | None]) -> None:
+        """Append documents; with the id and the line of each where they are kept."""
+        found, origins = documents
         self._write(found.data)
         self._lengths.append(found.lengths.astype("<u4"))
         self.facts.documents += len(found.lengths)
@@ -98,7 +99,7 @@ class PieceWriter:
         self._write(facts)
         self._out.write(_TRAILER.pack(len(facts), self._hash.digest(), _MAGIC))
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         self._hash.update(data)
         self._out.write(data)
 

@@ -28,7 +28,7 @@ from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
 from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import Recipe, Task, WorkFolder, identity_of, offer, work
+from feedmill.tokens.work import Recipe, Task, WorkFolder, identity_of, offer, tasks_of, work
 
 Rule = Literal["missing", "always"]
 OnError = Literal["fail", "skip"]
@@ -230,7 +230,7 @@ class _Job:
         try:
             for out in self.outputs:
                 out.sweep()
-            tasks = self._tasks(folder)
+            tasks = tasks_of(folder, list(cut(self.files, self.unit_bytes)), self.recipe, workers)
             folder.keep_only({os.path.basename(task.path) for task in tasks})
             self.report.files, self.report.units = len(self.files), len(tasks)
             offer(self.tokenizer)
@@ -238,11 +238,6 @@ class _Job:
             finished = True
         finally:
             folder.close(remove=finished)
-
-    def _tasks(self, folder: WorkFolder) -> list[Task]:
-        key = self.recipe.key()
-        units = enumerate(cut(self.files, self.unit_bytes))
-        return [Task(u, self.recipe, os.path.join(folder.path, folder.piece(n, u, key))) for n, u in units]
 
     def _complete(self) -> bool:
         """Whether every output is there and this very job made it; then the report tells of it."""

@@ -1,0 +1,35 @@
+"""The compiled loop of `feedmill.kernels.store`."""
+
+from __future__ import annotations
+
+from feedmill.kernels.native import kernel
+
+
+@kernel
+def store(ids, lengths, kept, bos, eos, always, out, stored, before):  # type: ignore[no-untyped-def]
+    """As `feedmill.kernels.store.store_tokens`; how many tokens were written.
+
+    Args:
+        bos, eos: -1 for none; always: 1 to put them also where they are.
+        out: room for the ids and two more for each document; stored, before: int64[n], written.
+    """
+    at, begin = 0, 0
+    for n in range(len(lengths)):
+        size = lengths[n]
+        source = ids[begin : begin + size]
+        begin += size
+        first, before[n] = at, 0
+        if size > 0 and kept[n]:
+            if bos >= 0 and (always or source[0] != bos):
+                out[at] = bos
+                at += 1
+                before[n] = 1
+            target = out[at : at + size]
+            for i in range(size):  # as views, which LLVM turns into wide instructions
+                target[i] = source[i]
+            at += size
+            if eos >= 0 and (always or source[size - 1] != eos):
+                out[at] = eos
+                at += 1
+        stored[n] = at - first
+    return at

@@ -1,0 +1,47 @@
+"""Files that are on their way to the disk while they are being written."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from feedmill.storage import behind, open_store
+from feedmill.storage.behind import WriteBehind
+
+
+def test_the_system_is_asked_for_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(behind, "_begin", lambda _, offset, size: asked.append((offset, size)))
+    monkeypatch.setattr(behind, "STEP", 100)
+    with WriteBehind(tmp_path / "x", "w") as f:
+        for size in (60, 60, 99, 1, 250, 30):
+            assert f.write(bytes(size)) == size
+    assert asked == [(0, 120), (120, 100), (220, 250)]
+    assert (tmp_path / "x").stat().st_size == 500
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_large_file_is_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    monkeypatch.setattr(behind, "STEP", 1 << 16)
+    if not there:
+        monkeypatch.setattr(behind, "_sync_file_range", lambda: None)
+    data = bytes(range(256)) * 4000
+    with open_store(str(tmp_path)).write("x") as f:
+        f.write(b"head")
+        f.write(data)
+        f.seek(0)
+        f.write(b"HEAD")
+        f.seek(0, io.SEEK_END)
+        f.write(b"tail")
+    assert (tmp_path / "x").read_bytes() == b"HEAD" + data + b"tail"
+
+
+def test_linux_offers_the_call(tmp_path: Path) -> None:
+    call = behind._sync_file_range()
+    if call is None:
+        pytest.skip("this system has no sync_file_range")
+    with WriteBehind(tmp_path / "x", "w") as f:
+        f.write(b"x" * 5000)
+        assert call(f.fileno(), 0, 5000, 2) == 0
