@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint, read_manifest, write_manifest
+from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import Finished, Task
-from feedmill.curation.patterns import DocumentFile, by_root, find_documents
+from feedmill.curation.marked import record, recorded
+from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
 from feedmill.curation.workplace import remove_folder, work_folder
 from feedmill.errors import ConfigError
@@ -208,20 +209,10 @@ def _done(
         if not bloom[0].exists(bloom[1]):
             return False
         digest = digest_of(*bloom)
-    total = replace(report)
-    for root, members in by_root(files).items():
-        store = open_store(root or ".")
-        manifest = read_manifest(store, options.name)
-        if manifest is None or manifest.get("run") != run_print or manifest.get("bloom") != digest:
-            return False
-        for file in members:
-            path = file.attributes(options.name, options.documents_folder)
-            entry = manifest["files"].get(path.split("/", 2)[2])
-            if entry is None or not store.exists(path) or store.stat(path).size != entry["size"]:
-                return False
-            total.rows, total.files = total.rows + entry["rows"], total.files + 1
-            total.documents, total.units = total.documents + entry["flagged"], total.units + entry["units"]
-    report.rows, report.files, report.documents, report.units = total.rows, total.files, total.documents, total.units
+    found = recorded(files, options.name, options.documents_folder, run=run_print, bloom=digest)
+    if found is None:
+        return False
+    _count(report, found[1])
     report.skipped = True
     return True
 
@@ -235,25 +226,16 @@ def _record(
     bloom: tuple[Store, str] | None,
 ) -> None:
     """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
-    by_file = dict(zip(files, results, strict=True))
+    entries = [
+        {"rows": one.rows, "ids": one.ids, "size": one.size, "flagged": one.documents, "units": one.units}
+        for one in results
+    ]
     digest = digest_of(*bloom) if bloom is not None else None
-    for root, members in by_root(files).items():
-        store = open_store(root or ".")
-        before = read_manifest(store, options.name)
-        entries = dict(before["files"]) if before else {}
-        for file in members:
-            one = by_file[file]
-            path = file.attributes(options.name, options.documents_folder)
-            entries[path.split("/", 2)[2]] = {
-                "rows": one.rows,
-                "ids": one.ids,
-                "size": one.size,
-                "version": store.stat(path).version,
-                "flagged": one.documents,
-                "units": one.units,
-                "documents": {"path": file.path, "size": file.size, "version": file.version},
-            }
-        manifest = {"verb": "dedupe", "options": options.as_dict(), "run": run_print, "bloom": digest}
-        write_manifest(store, options.name, {**manifest, "files": entries})
-    report.files, report.rows = len(files), sum(one.rows for one in results)
-    report.documents, report.units = sum(one.documents for one in results), sum(one.units for one in results)
+    manifest = {"verb": "dedupe", "options": options.as_dict(), "run": run_print, "bloom": digest}
+    record(files, entries, options.name, options.documents_folder, manifest)
+    _count(report, entries)
+
+
+def _count(report: DedupeReport, entries: Sequence[Mapping[str, Any]]) -> None:
+    report.files, report.rows = len(entries), sum(one["rows"] for one in entries)
+    report.documents, report.units = sum(one["flagged"] for one in entries), sum(one["units"] for one in entries)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint, manifest_path, read_manifest, write_manifest
+from feedmill.curation.attribute_set import fingerprint, manifest_path
+from feedmill.curation.marked import record, recorded
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
-from feedmill.curation.patterns import DocumentFile, by_root, find_documents
+from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.workplace import remove_folder, work_folder
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
@@ -124,18 +125,10 @@ def _finish(
 
 def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:
     """Whether manifests say that exactly this was done, and its outputs are as they were written."""
-    saved: dict[str, Any] = {}
-    for root, members in by_root(files).items():
-        store = open_store(root or ".")
-        manifest = read_manifest(store, options.name)
-        if manifest is None or manifest.get("run") != run_print or not isinstance(manifest.get("report"), dict):
-            return False
-        for file in members:
-            path = file.attributes(options.name, options.documents_folder)
-            entry = manifest["files"].get(path.split("/", 2)[2])
-            if entry is None or not store.exists(path) or store.stat(path).size != entry["size"]:
-                return False
-        saved = manifest["report"]
+    found = recorded(files, options.name, options.documents_folder, run=run_print)
+    if found is None or not all(isinstance(manifest.get("report"), dict) for manifest in found[0]):
+        return False
+    saved = found[0][-1]["report"]
     for one in fields(report):
         if one.name in saved:
             setattr(report, one.name, saved[one.name])
@@ -153,24 +146,12 @@ def _record(
     """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
     report.files, report.documents = len(files), sum(one.rows for one in results)
     report.duplicates = sum(one.duplicates for one in results)
-    by_file = dict(zip(files, results, strict=True))
-    for root, members in by_root(files).items():
-        store = open_store(root or ".")
-        before = read_manifest(store, options.name)
-        entries = dict(before["files"]) if before else {}
-        for file in members:
-            one = by_file[file]
-            path = file.attributes(options.name, options.documents_folder)
-            entries[path.split("/", 2)[2]] = {
-                "rows": one.rows,
-                "ids": one.ids,
-                "size": one.size,
-                "version": store.stat(path).version,
-                "flagged": one.duplicates,
-                "units": one.duplicates,
-                "documents": {"path": file.path, "size": file.size, "version": file.version},
-            }
+    entries = [
+        {"rows": one.rows, "ids": one.ids, "size": one.size, "flagged": one.duplicates, "units": one.duplicates}
+        for one in results
+    ]
+    for store in {file.root: file.store() for file in files}.values():
         if store.is_local:
             sweep(store.locate(manifest_path(options.name)))
-        manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
-        write_manifest(store, options.name, {**manifest, "files": entries})
+    manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
+    record(files, entries, options.name, options.documents_folder, manifest)

@@ -1,0 +1,63 @@
+"""What a run that marks documents has written, in the manifests of its set, so that the same run is not done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from feedmill.curation.attribute_set import read_manifest, write_manifest
+from feedmill.curation.patterns import DocumentFile, by_root
+from feedmill.storage import open_store
+
+
+def recorded(
+    files: Sequence[DocumentFile], name: str, documents_folder: str, **facts: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]] | None:
+    """The manifests of a set, and the entries of these files; None unless all manifests hold these facts and every
+    attribute file is as it was written. Raises DataError for a damaged manifest."""
+    manifests, entries = [], []
+    for root, members in by_root(files).items():
+        store = open_store(root or ".")
+        manifest = read_manifest(store, name)
+        if manifest is None or any(manifest.get(key) != value for key, value in facts.items()):
+            return None
+        for file in members:
+            path = file.attributes(name, documents_folder)
+            entry = manifest["files"].get(_key(path))
+            if entry is None or not store.exists(path) or store.stat(path).size != entry["size"]:
+                return None
+            entries.append(entry)
+        manifests.append(manifest)
+    return manifests, entries
+
+
+def record(
+    files: Sequence[DocumentFile],
+    entries: Sequence[Mapping[str, Any]],
+    name: str,
+    documents_folder: str,
+    manifest: Mapping[str, Any],
+) -> None:
+    """Write the manifests; entries of files that an earlier run wrote into the same set are kept.
+
+    Args:
+        entries: of each file: rows, ids (their digest), size, and what the run counted.
+        manifest: what it says beside its files.
+    """
+    by_file = dict(zip(files, entries, strict=True))
+    for root, members in by_root(files).items():
+        store = open_store(root or ".")
+        before = read_manifest(store, name)
+        kept = dict(before["files"]) if before else {}
+        for file in members:
+            path = file.attributes(name, documents_folder)
+            kept[_key(path)] = {
+                **by_file[file],
+                "version": store.stat(path).version,
+                "documents": {"path": file.path, "size": file.size, "version": file.version},
+            }
+        write_manifest(store, name, {**manifest, "files": kept})
+
+
+def _key(path: str) -> str:
+    return path.split("/", 2)[2]

@@ -1,0 +1,58 @@
+"""What a run has written, in manifests: found again only while it is as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedmill.curation.marked import record, recorded
+from feedmill.curation.patterns import DocumentFile, find_documents
+
+
+def made(tmp_path: Path, root: str, names: list[str]) -> list[DocumentFile]:
+    for name in names:
+        for path in (tmp_path / root / "documents" / name, tmp_path / root / "attributes/set" / name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text('{"id": "a", "text": "b", "attributes": {}}\n')
+    return find_documents([f"{tmp_path}/{root}/documents/{name}" for name in names])
+
+
+def entry(size: int, flagged: int = 0) -> dict[str, Any]:
+    return {"rows": 1, "ids": "x", "size": size, "flagged": flagged, "units": 0}
+
+
+def test_what_was_recorded_is_found_while_it_is_the_same(tmp_path: Path) -> None:
+    files = made(tmp_path, "a", ["0.jsonl", "deep/1.jsonl"]) + made(tmp_path, "b", ["0.jsonl"])
+    size = (tmp_path / "a/attributes/set/0.jsonl").stat().st_size
+    assert recorded(files, "set", "documents", run="r") is None
+    record(files, [entry(size, n) for n in range(3)], "set", "documents", {"verb": "test", "run": "r"})
+    found = recorded(files, "set", "documents", run="r")
+    assert found is not None
+    assert [one["verb"] for one in found[0]] == ["test", "test"] and [one["flagged"] for one in found[1]] == [0, 1, 2]
+    assert found[1][1]["documents"]["path"] == "documents/deep/1.jsonl"
+    assert recorded(files, "set", "documents", run="another") is None
+    (tmp_path / "b/attributes/set/0.jsonl").write_text("longer than it was, and so another file\n" * 9)
+    assert recorded(files, "set", "documents", run="r") is None
+    assert recorded(files[:2], "set", "documents", run="r") is not None
+
+
+@pytest.mark.parametrize("how", ["gone", "not listed"])
+def test_a_file_that_is_not_there_was_not_done(tmp_path: Path, how: str) -> None:
+    files = made(tmp_path, "a", ["0.jsonl", "1.jsonl"])
+    size = (tmp_path / "a/attributes/set/0.jsonl").stat().st_size
+    record(files if how == "gone" else files[:1], [entry(size)] * (2 if how == "gone" else 1), "set", "documents", {})
+    if how == "gone":
+        (tmp_path / "a/attributes/set/1.jsonl").unlink()
+    assert recorded(files, "set", "documents") is None
+
+
+def test_entries_of_an_earlier_run_are_kept(tmp_path: Path) -> None:
+    files = made(tmp_path, "a", ["0.jsonl", "1.jsonl"])
+    size = (tmp_path / "a/attributes/set/0.jsonl").stat().st_size
+    record(files[:1], [entry(size)], "set", "documents", {"run": "first"})
+    record(files[1:], [entry(size)], "set", "documents", {"run": "second"})
+    manifest = json.loads((tmp_path / "a/attributes/set/.feedmill/manifest.json").read_bytes())
+    assert (sorted(manifest["files"]), manifest["run"]) == (["0.jsonl", "1.jsonl"], "second")
