@@ -12,9 +12,11 @@ from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
+from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from nanosets import documents
+from tars import make_shards
 
 
 @pytest.fixture
@@ -47,6 +49,19 @@ def test_token_data_is_recognised(root: Path, path: str, kind: str) -> None:
     assert dataset[1]["input_ids"].tolist() == [3, 4, 5]
     with pytest.raises(NotFound, match="token files have none"):
         open_dataset(root / path, split="train")
+
+
+def test_where_there_is_no_split_the_advice_can_be_followed(tmp_path: Path) -> None:
+    root = make_shards(tmp_path / "d", [2, 2])
+    tar = root / "shards/shard_000.tar"
+    with pytest.raises(NotFound, match=rf"Open it without one, or run 'feedmill prepare {tar.parent}'"):
+        open_dataset(tar, split="train")
+    with pytest.raises(NotFound, match="divided into splits. Open it without one.$"):
+        open_dataset(f"{root}/shards/*.tar", split="train")
+    with pytest.raises(NotFound, match=f"the folder is not prepared. Run 'feedmill prepare {root}'"):
+        open_dataset(root, split="train")
+    prepare(str(tar.parent), progress=False)
+    assert len(open_dataset(tar)) == 2 and len(open_dataset(tar.parent, split="train")) == 4
 
 
 def test_a_folder_of_several_files_names_one(root: Path) -> None:

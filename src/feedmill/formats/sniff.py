@@ -199,20 +199,26 @@ def open_raw(
     if found.kind in KINDS and (split is None or found.kind in WITH_SPLITS):
         return open_source(found.kind, Wanted(found.store, found.name, url, split, found.names)), found
     if split is not None:
-        raise NotFound(
-            f"there is no split {split!r}: "
-            + ("token files have none" if found.kind in TOKENS else "the folder is not prepared"),
-            file=url,
-            kind="no-such-split",
-            fix="Open it without one."
-            if found.kind in TOKENS
-            else f"Run 'feedmill prepare {url}' to divide it into splits, or open it without one.",
-        )
+        raise _no_split(found, url, split)
     if found.kind in TOKENS:
         return _open_tokens(found, url, files, token_size), found
     if found.kind == VLA:
         return open_manifest(found.store, found.name, url), found
     return _open_tars(found, url), found
+
+
+def _no_split(found: Found, url: str, split: str) -> NotFound:
+    """The error for a split of what has none; 'prepare' divides the tars of a folder, and no single tar or list."""
+    what, fix = "only folders of tars and .jsonl files are divided into splits", "Open it without one."
+    if found.kind in TOKENS:
+        what = "token files have none"
+    elif found.kind == TAR and url.endswith(".tar"):
+        what = "a single tar has none, but the folder that it lies in can"
+        fix = f"Open it without one, or run 'feedmill prepare {split_url(url)[0]}' and open that folder."
+    elif not found.names and not url.endswith(tuple(_FILES)) and next(found.store.files(suffixes=(".tar",)), None):
+        what = "the folder is not prepared"
+        fix = f"Run 'feedmill prepare {url}' to divide it into splits, or open it without one."
+    return NotFound(f"there is no split {split!r}: {what}", file=url, kind="no-such-split", fix=fix)
 
 
 def _open_tars(found: Found, url: str) -> TarDataset:
