@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from feedmill.errors import DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.repair import repair
@@ -207,6 +207,16 @@ def test_where_documents_begin_in_token_files(tmp_path: Path) -> None:
     (tmp_path / "a.ds.index").write_bytes(np.array([4, 6, 10], "<u8").tobytes())
     report = check(str(tmp_path / "a.ds"))
     assert not report.findings and report.samples == 3
+
+
+@pytest.mark.parametrize("name", ["a.pbin", "a.ds", "a.npy", "."])
+def test_token_files_are_not_for_repair(tmp_path: Path, name: str) -> None:
+    for one in ("a.pbin", "a.ds", "a.npy") if name != "." else ("a.pbin",):
+        (tmp_path / one).write_bytes(bytes(20))
+    path = str(tmp_path / name)
+    with pytest.raises(ConfigError, match=r"these are tokens .*'feedmill check'.*'feedmill tokenize'") as caught:
+        repair(path, progress=False)
+    assert (caught.value.kind, caught.value.file) == ("not-repairable", path)
 
 
 def test_jsonl_lines(tmp_path: Path) -> None:
