@@ -47,8 +47,11 @@ def test_ratios_are_exact(text: str) -> None:
         "",
         "1,",
         "x",
-    ]
-    + ["1/0,1", "-1/2,1", "8:1:1", "1" * 5000],
+        "1/0,1",
+        "-1/2,1",
+        "8:1:1",
+        "1" * 5000,
+    ],
 )
 def test_what_divides_nothing_is_no_ratio(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a split ratio") as caught:
