@@ -17,6 +17,7 @@ import feedmill as fm
 from converted import files, lines, rows, tree
 from feedmill.converting.jsontypes import canonical, columns_of, fit, schema_of, types_in, unfit
 from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats import jsonl
 from feedmill.formats.documents import read_rows
 from feedmill.storage import open_store
 
@@ -148,6 +149,47 @@ def test_a_cut_file_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DataError):
         convert(source, tmp_path / "d", "jsonl.zst", on_error="skip")
+
+
+def divided(path: Path, parts: str) -> Path:
+    """A file of 10 lines with these splits."""
+    lines(path, 10)
+    starts = jsonl.index_file(open_store(str(path.parent)), path.name)
+    path.with_name(f"{path.name}.split.yaml").write_text(
+        f"samples: 10\nlast_at: {starts[-2]}\nsplit_parts: {parts}\n", encoding="utf-8"
+    )
+    return path
+
+
+def test_lines_keep_their_splits_in_other_lines(tmp_path: Path) -> None:
+    source = divided(tmp_path / "a.jsonl", "{train: [[0, 3], [5, 9]], val: [[2, 4]], test: []}")
+    assert convert(source, tmp_path / "b.jsonl", "jsonl", fields=["n"]).plan.losses == []
+    assert fm.open(tmp_path / "b.jsonl").splits == {"train": 7, "val": 2, "test": 0}
+    assert [sample.key for sample in fm.open(tmp_path / "b.jsonl", split="val").read([0, 1])] == ["2", "3"]
+    assert convert(source, tmp_path / "b.jsonl", "jsonl", fields=["n"]).resumed  # nothing is done again
+    divided(source, "{train: [[0, 4], [5, 8]], val: [[2, 4]], test: []}")
+    with pytest.raises(ConfigError):
+        convert(source, tmp_path / "b.jsonl", "jsonl", fields=["n"])
+    convert(source, tmp_path / "b.jsonl", "jsonl", split="val", overwrite=True)  # the old splits go with the old file
+    assert fm.open(tmp_path / "b.jsonl").splits == {} and len(fm.open(tmp_path / "b.jsonl")) == 2
+
+
+@pytest.mark.parametrize("parts", ["{train: [[0, 3]], val: [[3, 4]]}", "{train: [[0, 3]]}"])
+def test_splits_of_lines_are_lost_only_with_a_word(tmp_path: Path, parts: str) -> None:
+    source = divided(tmp_path / "s/a.jsonl", parts)
+    for number, to in enumerate(("jsonl", "jsonl.gz", "parquet")):
+        assert "splits" in convert(source, tmp_path / f"d{number}", to).plan.losses[0].what
+    skipped = convert(source, tmp_path / "e.jsonl", "jsonl", on_error="skip")
+    tree = convert(source.parent, tmp_path / "f", "jsonl")
+    assert all("splits of 'a.jsonl'" in report.plan.losses[0].what for report in (skipped, tree))
+    with pytest.raises(ConfigError, match=r"where bad lines are left out.* 'feedmill repair' first"):
+        convert(source, tmp_path / "g.jsonl", "jsonl", on_error="skip", split="train")
+
+
+def test_a_folder_that_is_named_like_a_file_is_a_tree(tmp_path: Path) -> None:
+    for number, name in enumerate(("a.jsonl", "a.jsonl.gz")):
+        lines(tmp_path / name / "x.jsonl", 3)
+        assert convert(tmp_path / name, tmp_path / str(number), "parquet").samples == 3
 
 
 def test_hugging_face(tmp_path: Path) -> None:

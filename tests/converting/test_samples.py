@@ -108,6 +108,34 @@ def test_what_is_prepared_keeps_splits_and_its_description(tmp_path: Path) -> No
     assert not (tmp_path / "x").exists()
 
 
+def test_splits_become_those_of_lines_and_back(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with fm.writer(str(source), samples_per_shard=10) as w:
+        w.write_samples(samples(40))
+    (source / ".nv-meta/split.yaml").write_text(
+        "split_parts:\n  train: [shards/000000.tar, shards/000003.tar]\n  val: [shards/000001.tar]\n"
+        "  test: [shards/000002.tar]\n  none: []\nexclude: []\n"
+    )
+    report = convert(source, tmp_path / "d.jsonl", "jsonl", allow_loss=True)
+    assert not any("splits" in loss.what for loss in report.plan.losses)
+    counts = {"train": 20, "val": 10, "test": 10, "none": 0}
+    assert fm.open(tmp_path / "d.jsonl").splits == counts and check(str(tmp_path / "d.jsonl")).findings == []
+    assert fm.open(tmp_path / "d.jsonl", split="val")[0]["json"]["txt"] == "words 10 é"
+    convert(tmp_path / "d.jsonl", tmp_path / "e", "webdataset")
+    assert fm.open(tmp_path / "e").splits == counts
+    assert fm.open(tmp_path / "e", split="train")[10]["txt"] == "words 30 é"
+
+
+def test_splits_that_share_samples_are_told_by_more_than_their_counts(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n' * 10)
+    (tmp_path / "a.jsonl.split.yaml").write_text(
+        "samples: 10\nlast_at: 81\nsplit_parts: {train: [[0, 6]], val: [[4, 8]]}\n"  # 6 + 4 are 10, but two are in none
+    )
+    report = convert(path, tmp_path / "d", "webdataset")
+    assert "(4 samples are in none of them, or in several)" in report.plan.losses[0].what and report.samples == 10
+
+
 def test_fields_are_taken(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
     convert(source, tmp_path / "d", "wds", fields=["t*", "json"])

@@ -14,10 +14,12 @@ import feedmill as fm
 from converted import files, tokens
 from feedmill.converting.tokens import read_corpus
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.pth import dump
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest, write_manifest
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import open_corpus
+from tars import write_tar
 
 FORMATS = ("pbin", "ds", "megatron", "dolma")
 
@@ -57,6 +59,41 @@ def test_sequences_of_vla_foundry(tmp_path: Path, to: str) -> None:
     assert documents(tmp_path / "d") == wanted
     with pytest.raises(ConfigError, match="already"):
         convert(tmp_path / "v", tmp_path / "e", "vla-text", seq_len=15)
+
+
+def test_sequences_in_tensors(tmp_path: Path) -> None:
+    golden = Path(__file__).parent.parent / "golden/vla"
+    with pytest.raises(ConfigError, match=r"no place for the parts 'attention_mask.pth', 'labels.pth' beside the ids"):
+        convert(golden / "text_doc", tmp_path / "d", "pbin")
+    convert(golden / "text_doc", tmp_path / "d", "pbin", allow_loss=True)
+    wanted = [sample["input_ids.pth"].tolist() for sample in fm.open(golden / "text_doc")]
+    assert documents(tmp_path / "d") == wanted
+    with pytest.raises(DataError, match="no list of token ids"):
+        convert(golden / "image_caption", tmp_path / "e", "pbin")
+
+
+def tensors(folder: Path, *samples: dict[str, Any]) -> Path:
+    """A data set of VLA Foundry whose samples have these values as tensors."""
+    parts = [(f"s{n}.{name}.pth", dump(value)) for n, sample in enumerate(samples) for name, value in sample.items()]
+    write_tar(folder / "shard-000000.tar", parts)
+    row = f'{{"shard": "shard-000000", "num_sequences": {len(samples)}}}\n'
+    (folder / "manifest.jsonl").write_text(row)
+    return folder
+
+
+def test_tensors_of_ids_alone_lose_nothing_and_others_are_refused(tmp_path: Path) -> None:
+    ids = np.arange(5, dtype=np.int32)
+    alone = tensors(tmp_path / "a", {"input_ids": ids}, {"input_ids": ids[:2].astype(np.int64)})
+    assert convert(alone, tmp_path / "d", "ds").plan.losses == []
+    assert documents(tmp_path / "d") == [[0, 1, 2, 3, 4], [0, 1]]
+    more = tensors(tmp_path / "b", {"input_ids": ids}, {"input_ids": ids, "labels": ids})
+    with pytest.raises(DataError, match=r"parts that the first sample does not have \(labels.pth\)"):
+        convert(more, tmp_path / "e", "ds")
+    bad = (ids.reshape(1, 5), ids.astype(np.float32), np.array([-1]), np.array([2**32]), [1, 2], b"x")
+    for number, value in enumerate(bad):
+        with pytest.raises(DataError, match=r"input_ids.pth (is|has)") as error:
+            convert(tensors(tmp_path / f"c{number}", {"input_ids": value}), tmp_path / f"f{number}", "ds")
+        assert error.value.kind == "no-tokens" and error.value.record == "s0"
 
 
 def test_masks_go_where_there_is_a_place(tmp_path: Path) -> None:

@@ -12,9 +12,13 @@ from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
+from feedmill.indexing.check import check
+from feedmill.indexing.prepare import prepare
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from nanosets import documents
+from tars import make_shards
 
 
 @pytest.fixture
@@ -47,6 +51,33 @@ def test_token_data_is_recognised(root: Path, path: str, kind: str) -> None:
     assert dataset[1]["input_ids"].tolist() == [3, 4, 5]
     with pytest.raises(NotFound, match="token files have none"):
         open_dataset(root / path, split="train")
+
+
+def test_where_there_is_no_split_the_advice_can_be_followed(tmp_path: Path) -> None:
+    root = make_shards(tmp_path / "d", [2, 2])
+    tar = root / "shards/shard_000.tar"
+    with pytest.raises(NotFound, match=rf"Open it without one, or run 'feedmill prepare {tar.parent}'"):
+        open_dataset(tar, split="train")
+    with pytest.raises(NotFound, match=r"divided into splits\. Open it without one\.$"):
+        open_dataset(f"{root}/shards/*.tar", split="train")
+    with pytest.raises(NotFound, match=f"the folder is not prepared. Run 'feedmill prepare {root}'"):
+        open_dataset(root, split="train")
+    prepare(str(tar.parent), progress=False)
+    assert len(open_dataset(tar)) == 2 and len(open_dataset(tar.parent, split="train")) == 4
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.yml", "a.json", "a.jsonl", "a.tar"])
+def test_a_folder_is_a_folder_whatever_its_name_ends_with(tmp_path: Path, name: str) -> None:
+    root = str(make_shards(tmp_path / name, [2, 2]))
+    with pytest.raises(NotFound, match="the folder is not prepared"):
+        open_dataset(root, split="train")
+    assert len(open_dataset(root)) == 4
+    assert prepare(root, split_ratio="1,1", progress=False).splits == {"train": 1, "val": 1, "test": 0}
+    assert len(open_dataset(f"file://{root}", split="val")) == 2 and not check(root).findings
+    assert Recipe.load(root).plan().report(10) is not None
+    (tmp_path / "empty.yaml").mkdir()
+    with pytest.raises(NotFound, match="it is empty"):
+        open_dataset(tmp_path / "empty.yaml")
 
 
 def test_a_folder_of_several_files_names_one(root: Path) -> None:

@@ -12,11 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from feedmill.errors import DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
+from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.repair import repair
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage import LocalStore
+from nanosets import documents
 from tars import make_shards, tar_bytes, write_tar
 
 
@@ -207,6 +211,45 @@ def test_where_documents_begin_in_token_files(tmp_path: Path) -> None:
     (tmp_path / "a.ds.index").write_bytes(np.array([4, 6, 10], "<u8").tobytes())
     report = check(str(tmp_path / "a.ds"))
     assert not report.findings and report.samples == 3
+
+
+def test_token_files_have_the_sizes_that_their_manifest_says(tmp_path: Path) -> None:
+    store, golden = LocalStore(tmp_path), Path(__file__).parent.parent / "golden/modalities"
+    for name in ("a.pbin", "b.pbin", "c.pbin"):
+        (tmp_path / name).write_bytes((golden / "main_2b.pbin").read_bytes())
+        sizes = {name: (tmp_path / name).stat().st_size, f"{name}.feedmill.bounds": 1}  # bounds may go, and come again
+        write_manifest(store, name, TokenManifest("pbin", 1, 1, sizes=sizes if name != "c.pbin" else {}))
+    assert kinds(tmp_path) == kinds(tmp_path / "a.pbin") == []
+    write_manifest(store, "b.pbin", TokenManifest("pbin", 1, 1, sizes={"b.pbin": 5}))
+    assert kinds(tmp_path) == kinds(tmp_path / "b.pbin") == ["wrong-size"] and kinds(tmp_path / "a.pbin") == []
+    found = CliRunner().invoke(app, ["check", str(tmp_path / "b.pbin")])
+    assert found.exit_code == 1 and "expected 5 bytes by" in found.stdout
+    (tmp_path / "a.pbin").unlink()
+    assert kinds(tmp_path) == ["missing-file", "wrong-size"]
+    (tmp_path / "b.pbin").rename(tmp_path / "d.pbin")
+    (tmp_path / "b.pbin.feedmill.json").rename(tmp_path / "d.pbin.feedmill.json")
+    (tmp_path / "c.pbin.feedmill.json").write_text("{")
+    notes = check(str(tmp_path / "d.pbin")).notes + check(str(tmp_path / "c.pbin")).notes
+    assert "of another name" in notes[0] and "no manifest" in notes[1]
+
+
+def test_token_files_of_two_parts_have_one_manifest(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with write_megatron(store, "x", "u2") as out:
+        out.add(*documents([2, 3]))
+    write_manifest(store, "x.idx", TokenManifest("megatron", 2, 5, sizes={"x.bin": 10, "x.idx": 1}))
+    assert kinds(tmp_path / "x.bin") == kinds(tmp_path / "x.idx") == ["wrong-size"]
+    assert "x.idx" in str(check(str(tmp_path / "x.bin")).findings[0].file)
+
+
+@pytest.mark.parametrize("name", ["a.pbin", "a.ds", "a.npy", "."])
+def test_token_files_are_not_for_repair(tmp_path: Path, name: str) -> None:
+    for one in ("a.pbin", "a.ds", "a.npy") if name != "." else ("a.pbin",):
+        (tmp_path / one).write_bytes(bytes(20))
+    path = str(tmp_path / name)
+    with pytest.raises(ConfigError, match=r"these are tokens .*'feedmill check'.*'feedmill tokenize'") as caught:
+        repair(path, progress=False)
+    assert (caught.value.kind, caught.value.file) == ("not-repairable", path)
 
 
 def test_jsonl_lines(tmp_path: Path) -> None:

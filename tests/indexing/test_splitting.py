@@ -31,6 +31,34 @@ def test_ratios_are_exact(text: str) -> None:
     assert sizes == {"train": 8, "val": 1, "test": 1}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1e400,1,1",
+        "inf,1",
+        "nan,1",
+        "1,nan",
+        "-1,2",
+        "1,-1",
+        "0,0,0",
+        "1e20000000,1",
+        "1e-20000000",
+        "1,2,3,4",
+        "",
+        "1,",
+        "x",
+        "1/0,1",
+        "-1/2,1",
+        "8:1:1",
+        "1" * 5000,
+    ],
+)
+def test_what_divides_nothing_is_no_ratio(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a split ratio") as caught:
+        splitting.parse_ratio(text)
+    assert "finite numbers" in str(caught.value)
+
+
 def test_patterns_match_from_the_start_and_may_overlap() -> None:
     shards = ["a/0.tar", "a/1.tar", "b/a/0.tar"]
     found = splitting.by_pattern(shards, ["x:a/.*", "y:{a,b}/.*0", "z:.*"])

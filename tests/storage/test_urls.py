@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+import feedmill as fm
 from feedmill.errors import ConfigError
 from feedmill.storage import LocalStore, join_url, open_store, split_url
 
@@ -22,6 +23,15 @@ from feedmill.storage import LocalStore, join_url, open_store, split_url
 def test_file_urls_and_paths_are_local(url, root):
     store = open_store(url)
     assert isinstance(store, LocalStore) and store.root == root
+
+
+@pytest.mark.parametrize("url", ["a\0b", "\0", "file:///x%00/a", "s3://bucket\0/x", "s3://bucket/a\0b"])
+def test_a_nul_is_refused_wherever_a_path_comes_from(url):
+    asks = [open_store, fm.open, lambda u: fm.open([f"{u}1.tar", f"{u}2.tar"]), lambda u: fm.Recipe.load(u).plan()]
+    for ask in [*asks, lambda u: fm.Recipe.parse({"source": u}).plan(), lambda u: fm.Recipe.load(f"{u}.yaml")]:
+        with pytest.raises(ConfigError, match="has a NUL character") as caught:
+            ask(url)
+        assert caught.value.kind == "bad-path" and "\0" not in str(caught.value)
 
 
 def test_files_of_the_root_folder_have_one_slash():

@@ -21,6 +21,7 @@ from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
 from feedmill.writing.reshard import reshard
+from sourcedata import huggingface
 from tars import make_shards, write_tar
 from written import contents, files, samples
 
@@ -73,6 +74,29 @@ class TestReshard:
         assert report.shards == 2 and fm.open(tmp_path / "f")["x/2"]["json"] == {"a": 3}
         with pytest.raises(ConfigError):
             reshard(str(tmp_path / "x.jsonl"), str(tmp_path / "g"), size="1k")
+
+    def test_lines_keep_their_splits(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.jsonl"
+        path.write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
+        reshard(str(path), str(tmp_path / "a"), samples=4, workers=1)
+        assert fm.open(tmp_path / "a").splits == {"train": 10}
+        (tmp_path / "x.jsonl.split.yaml").write_text(
+            "samples: 10\nlast_at: 81\nsplit_parts: {train: [[0, 2], [3, 7]], val: [[1, 2], [2, 3]], test: []}\n"
+        )
+        for name, shuffle in (("b", None), ("c", 1)):
+            reshard(str(path), str(tmp_path / name), samples=4, shuffle=shuffle, workers=1)
+            assert fm.open(tmp_path / name).splits == {"train": 6, "val": 2, "test": 0}
+            found = {s: sorted(map(int, contents(tmp_path / name, s))) for s in ("train", "val", None)}
+            assert found == {"train": [0, 1, 3, 4, 5, 6], "val": [1, 2], None: list(range(10))}
+            assert check(str(tmp_path / name)).findings == []
+
+    def test_splits_that_cannot_be_kept_are_not_lost_silently(self, tmp_path: Path) -> None:
+        for split in ("train", "test"):
+            (tmp_path / "s" / split).mkdir(parents=True)
+            huggingface(tmp_path / "s" / split, [3])
+        (tmp_path / "s/dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+        with pytest.raises(ConfigError, match=r"splits of huggingface would be lost.*'feedmill convert"):
+            reshard(str(tmp_path / "s"), str(tmp_path / "d"), samples=2, workers=1)
 
     def test_media_metadata_goes_along(self, tmp_path: Path) -> None:
         from PIL import Image

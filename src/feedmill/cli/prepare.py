@@ -148,7 +148,9 @@ def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: A
 
 def is_file(url: str) -> bool:
     """Whether this is one file, about which there is nothing to ask: records, or a metadataset."""
-    return url.endswith((".jsonl", ".yaml", ".yml"))
+    from feedmill.storage import is_local_folder
+
+    return url.endswith((".jsonl", ".yaml", ".yml")) and not is_local_folder(url)
 
 
 def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) -> Any:
@@ -180,7 +182,8 @@ def parse_field_map(text: str | None) -> dict[str, str] | None:
 
 def show(report: PrepareReport) -> None:
     """Print what was done."""
-    if report.path.endswith((".yaml", ".yml")):
+    one = is_file(report.path)
+    if one and not report.path.endswith(".jsonl"):
         facts([("prepared", report.path), *(("rows", f"{rows:,} in {where}") for where, rows in report.joins.items())])
         if not report.joins:
             typer.echo("It has no joins: there is nothing to prepare.")
@@ -191,13 +194,13 @@ def show(report: PrepareReport) -> None:
     reused = f" ({report.reused} taken from the index, {report.scanned} read)" if report.reused else ""
     facts(
         [
-            ("prepared", Path(report.path).name if report.path.endswith(".jsonl") else report.path),
+            ("prepared", Path(report.path).name if one else report.path),
             ("samples", report.samples),
             ("shards", f"{report.shards:,}{reused}"),
             ("size", human_size(report.bytes)),
             ("parts", ", ".join(report.parts) or None),
             ("media", report.media or None),
-            ("samples per split" if report.path.endswith(".jsonl") else "shards per split", splits or None),
+            ("samples per split" if one else "shards per split", splits or None),
             ("time", f"{report.seconds:.2f} s, {report.samples / max(report.seconds, 1e-9):,.0f} samples/s"),
         ]
     )

@@ -11,6 +11,7 @@ from feedmill.converting.notes import Notes
 from feedmill.converting.plan import OnError, Options, Plan, check_places
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family
 from feedmill.errors import ConfigError, NotFound
+from feedmill.storage import is_local_folder
 from feedmill.writing.layout import parse_size
 
 
@@ -144,7 +145,8 @@ def kind_of(source: str) -> str:
     from feedmill.converting.tokens import is_megatron_folder
     from feedmill.formats.sniff import sniff
 
-    if source.endswith((".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst", ".ndjson", ".jsonl.zstd", ".jsonl.gzip")):
+    packed = (".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst", ".ndjson", ".jsonl.zstd", ".jsonl.gzip")
+    if source.endswith(packed) and not is_local_folder(source):
         return "documents"
     try:
         return sniff(source).kind

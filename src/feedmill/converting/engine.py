@@ -21,6 +21,7 @@ from feedmill.converting.notes import Bad, Done, Notes, unfinished
 from feedmill.converting.plan import Options, Plan
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.jsonl_splits import splits_name
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -211,7 +212,7 @@ def _place(destination: str, *, is_file: bool) -> tuple[Store, str]:
 def _present(store: Store, name: str, url: str, *, overwrite: bool, is_file: bool) -> list[str]:
     """The files at the destination, all of an earlier conversion. Raises `ConfigError` for any others."""
     if is_file:
-        there = [path for path in (name, name + ".idx") if store.exists(path)]
+        there = [path for path in (name, name + ".idx", splits_name(name)) if store.exists(path)]
         if there and not overwrite:
             raise _exists(url, "there is a file already", "Name another, or replace it with --overwrite.")
         return [*there, *(p for p in [proof_place(name)] if store.exists(p))]

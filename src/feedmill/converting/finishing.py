@@ -6,12 +6,15 @@ import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from feedmill.converting.notes import Done
 from feedmill.errors import DataError
-from feedmill.formats import energon, energon_members, jsonl, mds, sidecar
+from feedmill.formats import energon, energon_members, jsonl, jsonl_splits, mds, sidecar
+from feedmill.formats.jsonl_splits import Pieces
 from feedmill.formats.mds_write import write_index
+from feedmill.formats.offsets import Int64s
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
@@ -52,8 +55,11 @@ def finish_samples(
             join_parquet(store, name, paths)
             return [name]
         join(store, name, paths)
-        jsonl.write_index(store, name)
-        return [name, jsonl.idx_name(name)]
+        offsets = jsonl.write_index(store, name)
+        if len(parts) < 2:
+            return [name, jsonl.idx_name(name)]
+        jsonl_splits.write_splits(store, name, _line_splits(parts, units, done, offsets))
+        return [name, jsonl.idx_name(name), jsonl_splits.splits_name(name)]
     if shared.to == "webdataset":
         index = Media(cached_copy(open_store(shared.source), energon.INDEX)) if media else None
         return _prepared(shared, facts, parts, units, index, store, filled)
@@ -73,6 +79,18 @@ def finish_samples(
         write_index(store, [each.extra["mds"] for each in filled])
         return [*paths, mds.INDEX]
     return paths
+
+
+def _line_splits(
+    parts: Sequence[Part], units: Sequence[Unit], done: Sequence[Done], offsets: Int64s
+) -> jsonl_splits.LineSplits:
+    """The splits of lines that stand one split after another."""
+    counts = {part.split or "train": 0 for part in parts}
+    for each in done:
+        counts[units[each.number].what[0] or "train"] += each.samples
+    ends = accumulate(counts.values())
+    pieces = {name: Pieces([(end - counts[name], end)]) for name, end in zip(counts, ends, strict=True)}
+    return jsonl_splits.LineSplits(len(offsets) - 1, int(offsets[-2]), pieces)
 
 
 def _prepared(

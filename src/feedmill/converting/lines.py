@@ -8,7 +8,7 @@ from typing import Any
 from feedmill.converting.jsontypes import loads
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.documents import read_rows
-from feedmill.storage import Entry, open_store, split_url
+from feedmill.storage import Entry, is_local_folder, open_store, split_url
 
 SUFFIXES = tuple(
     name + packed for name in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz", ".gzip", ".zst", ".zstd")
@@ -25,7 +25,7 @@ def is_tree(url: str) -> bool:
 
 def line_files(url: str) -> tuple[str, list[Entry]]:
     """The folder of a tree, or of a single file, and the files of lines in it, by their paths."""
-    if url.endswith(SUFFIXES):
+    if url.endswith(SUFFIXES) and not is_local_folder(url):
         folder, name = split_url(url)
         store = open_store(folder)
         if store.exists(name):

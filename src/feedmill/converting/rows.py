@@ -30,10 +30,12 @@ from feedmill.converting.plan import Loss, Options, Plan, named
 from feedmill.converting.shards import arrow_table
 from feedmill.converting.taking import KEY, digest, simple
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
-from feedmill.formats import jsonl
+from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import rows_of as split_lines
 from feedmill.formats.documents import whole_lines, write_rows
+from feedmill.formats.jsonl import JsonlDataset
+from feedmill.formats.jsonl_splits import LineSplits
 from feedmill.formats.rows import RowSample
 from feedmill.formats.sniff import open_raw
 from feedmill.formats.tables import TableDataset
@@ -87,13 +89,24 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         source, options.split, destination, to, options.fields, options.on_error == "skip", str(notes.folder), is_file
     )
     plan = Plan("rows", source, destination, kind, to)
+    splits: LineSplits | None = None
     identity: dict[str, Any] = {"source": source, "kind": kind, "to": to}
     if kind == "jsonl" and options.on_error == "skip":
         kind = "documents"  # read line by line, where a bad one can be passed over
     if kind == "documents":
         if options.split is not None:
-            raise ConfigError("files of JSON lines have no splits", file=source, fix="Leave --split out.")
+            raise ConfigError(
+                "files of JSON lines have no splits"
+                + (" where bad lines are left out" if plan.kind == "jsonl" else ""),
+                file=source,
+                fix="Leave --split out"
+                + (", or take bad lines out with 'feedmill repair' first." if plan.kind == "jsonl" else "."),
+            )
         tree, files = line_files(source)
+        divided = [f.path for f in files if open_store(tree).exists(jsonl_splits.splits_name(f.path))]
+        if divided:
+            kept = "kept where a .jsonl becomes one .jsonl or a prepared folder, and no bad line is left out"
+            plan.losses.append(Loss(f"the splits of {named(divided)} ({kept})"))
         shared = replace(shared, tree=tree)
         units = [Unit(n, (f.path, 0, 0)) for n, f in enumerate(files)]
         _unique(files, source)
@@ -103,7 +116,10 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         plan.count = len(dataset)
         units = _ranges(dataset, options)
         identity["fingerprint"] = dataset.fingerprint()
-        plan.losses, drop = _said(dataset, to, options)
+        if to == "jsonl" and is_file and isinstance(dataset, JsonlDataset) and options.split is None:
+            splits = dataset.line_splits
+            identity["splits"] = None if splits is None else {n: p.ranges for n, p in splits.parts.items()}
+        plan.losses, drop = _said(dataset, to, options, kept=splits is not None)
         shared = replace(shared, drop=drop)
     identity |= options.identity()
     plan.outputs = 1 if is_file else len(units)
@@ -115,7 +131,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         plan.losses.append(Loss("absent names and null are one; whole numbers may become floats"))
         if mixed:
             plan.losses.append(Loss(f"one type for {named(mixed)}: what has none is text of JSON there"))
-    finish = partial(_finish, shared)
+    finish = partial(_finish, shared, splits)
     return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file, "rows")
 
 
@@ -147,10 +163,10 @@ def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
     return units
 
 
-def _said(dataset: Dataset, to: str, options: Options) -> tuple[list[Loss], frozenset[str]]:
-    """What is lost of a table, and the columns that are left out for it."""
+def _said(dataset: Dataset, to: str, options: Options, *, kept: bool) -> tuple[list[Loss], frozenset[str]]:
+    """What is lost of a table or of lines, and the columns that are left out for it; `kept` are its splits."""
     losses = []
-    if len(dataset.splits) > 1 and options.split is None:
+    if options.split is None and not kept and list(dataset.splits.values()) not in ([], [len(dataset)]):
         losses.append(Loss(f"the splits {named(dataset.splits)}: all rows stand together; take one with --split"))
     if not isinstance(dataset, TableDataset) or to == "parquet" or dataset.schema is None:
         return losses, frozenset()
@@ -329,7 +345,7 @@ def _kept_schema(shared: Shared) -> Any:
     return pa.schema(kept, metadata=dataset.schema.metadata)
 
 
-def _finish(shared: Shared, store: Store, done: Sequence[Done]) -> list[str]:
+def _finish(shared: Shared, splits: LineSplits | None, store: Store, done: Sequence[Done]) -> list[str]:
     paths = [each.path for each in done if each.samples]
     if not shared.piece:
         return paths
@@ -339,8 +355,11 @@ def _finish(shared: Shared, store: Store, done: Sequence[Done]) -> list[str]:
         return [name]
     join(store, name, paths)
     if shared.to == "jsonl":
-        jsonl.write_index(store, name)
-        return [name, jsonl.idx_name(name)]
+        offsets = jsonl.write_index(store, name)
+        if splits is None:
+            return [name, jsonl.idx_name(name)]
+        jsonl_splits.write_splits(store, name, splits.moved(offsets))
+        return [name, jsonl.idx_name(name), jsonl_splits.splits_name(name)]
     return [name]
 
 

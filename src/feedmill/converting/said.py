@@ -12,10 +12,15 @@ from feedmill.converting.survey import COUNTS, Survey, kinds, names
 from feedmill.errors import NotFound
 from feedmill.formats import energon, yamls
 from feedmill.formats.base import Dataset
+from feedmill.formats.jsonl import JsonlDataset
 from feedmill.formats.rows import RowsDataset
+from feedmill.formats.webdataset import TarDataset
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache import cached_copy
+from feedmill.writing.copying import runs_of_splits
 
+KEEP_SPLITS = ("webdataset", "jsonl")
+"""Targets that have splits, of samples that are in one each."""
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'media_metadata'"
 
 
@@ -44,15 +49,21 @@ class Facts(NamedTuple):
 def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Facts:
     """What is known about a source, opened with this split."""
     splits = {name: count for name, count in dataset.splits.items() if count}
-    total = sum(splits.values())
-    loose = abs(len(dataset) - total) if splits and split is None else 0
-    parts = [(split, len(dataset))] if split else list(splits.items()) if not loose else []
+    loose = _loose(dataset) if splits and split is None else 0
+    parts = [(split, len(dataset))] if split else list(dataset.splits.items()) if splits and not loose else []
     description, media = None, False
     if kind == "energon":
         store = open_store(url)
         description, media = _description(store), _has_media(store)
     excluded = int(described(dataset).get("excluded") or 0)
     return Facts(parts, list(splits), loose, excluded, description, media, isinstance(dataset, RowsDataset))
+
+
+def _loose(dataset: Dataset) -> int:
+    """How many samples are not in exactly one split; where only the counts of splits are known, by these."""
+    if isinstance(dataset, TarDataset | JsonlDataset):
+        return sum(end - begin for begin, end, splits in runs_of_splits(dataset) if len(splits) != 1)
+    return abs(len(dataset) - sum(dataset.splits.values()))
 
 
 def described(dataset: Dataset) -> dict[str, Any]:
@@ -100,7 +111,7 @@ def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
     """What is said about samples and not in them."""
     out = []
     several = len(facts.splits) > 1 or facts.loose
-    if several and options.split is None and (to != "webdataset" or not facts.parts):
+    if several and options.split is None and (to not in KEEP_SPLITS or not facts.parts):
         loose = f" ({facts.loose} samples are in none of them, or in several)" if facts.loose else ""
         out.append(Loss(f"the splits {named(facts.splits)}: all samples stand together{loose}; take one with --split"))
     if facts.excluded:

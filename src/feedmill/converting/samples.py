@@ -15,7 +15,7 @@ from feedmill.converting.engine import Conversion, Different, Unit, Written, com
 from feedmill.converting.finishing import finish_samples
 from feedmill.converting.notes import Bad, Done, Notes, note_done
 from feedmill.converting.plan import Options, Plan
-from feedmill.converting.said import binary_parts, described, keeps_media, losses_of, source_facts
+from feedmill.converting.said import KEEP_SPLITS, binary_parts, described, keeps_media, losses_of, source_facts
 from feedmill.converting.shards import line_digest, open_output
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
@@ -84,7 +84,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     opened.cache_clear()
     whole = opened(source, options.split)
     facts = source_facts(whole, source, kind, options.split)
-    parts = [Part(split, count) for split, count in facts.parts] if to == "webdataset" and facts.parts else []
+    parts = [Part(split, count) for split, count in facts.parts] if to in KEEP_SPLITS else []
     parts = parts or [Part(options.split, len(whole))]
     is_file = destination.endswith(f".{to}")
     if to == "jsonl" and not is_file:
@@ -97,7 +97,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         "fingerprint": whole.fingerprint(),
         "kind": kind,
         "to": to,
-        "parts": [list(part) for part in parts],
+        "parts": [[*part, opened(source, part.split).fingerprint() if part.samples else ""] for part in parts],
         **options.identity(),
     }
     units = cut(source, parts, options, to)
@@ -110,7 +110,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
     identity["survey"] = found
-    prefix = len(parts) > 1 and isinstance(whole, RowsDataset)
+    prefix = sum(part.samples > 0 for part in parts) > 1 and isinstance(whole, RowsDataset)
     drop = frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
     shared = replace(shared, prefix=prefix, columns=columns, drop=drop)
     media = keeps_media(to, facts, options)
@@ -169,8 +169,8 @@ def cut(source: str, parts: Sequence[Part], options: Options, to: str) -> list[U
     size = options.shard_size if options.shard_size is not None else MDS_SIZE if to == "mds" else None
     units: list[Unit] = []
     for split, count in parts:
-        ends = _run_ends(opened(source, split), count, options.samples_per_shard, size)
-        for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+        ends = _run_ends(opened(source, split), count, options.samples_per_shard, size) if count else []
+        for start, stop in zip([0, *ends[:-1]], ends, strict=False):
             units.append(Unit(len(units), (split, start, stop), stop - start))
     return units
 

@@ -15,7 +15,7 @@ import xxhash
 from feedmill.converting import vlatext
 from feedmill.converting.engine import Conversion, Different, Unit, Written
 from feedmill.converting.notes import Done, Notes, note_done
-from feedmill.converting.plan import Loss, Options, Plan
+from feedmill.converting.plan import Loss, Options, Plan, named
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, write_manifest
@@ -47,6 +47,8 @@ class Shared:
     Attributes:
         form: how documents are stored; None for ``vla-text``.
         sequence: tokens of a sequence of ``vla-text``, the one that is predicted last included.
+        per_shard: sequences of a shard of it.
+        beside: parts beside the ids of a source in ``vla-text``, which are left out.
     """
 
     source: str
@@ -57,6 +59,7 @@ class Shared:
     form: Form
     sequence: int = 0
     per_shard: int = SEQUENCES
+    beside: frozenset[str] = frozenset()
 
 
 @lru_cache(64)
@@ -75,9 +78,13 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
     identity: dict[str, Any] = {"source": source, "kind": kind, "to": to}
     identity |= options.identity()
     loss, tokenizer, size = False, None, options.token_size or 4
+    beside: frozenset[str] = frozenset()
     if kind == "vla-text":
-        files, plan.count = vlatext.files_of(source)
+        files, plan.count, beside = vlatext.files_of(source)
         identity["files"] = files
+        if beside:
+            padding = " (padding stays among the tokens)" if "attention_mask.pth" in beside else ""
+            plan.losses.append(Loss(f"the parts {named(sorted(beside))} beside the ids{padding}", content=True))
         units = [Unit(0, ("", vlatext.name_of(source)), plan.count)]
     else:
         corpus = open_corpus([source], token_size=options.token_size or _largest(source), mixed=True)
@@ -93,7 +100,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
     if kind == "dolma":
         plan.losses.append(Loss("ids and files of origin of the documents"))
     form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and to == "ds")
-    shared = Shared(source, kind, destination, to, str(notes.folder), form)
+    shared = Shared(source, kind, destination, to, str(notes.folder), form, beside=beside)
     if to == "vla-text":
         shared = replace(shared, sequence=(options.seq_len or 0) + 1, per_shard=_per_shard(options))
         units = [Unit(0, ("", ""), plan.count or 0)]
@@ -160,7 +167,7 @@ def _is_folder(source: str) -> bool:
 def batches_of(shared: Shared, path: str) -> Iterator[Batch]:
     """The documents of a file of the source; of all of it where the path is empty."""
     if shared.kind == "vla-text":
-        for sequences in vlatext.sequences_of(shared.source):
+        for sequences in vlatext.sequences_of(shared.source, shared.beside):
             yield np.concatenate(sequences), np.asarray([len(s) for s in sequences], np.int64), None
         return
     corpus = corpus_of(path or shared.source, None if path else _largest(shared.source))

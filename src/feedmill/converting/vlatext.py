@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,26 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.errors import DataError
-from feedmill.formats.base import Sample
+from feedmill.formats import pth
+from feedmill.formats.base import Sample, locate
 from feedmill.formats.sniff import open_raw
 
 _BATCH = 256
+_TENSOR = "input_ids.pth"
 _MOST = 64 << 20
 
 
-def files_of(source: str) -> tuple[list[Any], int]:
-    """What tells this data set from another, and the number of its sequences."""
+def files_of(source: str) -> tuple[list[Any], int, frozenset[str]]:
+    """What tells this data set from another, the number of its sequences, and the first sample's parts beside ids.
+
+    Raises `DataError` where that sample holds no token ids.
+    """
     dataset, _ = open_raw(source)
-    return [dataset.fingerprint()], len(dataset)
+    first = dataset.read_raw([0]) if len(dataset) else []
+    for sample in first:
+        _ids(sample, list(sample))
+    beside = frozenset(name for sample in first for name in sample if name != _part(sample))
+    return [dataset.fingerprint()], len(dataset), beside
 
 
 def name_of(source: str) -> str:
@@ -32,29 +41,59 @@ def name_of(source: str) -> str:
     return last if last and not last.startswith(".") else "tokens"
 
 
-def sequences_of(source: str) -> Iterator[list[npt.NDArray[np.int64]]]:
-    """The sequences, some at a time. Raises `DataError` where a sample holds no token ids."""
+def sequences_of(source: str, beside: Collection[str] = ()) -> Iterator[list[npt.NDArray[np.int64]]]:
+    """The sequences, some at a time.
+
+    Args:
+        source: a data set of VLA Foundry.
+        beside: parts beside the ids that may be passed over.
+
+    Raises:
+        DataError: a sample holds no token ids, or parts of which nobody was told that they would be lost.
+    """
     dataset, _ = open_raw(source)
     for low in range(0, len(dataset), _BATCH):
         samples = dataset.read_raw(range(low, min(low + _BATCH, len(dataset))))
-        yield [_ids(sample) for sample in samples]
+        yield [_ids(sample, beside) for sample in samples]
 
 
-def _ids(sample: Sample) -> npt.NDArray[np.int64]:
-    name = next((name for name in ("json.gz", "json") if name in sample), None)
+def _part(sample: Sample) -> str | None:
+    """The part that holds the ids: tensors go first, as where VLA Foundry's data is loaded."""
+    return next((name for name in (_TENSOR, "json.gz", "json") if name in sample), None)
+
+
+def _ids(sample: Sample, beside: Collection[str]) -> npt.NDArray[np.int64]:
+    name = _part(sample)
     if name is None:
-        raise _no_tokens(sample, f"it has no part json.gz (it has {', '.join(sample)})")
+        raise _no_tokens(sample, f"it has no part {_TENSOR} or json.gz (it has {', '.join(sample)})")
+    others = [other for other in sample if other != name and other not in beside]
+    if others:
+        raise _no_tokens(sample, f"it has parts that the first sample does not have ({', '.join(others)})")
     try:
         data = sample.raw(name)
+        if name == _TENSOR:
+            return _of_tensor(sample, pth.load(data))
         if name == "json.gz":
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
                 data = file.read(_MOST + 1)
         found = orjson.loads(data)
     except (OSError, EOFError, zlib.error, orjson.JSONDecodeError) as error:
         raise _no_tokens(sample, str(error)) from None
+    except DataError as error:
+        raise locate(error, sample.source, f"{sample.key}.{name}") from error
     if not isinstance(found, list) or not all(type(item) is int and 0 <= item < 2**32 for item in found):
         raise _no_tokens(sample, "it is no list of token ids")
     return np.asarray(found, np.int64)
+
+
+def _of_tensor(sample: Sample, found: Any) -> npt.NDArray[np.int64]:
+    """The ids of a tensor of any integer type and one dimension."""
+    if not (isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype.kind in "iu"):
+        shape = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise _no_tokens(sample, f"{_TENSOR} is {shape}, not a list of integers")
+    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < 2**32:
+        raise _no_tokens(sample, f"{_TENSOR} has numbers that are no token ids")
+    return found.astype(np.int64)
 
 
 def _no_tokens(sample: Sample, why: str) -> DataError:

@@ -96,7 +96,7 @@ def write_index(store: Store, path: str, starts: Int64s | None = None) -> Int64s
 
 
 class JsonlDataset(Dataset):
-    """The records of one JSONL file, or of one of its splits."""
+    """The records of one JSONL file, or of one of its splits; `line_splits` is its split file, None without one."""
 
     format = "jsonl"
 
@@ -104,7 +104,7 @@ class JsonlDataset(Dataset):
         self.store, self.path, self.url, self.split = store, path, name, split
         self.indexed = store.exists(idx_name(path))
         self._offsets = self._load() if self.indexed else index_file(store, path)
-        self._splits = self._read_splits()
+        self.line_splits = self._read_splits()
         self._pieces = self._chosen(split)
 
     def _load(self) -> Int64s:
@@ -129,9 +129,9 @@ class JsonlDataset(Dataset):
 
     def _chosen(self, split: str | None) -> Pieces | None:
         """The records of a split; None for all. Where the file has no splits, each name means all of it."""
-        if split is None or self._splits is None:
+        if split is None or self.line_splits is None:
             return None
-        return self._splits.part(split, self.store.locate(self.path))
+        return self.line_splits.part(split, self.store.locate(self.path))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1 if self._pieces is None else len(self._pieces)
@@ -190,7 +190,7 @@ class JsonlDataset(Dataset):
 
     @property
     def splits(self) -> Mapping[str, int]:
-        parts = self._splits.parts if self._splits is not None else {}
+        parts = self.line_splits.parts if self.line_splits is not None else {}
         return {name: len(pieces) for name, pieces in parts.items()}
 
     def describe(self) -> dict[str, Any]:

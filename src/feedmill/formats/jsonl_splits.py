@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,22 @@ class LineSplits:
         old = self.parts[first].ranges if first in self.parts else []
         parts = {**self.parts, first: Pieces([*old, (self.samples, count)])}
         return LineSplits(count, int(offsets[-2]), parts)
+
+    def runs(self) -> list[tuple[int, int, tuple[str, ...]]]:
+        """All records, as runs ``[begin, end)`` that are in the same splits."""
+        edges = {
+            0,
+            self.samples,
+            *(edge for pieces in self.parts.values() for piece in pieces.ranges for edge in piece),
+        }
+        return [
+            (begin, end, tuple(name for name, pieces in self.parts.items() if pieces.index(begin) is not None))
+            for begin, end in pairwise(sorted(edges))
+        ]
+
+    def moved(self, offsets: Int64s) -> LineSplits:
+        """The same for another file of as many records, which begin at these offsets, int64[n + 1]."""
+        return LineSplits(self.samples, int(offsets[self.samples - 1]), self.parts)
 
     def without(self, removed: Sequence[int], offsets: Int64s) -> LineSplits:
         """The same for the file without some records: `removed`, ascending; `offsets`, int64[n + 1], with them."""

@@ -39,7 +39,7 @@ from feedmill.formats.vla.dataset import open_manifest
 from feedmill.formats.vla.manifest import MANIFEST, looks_like_manifest
 from feedmill.formats.webdataset import TarDataset
 from feedmill.formats.wids import is_wids
-from feedmill.storage import Store, open_store, split_url
+from feedmill.storage import Store, is_local_folder, open_store, split_url
 
 ENERGON, WEBDATASET, TAR, JSONL, PBIN = "energon", "webdataset", "tar", "jsonl", "pbin"
 DS, MEGATRON, DOLMA = ds.FORMAT, megatron.FORMAT, dolma.FORMAT
@@ -79,7 +79,8 @@ def sniff(url: str) -> Found:
         NotFound: nothing is there, or nothing that is known; says what was found.
         ConfigError: it is something to be opened in another way.
     """
-    if url.endswith((".yaml", ".yml")):
+    folder = is_local_folder(url)
+    if url.endswith((".yaml", ".yml")) and not folder:
         raise ConfigError(
             "this is a recipe or metadataset, not a data set",
             file=url,
@@ -89,11 +90,10 @@ def sniff(url: str) -> Found:
     refuse_commands(url)
     if is_pattern(url):
         return _listed([url])
-    if url.endswith((*_FILES, ".json")):
-        folder, name = split_url(url)
-        store = open_store(folder)
-        if not (store.is_local and os.path.isdir(store.locate(name))):
-            return Found(_kind_of_file(store, name), store, name)
+    if url.endswith((*_FILES, ".json")) and not folder:
+        top, name = split_url(url)
+        store = open_store(top)
+        return Found(_kind_of_file(store, name), store, name)
     store = open_store(url)
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
@@ -199,20 +199,30 @@ def open_raw(
     if found.kind in KINDS and (split is None or found.kind in WITH_SPLITS):
         return open_source(found.kind, Wanted(found.store, found.name, url, split, found.names)), found
     if split is not None:
-        raise NotFound(
-            f"there is no split {split!r}: "
-            + ("token files have none" if found.kind in TOKENS else "the folder is not prepared"),
-            file=url,
-            kind="no-such-split",
-            fix="Open it without one."
-            if found.kind in TOKENS
-            else f"Run 'feedmill prepare {url}' to divide it into splits, or open it without one.",
-        )
+        raise _no_split(found, url, split)
     if found.kind in TOKENS:
         return _open_tokens(found, url, files, token_size), found
     if found.kind == VLA:
         return open_manifest(found.store, found.name, url), found
     return _open_tars(found, url), found
+
+
+def _no_split(found: Found, url: str, split: str) -> NotFound:
+    """The error for a split of what has none; 'prepare' divides the tars of a folder, and no single tar or list."""
+    what, fix = "only folders of tars and .jsonl files are divided into splits", "Open it without one."
+    if found.kind in TOKENS:
+        what = "token files have none"
+    elif found.kind == TAR and url.endswith(".tar") and not is_local_folder(url):
+        what = "a single tar has none, but the folder that it lies in can"
+        fix = f"Open it without one, or run 'feedmill prepare {split_url(url)[0]}' and open that folder."
+    elif (
+        not found.names
+        and (is_local_folder(url) or not url.endswith(tuple(_FILES)))
+        and next(found.store.files(suffixes=(".tar",)), None)
+    ):
+        what = "the folder is not prepared"
+        fix = f"Run 'feedmill prepare {url}' to divide it into splits, or open it without one."
+    return NotFound(f"there is no split {split!r}: {what}", file=url, kind="no-such-split", fix=fix)
 
 
 def _open_tars(found: Found, url: str) -> TarDataset:

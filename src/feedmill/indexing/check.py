@@ -16,8 +16,11 @@ import numpy as np
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats import energon, jsonl, sidecar
 from feedmill.formats.offsets import Int64s, load_offsets
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, Found, sniff
+from feedmill.formats.sniff import ENERGON, JSONL, MEGATRON, TAR, TOKENS, VLA, Found, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS, WIDS
+from feedmill.formats.tokens import megatron
+from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_sizes
 from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare import find_shards
 from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
@@ -83,7 +86,10 @@ def check(
         from feedmill.indexing.manifests import check_manifest
 
         check_manifest(found.store, found.name, report, workers=workers, progress=progress)
-    elif found.kind in TOKENS or (found.kind in KINDS and found.kind != WIDS and not _has_tars(found)):
+    elif found.kind in TOKENS:
+        _check_source(url, report)
+        _check_sizes(found, report)
+    elif found.kind in KINDS and found.kind != WIDS and not _has_tars(found):
         _check_source(url, report)
     else:
         store, entries = _entries(found, url, report)
@@ -134,6 +140,26 @@ def _check_source(url: str, report: CheckReport) -> None:
     if isinstance(dataset, TarDataset):
         return  # its tars are walked one by one
     report.findings += dataset.verify()
+
+
+def _check_sizes(found: Found, report: CheckReport) -> None:
+    """The sizes that the manifests beside token files say; those of a folder know of files that are gone, too."""
+    store = found.store
+    if found.name:
+        one = megatron.strip(found.name) + megatron.IDX if found.kind == MEGATRON else found.name
+        described = [one] if store.exists(manifest_path(one)) else []
+    else:
+        described = [entry.path.removesuffix(MANIFEST) for entry in store.files(suffixes=(MANIFEST,))]
+    wrong: dict[str | None, DataError] = {}  # a file may be in the manifest of its folder too
+    for path in described:
+        manifest = read_manifest(store, path)
+        if manifest is None:
+            report.notes.append(f"{store.locate(manifest_path(path))}: no manifest that this release understands")
+        elif manifest.sizes and path.rpartition("/")[2] not in manifest.sizes and store.exists(path):
+            report.notes.append(f"{store.locate(path)}: its manifest is of a file of another name; no sizes compared")
+        else:
+            wrong |= {error.file: error for error in wrong_sizes(store, path, manifest)}
+    report.findings += wrong.values()
 
 
 def _shards(store: Store, report: CheckReport) -> list[Entry]:

@@ -26,7 +26,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
-from feedmill.storage import Entry, Store, open_store
+from feedmill.storage import Entry, Store, is_local_folder, open_store
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")
 MAX_PARTS = 50
@@ -118,7 +118,8 @@ def prepare(
         NotFound, StorageError: the folder is missing, empty, or cannot be written.
     """
     began = time.perf_counter()
-    if url.endswith(".jsonl"):
+    folder = is_local_folder(url)
+    if url.endswith(".jsonl") and not folder:
         from feedmill.indexing.prepare_jsonl import prepare_jsonl
 
         report = prepare_jsonl(
@@ -135,7 +136,7 @@ def prepare(
         )
         report.seconds = time.perf_counter() - began
         return report
-    if url.endswith((".yaml", ".yml")):
+    if url.endswith((".yaml", ".yml")) and not folder:
         from feedmill.indexing.prepare_joins import prepare_joins
 
         report = PrepareReport(url)

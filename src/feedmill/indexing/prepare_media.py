@@ -30,7 +30,7 @@ from feedmill.indexing.media_notes import MediaNotes
 from feedmill.indexing.scanning import Scanned
 from feedmill.kernels.tar import ShardScan
 from feedmill.samples.media import MediaFilter
-from feedmill.storage import Store, open_store
+from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache import cached_copy
 
 WEBDATASET, FOLDER = "webdataset", "folder"
@@ -88,7 +88,7 @@ def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, p
         StorageError: reading or writing failed.
     """
     began = time.perf_counter()
-    if url.endswith((".jsonl", ".yaml", ".yml", ".tar")):
+    if url.endswith((".jsonl", ".yaml", ".yml", ".tar")) and not is_local_folder(url):
         raise ConfigError("media metadata belongs to a folder, this is a file", file=url, fix="Give its folder.")
     store = open_store(url)
     prepared = store.exists(INFO) or store.exists(INFO_YAML)

@@ -18,7 +18,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.energon import idx_name, read_info
 from feedmill.formats.offsets import load_offsets, read_records
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, sniff
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
@@ -74,10 +74,19 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
 
     Raises:
         NotFound: there is no data set.
+        ConfigError: it is neither tars nor JSONL.
         DataError: nothing whole is left.
         StorageError: the files cannot be written.
     """
     found = sniff(url)
+    if found.kind in TOKENS:
+        raise ConfigError(
+            f"these are tokens ({found.kind}), and only .tar shards and .jsonl files can be repaired",
+            file=url,
+            kind="not-repairable",
+            fix="Look at them with 'feedmill check'; make damaged files again with 'feedmill tokenize', or copy them"
+            " again. (A .pbin with the wrong starts that Modalities' merge writes is put right whenever it is read.)",
+        )
     if found.names or (found.kind in KINDS and found.kind != IMG2DATASET):
         raise ConfigError(
             "only folders of .tar shards, a .tar and a .jsonl can be repaired",

@@ -17,17 +17,18 @@ def parse_ratio(text: str) -> list[Fraction]:
     """``"8,1,1"`` or ``"0.5, 0.2, 0.3"`` as exact fractions for train, val, test.
 
     Raises:
-        ConfigError: not one to three numbers, a negative one, or all zero.
+        ConfigError: not one to three finite numbers, a negative one, or all zero.
     """
     try:
-        ratio = [Fraction(word.strip()) for word in text.split(",")]
+        # By way of a float, as exact fractions of 1e400 or 1e20000000 are valid, but senseless or take minutes.
+        ratio = [Fraction(word if "/" in word else repr(float(word))) for word in text.split(",")]
     except (ValueError, ZeroDivisionError):
         ratio = []
     if not 1 <= len(ratio) <= 3 or min(ratio) < 0 or not sum(ratio):
         raise ConfigError(
             f"{text!r} is not a split ratio",
             kind="bad-ratio",
-            fix="Give one to three numbers for train, val and test, e.g. 8,1,1.",
+            fix="Give one to three finite numbers for train, val and test, none below 0 and not all 0, e.g. 8,1,1.",
         )
     return ratio
 

@@ -9,7 +9,7 @@ from feedmill.errors import ConfigError
 from feedmill.storage.base import Entry, Store
 from feedmill.storage.local import LocalStore
 
-__all__ = ["Entry", "LocalStore", "Store", "join_url", "open_store", "split_url"]
+__all__ = ["Entry", "LocalStore", "Store", "is_local_folder", "join_url", "open_store", "split_url"]
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
@@ -23,6 +23,13 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     from feedmill.storage.remote import RemoteStore
 
     return RemoteStore(text)
+
+
+def is_local_folder(url: str) -> bool:
+    """Whether this is a folder of this machine, whatever its name ends with."""
+    if "://" in url and not url.startswith("file://"):
+        return False
+    return os.path.isdir(open_store(url).url)
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:

@@ -113,7 +113,8 @@ class Store(ABC):
 
     def check_path(self, path: str) -> str:
         """Refuse paths that would leave the store; returns the path."""
-        if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        refuse_nul(path, self.url)
+        if path.startswith("/") or ".." in path.split("/"):
             raise ConfigError(
                 f"the path {path!r} leaves its folder",
                 file=self.url,
@@ -121,6 +122,17 @@ class Store(ABC):
                 fix="Use a path relative to the data set, without '..'.",
             )
         return path
+
+
+def refuse_nul(path: str, file: str | None = None) -> None:
+    """Raise `ConfigError` for a path or URL that has a NUL, which the system's own calls answer with a ValueError."""
+    if "\0" in path:
+        raise ConfigError(
+            f"the path {path!r} has a NUL character, which no file name can have",
+            file=file,
+            kind="bad-path",
+            fix="Take it out.",
+        )
 
 
 def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Store, bad_range, too_short
+from feedmill.storage.base import Entry, Store, bad_range, refuse_nul, too_short
 from feedmill.storage.behind import WriteBehind
 
 TEMPORARY_SUFFIX = ".feedmill-tmp"
@@ -89,11 +89,15 @@ def _forget(full: str) -> None:
 
 
 class LocalStore(Store):
-    """A folder on this machine. Reads use `pread` on descriptors that stay open, so threads need no lock."""
+    """A folder on this machine. Reads use `pread` on descriptors that stay open, so threads need no lock.
+
+    Raises `ConfigError` where the path has a NUL.
+    """
 
     is_local = True
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
+        refuse_nul(os.fspath(root))
         self.root = os.path.abspath(os.fspath(root))
         self.url = self.root
         self._prefix = self.root.rstrip("/") + "/"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Store, bad_range, too_short
+from feedmill.storage.base import Entry, Store, bad_range, refuse_nul, too_short
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import connect
 
@@ -49,6 +49,7 @@ class RemoteStore(Store):
     is_local = False
 
     def __init__(self, url: str, **options: Any) -> None:
+        refuse_nul(url)
         self.url = url.rstrip("/")
         self._options = options
         self._store = connect(self.url, options)

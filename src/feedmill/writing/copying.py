@@ -12,6 +12,7 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import energon
 from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.jsonl import JsonlDataset
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sniff import ENERGON, sniff
 from feedmill.formats.webdataset import TarDataset
@@ -79,21 +80,33 @@ def open_source(url: str) -> Dataset:
 
 def groups_of(dataset: Dataset, shuffle: int | None = None) -> list[Group]:
     """The samples of a data set by the splits they are in, in the order in which those come first."""
-    bounds = dataset.shard_bounds if isinstance(dataset, TarDataset) else np.asarray([0, len(dataset)])
-    members = splits_of_shards(dataset)
-    kinds = list(dict.fromkeys(members))
+    found: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+    for begin, end, splits in runs_of_splits(dataset):
+        found.setdefault(splits, []).append((begin, end))
     out = []
-    for splits in kinds:
-        chosen = np.flatnonzero([member == splits for member in members])
+    for splits, runs in found.items():
+        begins, ends = np.asarray(runs, np.int64).T.copy()
         key = None if shuffle is None else derive(shuffle, "reshard", *splits)
-        out.append(Group(splits, Order(bounds[chosen], bounds[chosen + 1], key)))
+        out.append(Group(splits, Order(begins, ends, key)))
     return [group for group in out if len(group.order)]
 
 
-def splits_of_shards(dataset: Dataset) -> list[tuple[str, ...]]:
-    """Of each shard, the splits it is in; one empty tuple for a data set without shards or splits."""
+def runs_of_splits(dataset: Dataset) -> list[tuple[int, int, tuple[str, ...]]]:
+    """All samples of a data set that is opened whole, as runs ``[begin, end)`` of those in the same splits.
+
+    They are in ``train`` where there are no splits, and in none where the format does not say which it has in one.
+    """
+    if isinstance(dataset, JsonlDataset) and dataset.line_splits is not None:
+        return dataset.line_splits.runs()
     if not isinstance(dataset, TarDataset):
-        return [()]
+        return [(0, len(dataset), () if dataset.splits else ("train",))]
+    return [
+        (*run, splits) for run, splits in zip(pairwise(dataset.shard_bounds.tolist()), _of_shards(dataset), strict=True)
+    ]
+
+
+def _of_shards(dataset: TarDataset) -> list[tuple[str, ...]]:
+    """Of each shard, the splits it is in."""
     splits = None
     if sniff(dataset.url).kind == ENERGON:
         splits = energon.read_splits(dataset.store)

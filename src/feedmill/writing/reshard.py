@@ -10,6 +10,7 @@ from contextlib import closing
 from feedmill.errors import ConfigError
 from feedmill.formats import energon
 from feedmill.formats.base import Dataset
+from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import ENERGON, sniff
 from feedmill.formats.webdataset import TarDataset
 from feedmill.storage import Store
@@ -70,11 +71,18 @@ def reshard(
     layout = Layout(pattern or PATTERN, samples, parse_size(size))
     dataset = open_source(source)
     groups = groups_of(dataset, shuffle)
+    if any(dataset.splits.values()) and not any(group.splits for group in groups):
+        raise ConfigError(
+            f"the splits of {dataset.format} would be lost",
+            file=source,
+            kind="loses-splits",
+            fix="'feedmill convert --to webdataset' keeps them.",
+        )
     pieces = pieces_of(dataset, groups, layout)
     target = Target(
         url,
         layout,
-        job={"verb": "reshard", "prefix": prefix, **facts(dataset, shuffle=shuffle)},
+        job={"verb": "reshard", "prefix": prefix, **facts(dataset, shuffle=shuffle, splits=_words(groups))},
         overwrite=overwrite,
         media=_media(source, prefix),
     )
@@ -82,13 +90,18 @@ def reshard(
         _copy_description(source, target.store)
 
         def splits(shards: Sequence[Shard]) -> Mapping[str, Sequence[str]]:
-            return _splits(groups, pieces, target.layout, shards)
+            return _splits(dataset, groups, pieces, target.layout, shards)
 
         copy = Copy(dataset, groups, prefix)
         report = write_shards(target, pieces, copy, splits=splits, workers=workers, progress=progress)
     report.warnings += _left_out(dataset)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
+
+
+def _words(groups: Sequence[Group]) -> str:
+    """What tells these splits from others of the same samples."""
+    return hash_words([f"{g.splits} {g.order.begins.tobytes().hex()} {g.order.ends.tobytes().hex()}" for g in groups])
 
 
 def _same_folder(source: str, url: str) -> bool:
@@ -98,11 +111,11 @@ def _same_folder(source: str, url: str) -> bool:
 
 
 def _splits(
-    groups: Sequence[Group], pieces: Sequence[Piece], layout: Layout, shards: Sequence[Shard]
+    dataset: Dataset, groups: Sequence[Group], pieces: Sequence[Piece], layout: Layout, shards: Sequence[Shard]
 ) -> dict[str, list[str]]:
     """Split -> new shards; a split that is empty is kept as an empty one."""
     written = {shard.path for shard in shards}
-    out: dict[str, list[str]] = {name: [] for group in groups for name in group.splits}
+    out: dict[str, list[str]] = {name: [] for name in (*dataset.splits, *(n for g in groups for n in g.splits))}
     for number, piece in enumerate(pieces):
         path = layout.shard(number)
         for name in groups[piece.group].splits:

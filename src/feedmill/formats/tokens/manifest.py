@@ -6,11 +6,13 @@ format carries a tokenizer's identity of its own; with the manifest, mixing data
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from feedmill.errors import DataError, NotFound
+from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.storage import Store
 
 SUFFIX = ".feedmill.json"
@@ -82,6 +84,29 @@ def read_manifest(store: Store, path: str) -> TokenManifest | None:
 def write_manifest(store: Store, path: str, manifest: TokenManifest) -> None:
     """Write the manifest of a token file, atomically; to be called before the file itself appears."""
     store.write_bytes(manifest_path(path), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+
+
+def wrong_sizes(store: Store, path: str, manifest: TokenManifest) -> Iterator[DataError]:
+    """The files that are gone, or have another size than the manifest of the token file `path` says."""
+    where, folder = store.locate(manifest_path(path)), path[: path.rfind("/") + 1]
+    for name, size in manifest.sizes.items():
+        try:
+            found = store.stat(folder + name).size
+        except NotFound:
+            if not name.endswith(BOUNDS):  # which is made anew where it is needed
+                yield _wrong(store, folder + name, "missing-file", f"{where} lists this file, but it is gone")
+            continue
+        if found != size:
+            yield _wrong(store, folder + name, "wrong-size", f"expected {size:,} bytes by {where}, found {found:,}")
+
+
+def _wrong(store: Store, path: str, kind: str, what: str) -> DataError:
+    return DataError(
+        what,
+        file=store.locate(path),
+        kind=kind,
+        fix="Copy it again from where it was made, or make it again from its source.",
+    )
 
 
 def tokenizer_words(store: Store, paths: Sequence[str]) -> dict[str, Any]:

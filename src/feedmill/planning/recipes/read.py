@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning import dialects
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
 from feedmill.planning.recipes.recipe import Recipe, members, place_of
-from feedmill.storage import join_url, open_store, split_url
+from feedmill.storage import is_local_folder, join_url, open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.marks import Marks
@@ -30,9 +29,7 @@ def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str
 
 def is_dataset(url: str) -> bool:
     """Whether a path is a data set rather than a recipe: a file of samples, or a folder."""
-    if url.endswith(_FILES):
-        return True
-    return not url.endswith(_RECIPES) and ("://" in url or os.path.isdir(url))
+    return url.endswith(_FILES) or is_local_folder(url) or ("://" in url and not url.endswith(_RECIPES))
 
 
 def of_dataset(url: str, split: str | None, mode: str) -> Recipe:
