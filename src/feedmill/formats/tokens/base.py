@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.storage import Store
 
@@ -259,9 +259,10 @@ class TokenDataset(Dataset):
         )
 
     def find(self, key: str) -> int:
-        if not (key.isascii() and key.isdigit() and str(int(key)) == key and int(key) < len(self)):
+        number = number_of(key, len(self))
+        if number is None:
             raise no_such_key(self.url, key)
-        return int(key)
+        return number
 
     def fingerprint(self) -> str:
         return self.fingerprint_of_shards(len(self.shards))

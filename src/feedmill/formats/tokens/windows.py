@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
@@ -313,9 +313,10 @@ class WindowDataset(Dataset):
         )
 
     def find(self, key: str) -> int:
-        if not (key.isascii() and key.isdigit() and str(int(key)) == key and int(key) < len(self)):
+        number = number_of(key, len(self))
+        if number is None:
             raise no_such_key(self.url, key)
-        return int(key)
+        return number
 
     @property
     def lengths(self) -> Int64s:
