@@ -177,6 +177,31 @@ def test_arrow_that_was_cut(tmp_path: Path) -> None:
     refused(tmp_path, "missing-shard", path.name)
 
 
+def test_arrow_with_damaged_offsets(tmp_path: Path) -> None:
+    path = sourcedata.write_arrow(tmp_path / "x.arrow", sourcedata.table(0, 7))
+    path.write_bytes(sourcedata.with_a_wrong_offset(path.read_bytes(), [9, 18]))
+    dataset = open_dataset(path)
+    with pytest.raises(DataError, match=r"x.arrow 'record batch 0' at byte \d+: the file cannot be read \(.*offset"):
+        dataset[1]
+    found = CliRunner().invoke(app, ["check", str(path)])
+    assert found.exit_code == 1 and "record batch 0" in found.output
+
+
+def test_arrow_with_damaged_names(tmp_path: Path) -> None:
+    path = sourcedata.write_arrow(tmp_path / "x.arrow", sourcedata.table(0, 7))
+    path.write_bytes(path.read_bytes().replace(b"text", b"te\xfft", 1))
+    refused(path, "bad-data", "x.arrow")
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([b"a", b"\xff"]).view(pa.string()), pa.array([0, 2**62], pa.timestamp("ms"))]
+)
+def test_values_that_python_does_not_have(tmp_path: Path, column: pa.Array) -> None:
+    pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x.parquet 'rows 1 ...'"):
+        open_dataset(tmp_path / "x.parquet")[1]
+
+
 def test_hugging_face_states_that_make_no_sense(tmp_path: Path) -> None:
     state = sourcedata.huggingface(tmp_path, COUNTS) / "state.json"
     whole = state.read_text()
