@@ -132,7 +132,8 @@ class ParquetFile(ColumnFile):
 
                 opened_file = pq.ParquetFile(source)
                 self._metadata, self.schema = opened_file.metadata, opened_file.schema_arrow
-            except (pyarrow.ArrowException, OSError) as error:
+                _ = self.schema.names  # damaged ones are no text
+            except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise damaged(store.locate(path), error) from None
         of = self._metadata
         groups = [of.row_group(n) for n in range(of.num_row_groups)]
