@@ -119,6 +119,14 @@ class WindowDataset(Dataset):
         self._check()
         self.dtype = _native(tokens) if dtype is None else np.dtype(dtype)
         self._check_dtype(self.dtype)
+        try:
+            np.full(1, 0 if pad is None else pad, self.dtype)
+        except OverflowError:
+            raise ConfigError(
+                f"pad={pad} does not fit tokens of type {self.dtype}",
+                file=self.url,
+                fix="Use another id, or a wider dtype such as int64.",
+            ) from None
         self._gather = Gather(tokens.store, tokens.shards)
         sizes = [shard.tokens for shard in tokens.shards]
         self._files = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
