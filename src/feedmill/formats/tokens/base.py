@@ -204,6 +204,13 @@ class TokenDataset(Dataset):
             rows = np.flatnonzero(shard == number)
             table = self.shards[number]
             first, stop = table.bounds[local[rows]], table.bounds[local[rows] + 1]
+            if (first < 0).any() or (stop < first).any() or (stop > table.tokens).any():
+                raise DataError(  # bounds that are mapped are not looked at before
+                    "documents end before they begin, or behind the last token",
+                    file=self.store.locate(table.path),
+                    kind="bad-index",
+                    fix="Write its index, or the '.feedmill.bounds' file beside it, again.",
+                )
             if starts is not None and lengths is not None:
                 begin, end = first + starts[rows], first + starts[rows] + lengths[rows]
                 wrong = np.flatnonzero((starts[rows] < 0) | (lengths[rows] < 0) | (end > stop))
