@@ -32,6 +32,12 @@ def parquet(root: Path, counts: Sequence[int]) -> Path:
     return root
 
 
+def with_a_wrong_offset(data: bytes, offsets: Sequence[int]) -> bytes:
+    """An Arrow file of text in which the first of the column's int32 offsets that are these is negative."""
+    found = data.index(np.asarray(offsets, "<i4").tobytes())
+    return data[:found] + np.int32(-(2**30)).tobytes() + data[found + 4 :]
+
+
 def write_arrow(path: Path, data: pa.Table, *, form: str = "stream", rows: int = 3) -> Path:
     new = pa.ipc.new_stream if form == "stream" else pa.ipc.new_file
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -181,7 +181,7 @@ def test_keys_find_their_samples(dataset: Dataset) -> None:
         key = dataset.locate(index).key
         assert dataset.find(key) == index
         assert number(dataset[key]) == index
-    for wrong in ("nope", "s99999", "", "-1"):
+    for wrong in ("nope", "s99999", "", "-1", "9" * 5000, "007"):
         with pytest.raises(NotFound):
             dataset.find(wrong)
 

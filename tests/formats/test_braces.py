@@ -34,6 +34,12 @@ def test_an_absurd_range_is_refused() -> None:
         expand("{0..99999999999}")
 
 
+@pytest.mark.parametrize("pattern", ["{" * 5000, "{a," * 5000 + "b" + "}" * 5000, "{0.." + "9" * 5000 + "}"])
+def test_what_no_one_means_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="more braces or digits"):
+        expand(pattern)
+
+
 COLLAPSED = [
     (["a/0.tar", "a/1.tar", "a/2.tar"], ["a/{0..2}.tar"]),
     (["9.tar", "10.tar"], ["9.tar", "10.tar"]),

@@ -116,6 +116,13 @@ def test_damaged_it_is_ignored(folder: Path, harm: bytes) -> None:
     assert open_dataset(folder, raw=True).get("b.txt") == b"two"
 
 
+def test_without_an_empty_slot_the_search_ends(tmp_path: Path) -> None:
+    write_members(tmp_path / "m", rows_of(["a"], [["x"]], 1), "")
+    data = (tmp_path / "m").read_bytes()
+    (tmp_path / "m").write_bytes(data[:64] + b"\1" * (len(data) - 64))
+    assert Members(tmp_path / "m", "").find("b.x") is None
+
+
 def test_wrong_places_never_give_wrong_bytes(folder: Path) -> None:
     path = folder / energon_members.PATH
     whole = bytearray(path.read_bytes())

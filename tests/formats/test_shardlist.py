@@ -88,6 +88,8 @@ def test_what_is_not_there(root: Path) -> None:
         open_dataset(root / "shards/shard_{000..003}.tar")
     with pytest.raises(ConfigError, match="listed twice"):
         open_dataset(root / "shards/shard_00{0,0}.tar")
+    with pytest.raises(ConfigError, match="this is no pattern"):
+        open_dataset(root / "shards/shard_[9-0].tar")
     with pytest.raises(ConfigError, match="more than"):
         expand_patterns(["x{0..99999999}.tar"])
 

@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 import sourcedata
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.formats.lerobot_meta import fill
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage import open_store
 
 COUNTS = [5, 4, 3]
 
@@ -81,6 +83,8 @@ def test_mds_that_leads_outside(tmp_path: Path, name: str) -> None:
         (lambda c: c.update(version=3), "bad-index", "version 2"),
         (lambda c: c.update(shards={"0": c["shards"][0]}), "bad-index", "shards"),
         (lambda c: c["shards"][0].pop("samples"), "bad-index", "samples"),
+        (lambda c: c["shards"][0].update(samples=-1), "bad-index", "-1 samples"),
+        (lambda c: c["shards"][0]["raw_data"].update(bytes=10**19), "bad-index", "10000000000000000000 bytes"),
         (lambda c: c["shards"][0].update(format="csv"), "unsupported", "csv"),
         (lambda c: c["shards"][0].update(column_encodings=["int", "fancy"]), "unknown-encoding", "fancy"),
         (lambda c: c["shards"][0].update(column_sizes=[8]), "bad-index", "shard 0"),
@@ -105,6 +109,18 @@ def test_mds_with_damaged_bytes(tmp_path: Path) -> None:
     assert dataset[3]["n"] == 3
     with pytest.raises(DataError, match=r"shard.00000.mds at byte \d+: the sample cannot be read"):
         dataset[4]
+
+
+def test_mds_with_json_too_deep_to_read(tmp_path: Path) -> None:
+    text = b"[" * 100_000 + b"]" * 100_000
+    shard = sourcedata.mds_shard([[text]], [None])
+    (tmp_path / "0.mds").write_bytes(shard)
+    facts = {"format": "mds", "column_names": ["x"], "column_encodings": ["json"], "column_sizes": [None]}
+    raw = {"basename": "0.mds", "bytes": len(shard), "hashes": {}}
+    shards = [{**facts, "samples": 1, "compression": None, "raw_data": raw}]
+    (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    with pytest.raises(DataError, match="the sample cannot be read"):
+        open_dataset(tmp_path)[0]
 
 
 def test_mds_in_folders_by_split_names_one(tmp_path: Path) -> None:
@@ -177,6 +193,38 @@ def test_arrow_that_was_cut(tmp_path: Path) -> None:
     refused(tmp_path, "missing-shard", path.name)
 
 
+def test_arrow_with_damaged_offsets(tmp_path: Path) -> None:
+    path = sourcedata.write_arrow(tmp_path / "x.arrow", sourcedata.table(0, 7))
+    path.write_bytes(sourcedata.with_a_wrong_offset(path.read_bytes(), [9, 18]))
+    dataset = open_dataset(path)
+    with pytest.raises(DataError, match=r"x.arrow 'record batch 0' at byte \d+: the file cannot be read \(.*offset"):
+        dataset[1]
+    found = CliRunner().invoke(app, ["check", str(path)])
+    assert found.exit_code == 1 and "record batch 0" in found.output
+
+
+def test_parquet_with_damaged_names(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "x.parquet", store_schema=False)
+    path = tmp_path / "x.parquet"
+    path.write_bytes(path.read_bytes().replace(b"text", b"te\xfft"))
+    refused(path, "bad-data", "x.parquet")
+
+
+def test_arrow_with_damaged_names(tmp_path: Path) -> None:
+    path = sourcedata.write_arrow(tmp_path / "x.arrow", sourcedata.table(0, 7))
+    path.write_bytes(path.read_bytes().replace(b"text", b"te\xfft", 1))
+    refused(path, "bad-data", "x.arrow")
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([b"a", b"\xff"]).view(pa.string()), pa.array([0, 2**62], pa.timestamp("ms"))]
+)
+def test_values_that_python_does_not_have(tmp_path: Path, column: pa.Array) -> None:
+    pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x.parquet 'rows 1 ...'"):
+        open_dataset(tmp_path / "x.parquet")[1]
+
+
 def test_hugging_face_states_that_make_no_sense(tmp_path: Path) -> None:
     state = sourcedata.huggingface(tmp_path, COUNTS) / "state.json"
     whole = state.read_text()
@@ -214,6 +262,11 @@ def test_lerobot_with_wrong_totals(robot: Path) -> None:
     refused(robot, "wrong-count", "meta/info.json", "'total_frames' is 99, but the episodes say 12")
 
 
+def test_a_template_is_not_filled_to_any_width(tmp_path: Path) -> None:
+    template = "data/{episode_index:99999999999d}.parquet"
+    assert fill(open_store(tmp_path), template, episode_index=1) == template
+
+
 def test_lerobot_without_a_data_file(robot: Path) -> None:
     last = sorted(robot.glob("data/**/*.parquet"))[-1]
     last.unlink()
@@ -241,6 +294,8 @@ def test_lerobot_with_frames_missing(robot: Path) -> None:
         ({"fps": 0}, "bad-info", "fps"),
         ({"features": []}, "bad-info", "features"),
         ({"splits": {"train": "5:900"}}, "bad-info", "'5:900'"),
+        ({"splits": ["train"]}, "bad-info", "makes no sense"),
+        ({"splits": {"train": f"0:{'9' * 5000}"}}, "bad-info", "makes no sense"),
         ({"features": {"torque": {"dtype": "float32"}}}, "no-column", "'torque'"),
     ],
 )

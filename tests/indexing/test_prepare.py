@@ -224,6 +224,15 @@ def test_a_wrong_path_is_named(url: str, tmp_path: Path) -> None:
         prepare(str(tmp_path / url), progress=False)
 
 
+@pytest.mark.parametrize("name", ["{a,b}.tar", "x{0..2}.tar", "a\udcff.tar"])
+def test_shards_that_the_index_could_not_name_are_refused_before_scanning(name: str, tmp_path: Path) -> None:
+    write_tar(tmp_path / name, [("0.txt", b"")])
+    with pytest.raises(ConfigError, match="name of this shard") as caught:
+        prepare(str(tmp_path), split_ratio="1,0,0", progress=False)
+    assert caught.value.file == str(tmp_path / name)
+    assert list(tmp_path.iterdir()) == [tmp_path / name]
+
+
 def test_names_that_are_not_utf8_are_named(tmp_path: Path) -> None:
     from tars import tar_bytes
 

@@ -284,6 +284,18 @@ def test_parquet_and_arrow(tmp_path: Path) -> None:
         run(tmp_path / "bad.parquet", tmp_path / "x")
 
 
+def test_damaged_columns_are_errors_whatever_the_policy(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    import sourcedata
+
+    pq.write_table(pa.table({"text": pa.array([b"a", b"\xff"]).view(pa.string())}), tmp_path / "a.parquet")
+    path = sourcedata.write_arrow(tmp_path / "a.arrow", sourcedata.table(0, 7))
+    path.write_bytes(sourcedata.with_a_wrong_offset(path.read_bytes(), [9, 18]))
+    for source in (tmp_path / "a.parquet", path):
+        with pytest.raises(DataError, match="cannot be read"):
+            run(source, tmp_path / "b", on_error="skip")
+
+
 def test_damaged_files_are_errors_whatever_the_policy(tmp_path: Path) -> None:
     from backports import zstd
 

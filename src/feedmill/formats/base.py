@@ -392,6 +392,14 @@ def split_name(name: str) -> tuple[str, str]:
     return (name, "") if dot < 0 else (name[:dot], name[dot + 1 :])
 
 
+def number_of(key: str, count: int) -> int | None:
+    """The number that a key stands for as a plain decimal, where it is below `count`; None for any other key."""
+    if not (key.isascii() and key.isdigit()) or len(key) > len(str(count)):  # Python refuses thousands of digits
+        return None
+    number = int(key)
+    return number if number < count and str(number) == key else None
+
+
 def locate(error: FeedmillError, source: Source, record: str | None = None) -> FeedmillError:
     """The same error, saying which sample it is about where it does not say so yet."""
     if error.file is None:

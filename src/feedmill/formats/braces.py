@@ -16,18 +16,28 @@ def expand(pattern: str) -> list[str]:
     """All strings of a brace pattern, in order; numeric ranges keep their zero padding.
 
     A brace without a comma or a range, or without its partner, stands for itself.
+
+    Raises:
+        ConfigError: it stands for more than `MAX_EXPANSION` names, or has more braces or digits than make sense.
     """
+    try:
+        return _expanded(pattern)
+    except (RecursionError, ValueError):  # Python refuses numbers of thousands of digits
+        raise ConfigError(f"the pattern {pattern[:80]!r}... has more braces or digits than make sense") from None
+
+
+def _expanded(pattern: str) -> list[str]:
     opening = pattern.find("{")
     if opening < 0:
         return [pattern]
     closing = _partner(pattern, opening)
     if closing < 0:
-        return [pattern[: opening + 1] + rest for rest in expand(pattern[opening + 1 :])]
+        return [pattern[: opening + 1] + rest for rest in _expanded(pattern[opening + 1 :])]
     head, body = pattern[:opening], pattern[opening + 1 : closing]
     choices = _choices(body)
     if choices is None:
-        choices = ["{" + inner + "}" for inner in expand(body)]
-    tails = expand(pattern[closing + 1 :])
+        choices = ["{" + inner + "}" for inner in _expanded(body)]
+    tails = _expanded(pattern[closing + 1 :])
     if len(choices) * len(tails) > MAX_EXPANSION:
         raise ConfigError(f"the pattern {pattern!r} stands for more than {MAX_EXPANSION:,} names")
     return [head + choice + tail for choice in choices for tail in tails]
@@ -54,7 +64,7 @@ def _choices(body: str) -> list[str] | None:
             begin = at + 1
     if not pieces:
         return None
-    return [choice for piece in [*pieces, body[begin:]] for choice in expand(piece)]
+    return [choice for piece in [*pieces, body[begin:]] for choice in _expanded(piece)]
 
 
 def _range(match: re.Match[str]) -> list[str]:

@@ -132,7 +132,8 @@ class ParquetFile(ColumnFile):
 
                 opened_file = pq.ParquetFile(source)
                 self._metadata, self.schema = opened_file.metadata, opened_file.schema_arrow
-            except (pyarrow.ArrowException, OSError) as error:
+                _ = self.schema.names  # damaged ones are no text
+            except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise damaged(store.locate(path), error) from None
         of = self._metadata
         groups = [of.row_group(n) for n in range(of.num_row_groups)]
@@ -198,7 +199,7 @@ class ArrowFile(ColumnFile):
         self._whole: list[Any] | None = None
         try:
             heads = self._scan(pyarrow)
-        except (pyarrow.ArrowException, OSError, EOFError) as error:
+        except (pyarrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
             raise damaged(self._where, error) from None
         self.word = _hash(self.extents.tobytes() + self.ends.tobytes() + heads)
 
@@ -208,11 +209,14 @@ class ArrowFile(ColumnFile):
         form = source.read(6) == _ARROW_MAGIC
         source.seek(8 if form else 0)
         self.schema = pyarrow.ipc.read_schema(source)
+        _ = self.schema.names  # damaged ones are no text
         counts, extents, heads = [], [], []
         if any(pyarrow.types.is_dictionary(field.type) for field in self.schema):
             source.seek(0)  # a dictionary belongs to all batches after it: such files are read from the beginning
             reader = pyarrow.ipc.open_file(source) if form else pyarrow.ipc.open_stream(source)
             self._whole = [reader.get_batch(i) for i in range(reader.num_record_batches)] if form else list(reader)
+            for batch in self._whole:
+                batch.validate(full=True)
             counts = [batch.num_rows for batch in self._whole]
             extents = [(0, len(self._data))] * len(counts)
             heads = [str(sum(batch.nbytes for batch in self._whole)).encode()]
@@ -238,9 +242,12 @@ class ArrowFile(ColumnFile):
                 batch = self._whole[block]
             else:
                 batch = pyarrow.ipc.read_record_batch(self._data.slice(begin, length), self.schema)
+            if columns is not None:
+                batch = batch.select(list(columns))
+            batch.validate(full=True)  # or reading its values would follow damaged offsets anywhere in memory
         except (pyarrow.ArrowException, OSError) as error:
             raise damaged(self._where, error, offset=begin, record=f"record batch {block}") from None
-        return (batch if columns is None else batch.select(list(columns))), _MAPPED
+        return batch, _MAPPED
 
 
 def _hash(data: bytes) -> str:

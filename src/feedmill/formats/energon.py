@@ -39,8 +39,11 @@ from feedmill.storage.cache import cached_copy
 META = ".nv-meta"
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
+MAX_SAMPLES = 1 << 40
+"""Of one shard: each takes 512 bytes at least. So no sum of counts goes beyond an int64."""
 INDEX, UUID = f"{META}/index.sqlite", f"{META}/index.uuid"
 
+_SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?"
 _HAS_PARTS = "SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'"
 _PART = (  # of two parts with one name, the first
     "SELECT s.tar_file_id, p.content_byte_offset, p.content_byte_size FROM samples s"
@@ -98,7 +101,7 @@ def read_info(store: Store) -> dict[str, int]:
             fix="Run 'feedmill prepare' on it.",
         )
     counts = content.get("shard_counts") if isinstance(content, dict) else None
-    if not isinstance(counts, dict) or not all(isinstance(n, int) and n >= 0 for n in counts.values()):
+    if not isinstance(counts, dict) or not all(type(n) is int and 0 <= n < MAX_SAMPLES for n in counts.values()):
         raise _bad_info(where, "'shard_counts' must map shard paths to numbers of samples")
     return counts
 
@@ -216,6 +219,8 @@ class PreparedShards(ShardTable):
         """Shard numbers, int64[n], of numbers in the database, int64[n]; -1 for shards of other splits."""
         known = np.full(len(self._names) + 1, -1, np.int64)  # the last entry is for -1: no shard
         known[list(self._place)] = list(self._place.values())
+        if len(file_ids) and not -1 <= file_ids.min() <= file_ids.max() < len(self._names):
+            raise bad_index(self.store.locate(INDEX), f"it has shards beyond the {len(self._names)} of .info.json")
         return known[file_ids]
 
     def find_member(self, name: str) -> tuple[int, int, int] | None:
@@ -242,7 +247,10 @@ class PreparedShards(ShardTable):
             cursor = self._local.part_cursor
         except AttributeError:
             cursor = self._local.part_cursor = self._new_part_cursor()
-        row: tuple[int, int, int] | None = cursor and cursor.execute(_PART, split_name(name)).fetchone()
+        try:
+            row: tuple[int, int, int] | None = cursor and cursor.execute(_PART, split_name(name)).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise bad_index(self.store.locate(INDEX), str(error)) from None
         return row
 
     def _uuid(self) -> str:
@@ -259,14 +267,18 @@ class PreparedShards(ShardTable):
         connection = self._connection()
         if connection is None:
             return self._find_without_index(key)
-        row = connection.execute(
-            "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?", (key,)
-        ).fetchone()
+        try:
+            row = connection.execute(_SAMPLE, (key,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise bad_index(self.store.locate(INDEX), str(error)) from None
         if row is None:
             raise no_such_key(self.store.url, key)
         place = self._place.get(row[0])
+        count = self.counts[place] if place is not None else MAX_SAMPLES
+        if not (type(row[0]) is type(row[1]) is int and 0 <= row[0] < len(self._names) and 0 <= row[1] < count):
+            raise bad_index(self.store.locate(INDEX), f"it has {key!r:.80} as sample {row[1]} of shard {row[0]}")
         if place is None:
-            name = self._names[row[0]] if row[0] < len(self._names) else "?"
+            name = self._names[row[0]]
             raise NotFound(
                 f"the sample is in {name}, which this split leaves out",
                 file=self.store.url,
@@ -314,10 +326,15 @@ def open_index(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA mmap_size = {1 << 40}")
         connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'samples'").fetchone()
     except sqlite3.DatabaseError as error:
-        raise DataError(
-            f"the index cannot be read ({error})", file=str(path), kind="bad-index", fix="Run 'feedmill prepare' again."
-        ) from None
+        raise bad_index(str(path), str(error)) from None
     return connection
+
+
+def bad_index(where: str, reason: str) -> DataError:
+    """The error for an ``index.sqlite`` that is damaged."""
+    return DataError(
+        f"the index cannot be read ({reason})", file=where, kind="bad-index", fix="Run 'feedmill prepare' again."
+    )
 
 
 def open_prepared(store: Store, name: str, *, split: str | None = None, split_config: str | None = None) -> TarDataset:

@@ -15,6 +15,7 @@ proven to be the wanted ones (`_proven`); else the rows are computed from the SQ
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.energon import INDEX, UUID, PreparedShards, open_index
+from feedmill.formats.energon import INDEX, UUID, PreparedShards, bad_index, open_index
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.webdataset import TarDataset
 from feedmill.storage import Store
@@ -183,17 +184,26 @@ def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
     """For each sample of the first data set, in the order of its index: its partner's number and place."""
     connection = open_index(cached_copy(first.dataset.store, INDEX))
     partner = cached_copy(part.dataset.store, INDEX)
-    with closing(connection):
-        connection.execute("ATTACH ? AS partner", (f"file:{quote(str(partner))}?mode=ro&immutable=1",))
-        rows = connection.execute(
-            "SELECT coalesce(r.tar_file_id, -1), coalesce(r.sample_index, -1), coalesce(r.byte_offset, -1),"
-            " coalesce(r.byte_size, -1) FROM main.samples AS l LEFT JOIN partner.samples AS r"
-            " ON r.sample_key = l.sample_key WHERE l.tar_file_id IN (SELECT value FROM json_each(?))"
-            " ORDER BY l.tar_file_id, l.sample_index",
-            (orjson.dumps(first.table.file_ids()),),
-        )
-        found = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 4)
+    try:
+        with closing(connection):
+            connection.execute("ATTACH ? AS partner", (f"file:{quote(str(partner))}?mode=ro&immutable=1",))
+            rows = connection.execute(
+                "SELECT coalesce(r.tar_file_id, -1), coalesce(r.sample_index, -1), coalesce(r.byte_offset, -1),"
+                " coalesce(r.byte_size, -1) FROM main.samples AS l LEFT JOIN partner.samples AS r"
+                " ON r.sample_key = l.sample_key WHERE l.tar_file_id IN (SELECT value FROM json_each(?))"
+                " ORDER BY l.tar_file_id, l.sample_index",
+                (orjson.dumps(first.table.file_ids()),),
+            )
+            found = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 4)
+    except (sqlite3.DatabaseError, TypeError, ValueError) as error:  # SQLite keeps text in columns of integers too
+        raise bad_index(f"{partner} or {first.dataset.store.locate(INDEX)}", str(error)) from None
+    ids = np.asarray(first.table.file_ids(), np.int64)
+    if len(found) != first.table.counts[first.table.numbers(ids)].sum():
+        raise bad_index(first.dataset.store.locate(INDEX), "it has other numbers of samples than .info.json")
     shards = part.table.numbers(found[:, 0])
+    there, local = shards >= 0, found[:, 1]
+    if ((local < 0) | (local >= np.append(part.table.counts, 0)[shards]))[there].any():
+        raise bad_index(part.dataset.store.locate(INDEX), "it has samples that .info.json does not count")
     samples = part.dataset.numbers(shards, found[:, 1])
     listed = {shard: place for place, shard in enumerate(part.table.listed)}
     order = np.array([listed[shard] for shard in part.table.shards] or [MISSING], np.int64)

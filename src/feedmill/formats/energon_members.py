@@ -97,9 +97,12 @@ class Members:
         words = self._words
         at = (crc * self._homes >> 32) * 2 + 8
         tag = crc & _TAG
-        while place := words[at]:
-            size = words[at + 1]
-            if size & _TAG == tag:
-                return place & _TAG, place >> 24, size >> 24
-            at += 2
+        try:
+            while place := words[at]:
+                size = words[at + 1]
+                if size & _TAG == tag:
+                    return place & _TAG, place >> 24, size >> 24
+                at += 2
+        except IndexError:  # a damaged file without the empty slot at its end
+            pass
         return None

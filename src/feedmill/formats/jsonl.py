@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.jsonl_splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
 from feedmill.kernels.lines import index_lines
@@ -164,10 +164,10 @@ class JsonlDataset(Dataset):
         return self._source(checked, int(self._records(np.asarray([checked], np.int64))[0]))
 
     def find(self, key: str) -> int:
-        count = len(self._offsets) - 1
-        if not key.isascii() or not key.isdigit() or int(key) >= count or str(int(key)) != key:
+        record = number_of(key, len(self._offsets) - 1)
+        if record is None:
             raise no_such_key(self.url, key)
-        index = int(key) if self._pieces is None else self._pieces.index(int(key))
+        index = record if self._pieces is None else self._pieces.index(record)
         if index is None:
             raise no_such_key(f"{self.url} (split {self.split!r})", key)
         return index

@@ -244,6 +244,18 @@ def is_lerobot(store: Store) -> bool:
 
 def open_lerobot(store: Store, url: str, split: str | None = None) -> LeRobotDataset:
     """A LeRobot data set. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
+    try:
+        return _opened(store, url, split)
+    except (AttributeError, KeyError, MemoryError, OverflowError, TypeError, ValueError) as error:
+        raise DataError(
+            f"what is said of the data set makes no sense ({type(error).__name__}: {error})",
+            file=store.locate(INFO.rpartition("/")[0]),
+            kind="bad-info",
+            fix=AGAIN,
+        ) from None
+
+
+def _opened(store: Store, url: str, split: str | None) -> LeRobotDataset:
     info = read_info(store)
     new = str(info["codebase_version"]).startswith("v3")
     episodes = episodes_v3(store, info) if new else episodes_v2(store, info)

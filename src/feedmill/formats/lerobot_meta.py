@@ -20,7 +20,7 @@ from feedmill.storage import Store
 
 INFO = "meta/info.json"
 AGAIN = "Download the data set again."
-_FIELD = re.compile(r"\{(\w+)(?::0?(\d*)d)?\}")
+_FIELD = re.compile(r"\{(\w+)(?::0?(\d{0,2})d)?\}")
 
 
 @dataclass(slots=True)

@@ -39,6 +39,8 @@ INDEX = "index.json"
 CACHE_BYTES = 512 << 20
 """Bytes of unpacked shards that an open data set keeps."""
 
+_MOST = 1 << 32
+"""Offsets are u32: no shard has more samples or bytes."""
 _AGAIN = "Copy the data set again, or write it anew with MDSWriter."
 
 
@@ -89,7 +91,7 @@ class MdsDataset(RowsDataset):
         for begin, block in zip(begins.tolist(), blocks, strict=True):
             try:
                 out.append(_row(shard.columns, block))
-            except (ValueError, KeyError, IndexError, OverflowError) as error:
+            except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
                 raise DataError(
                     f"the sample cannot be read ({error})",
                     file=self.store.locate(shard.path),
@@ -192,8 +194,9 @@ def _unpack(store: Store, shard: Shard) -> tuple[bytes, int]:
     packed = store.read(shard.path)
     if shard.compression == "bz2":
         try:
-            raw = bz2.decompress(packed)
-        except (OSError, ValueError) as error:
+            with bz2.open(io.BytesIO(packed)) as stream:
+                raw = stream.read(shard.raw_bytes + 1)
+        except (OSError, EOFError) as error:
             raise DataError(
                 f"the compressed shard is damaged ({error})", file=where, kind="bad-compression", fix=_AGAIN
             ) from None
@@ -262,7 +265,9 @@ def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Sh
             stored = zipped
         path, size = store.check_path(str(stored["basename"])), int(stored["bytes"])
         hashes = {str(k): str(v) for k, v in (stored.get("hashes") or {}).items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if not 0 <= samples < _MOST or not 0 <= raw_bytes < _MOST:
+            raise ValueError(f"{samples} samples in {raw_bytes} bytes")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _bad(where, f"shard {number}: {type(error).__name__} {error}") from None
     if compression not in ("", "zstd", "gz", "bz2"):
         raise ConfigError(

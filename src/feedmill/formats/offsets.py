@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
+from feedmill.storage.local import more_files
 
 MAX_RUN = 4 << 20
 """Bytes read at once from neighbouring records."""
@@ -35,6 +36,7 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
             fix=fix,
         )
     if store.is_local:
+        more_files()
         with store.local_copy(path) as local:
             return np.asarray(np.memmap(local, "<i8", "r"))
     return np.frombuffer(store.read(path), "<i8")

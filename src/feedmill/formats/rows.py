@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import FeedmillError, TrustError
-from feedmill.formats.base import Dataset, Decode, Indices, Sample, Source, locate, no_such_key
+from feedmill.formats.base import Dataset, Decode, Indices, Sample, Source, locate, no_such_key, number_of
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.storage import Store
 
@@ -236,9 +236,10 @@ class RowsDataset(Dataset):
         return self.read_raw([self._checked(index)])[0].source
 
     def find(self, key: str) -> int:
-        if not key.isascii() or not key.isdigit() or int(key) >= len(self) or str(int(key)) != key:
+        number = number_of(key, len(self))
+        if number is None:
             raise no_such_key(self.url, key)
-        return int(key)
+        return number
 
     def fingerprint(self) -> str:
         return self._fingerprint(len(self.files))

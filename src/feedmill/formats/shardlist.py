@@ -67,7 +67,10 @@ def _matches(pattern: str) -> list[str]:
     at = _MAGIC.search(rest)
     assert at is not None
     folder = rest[: rest.rfind("/", 0, at.start()) + 1]
-    wanted = re.compile(_translated(rest[len(folder) :]))
+    try:
+        wanted = re.compile(_translated(rest[len(folder) :]))
+    except re.error as error:  # a range that runs backwards
+        raise ConfigError(f"this is no pattern ({error})", file=pattern, kind="bad-pattern") from None
     base = f"{root}{separator}{folder}".rstrip("/") or ("/" if folder else ".")
     found = [entry.path for entry in open_store(base).files() if wanted.fullmatch(entry.path)]
     if not found:

@@ -21,7 +21,7 @@ import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Indices, no_such_key
-from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, load_pyarrow, suffixes_of, values
+from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow, suffixes_of, values
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.jobs.threads import ordered_map
@@ -80,7 +80,12 @@ class TableDataset(RowsDataset):
             places = np.flatnonzero(block == number)
             table = self._blocks.get((file, number), partial(columns.read, number))
             first = int(columns.ends[number - 1]) if number else 0
-            for place, row in zip(places.tolist(), _taken(table, stored[places] - first), strict=True):
+            try:
+                rows = _taken(table, stored[places] - first)
+            except (ValueError, OverflowError) as error:  # text that is not UTF-8, a moment before the year 1
+                where, record = self.store.locate(self.files[file]), f"rows {stored[places[0]]} ..."
+                raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record) from None
+            for place, row in zip(places.tolist(), rows, strict=True):
                 out[place] = row
         if self.key_column is not None:
             for row in out:

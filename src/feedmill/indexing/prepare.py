@@ -16,6 +16,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
+from feedmill.formats.braces import expand
 from feedmill.formats.energon_media import write_tables
 from feedmill.formats.shard_journal import Journal
 from feedmill.indexing import splitting
@@ -147,6 +148,7 @@ def prepare(
     report = PrepareReport(url)
     old = _old_info(store, required=tar_index_only)
     entries = find_shards(store, exclude, order=list(old) if tar_index_only or not energon_exact else ())
+    _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
     if tar_index_only:
         entries = _listed(store, entries, old)
     _check_writable(store)
@@ -226,6 +228,23 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
         )
     known = [found.pop(path) for path in order if path in found]
     return known + list(found.values())
+
+
+def _check_names(store: Store, entries: Sequence[Entry], *, divided: bool) -> None:
+    """Refuse shards that the index, or the split file where there is to be one, could not name."""
+    for entry in entries:
+        if not entry.path.isascii() and entry.path.encode(errors="replace").decode() != entry.path:
+            why = "is not valid UTF-8"
+        elif divided and expand(entry.path) != [entry.path]:
+            why = "has braces that stand for other names in a split file"
+        else:
+            continue
+        raise ConfigError(
+            f"the name of this shard {why}",
+            file=store.locate(entry.path),
+            kind="bad-name",
+            fix="Rename it, or leave it out with --exclude.",
+        )
 
 
 def _check_writable(store: Store) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from feedmill.formats.base import number_of
 from feedmill.formats.energon import open_index
 
 _KEYS = "SELECT sample_key FROM samples WHERE sample_key >= ? AND sample_key < ? ORDER BY sample_key LIMIT ?"
@@ -179,8 +180,7 @@ class LinesCatalog(Catalog):
         return not folder or (self.sample_folders and self._number(folder[:-1]) is not None)
 
     def _number(self, text: str) -> int | None:
-        plain = text.isascii() and text.isdigit() and str(int(text)) == text
-        return int(text) if plain and int(text) < self.count else None
+        return number_of(text, self.count)
 
     def file(self, path: str) -> File | None:
         where, _, name = path.rpartition("/")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import glob
 import io
 import os
@@ -86,6 +87,25 @@ def _forget(full: str) -> None:
     global _replaced
     _replaced += 1
     _open_files.pop(full, None)
+
+
+_MOST_FILES = 65_536
+
+
+@functools.lru_cache(maxsize=1)
+def more_files() -> None:
+    """Let this process open as many files as the system allows it to, to be called before files are kept mapped.
+
+    A map keeps a descriptor. Usual systems give a process 1,024 of them and let it ask for many times more, and a data
+    set may well have some thousand files.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class LocalStore(Store):

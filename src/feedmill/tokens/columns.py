@@ -83,9 +83,13 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
             if file.kind == "parquet":
                 wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))
                 groups = list(range(unit.begin, unit.end))
-                yield from source.iter_batches(ROWS, row_groups=groups, columns=wanted, use_threads=False)
+                for table in source.iter_batches(ROWS, row_groups=groups, columns=wanted, use_threads=False):
+                    table.validate(full=True)  # that text is UTF-8
+                    yield table
             else:
                 for table in source:
+                    # Following damaged offsets would read anywhere in memory.
+                    table.select([name for name in (column, *fields) if name in names]).validate(full=True)
                     for at in range(0, table.num_rows, ROWS):
                         yield table.slice(at, ROWS)
         except (pyarrow.ArrowException, OSError) as error:

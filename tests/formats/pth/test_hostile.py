@@ -93,6 +93,34 @@ def test_billion_laughs_and_values_in_themselves() -> None:
             load(zipped(pickled))
 
 
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("torch\nSize", b"](" + b"N" * 10**6 + b"e"),
+        ("builtins\nbytes", b"](" + b"N" * 10**6 + b"e"),
+        ("torch\ndevice", b"X" + struct.pack("<I", 10**6) + b"x" * 10**6),
+    ],
+)
+def test_one_value_copied_thousands_of_times(name: str, value: bytes) -> None:
+    call = f"c{name}\n".encode() + b"h\x00" + (b"K\x00\x86R" if "device" in name else b"\x85R")
+    pickled = (
+        b"\x80\x02" + value.replace(b"N", b"K\x00" if "bytes" in name else b"N") + b"q\x000](" + call * 3000 + b"e."
+    )
+    with pytest.raises(DataError, match="many values of the same one"):
+        load(zipped(pickled))
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+def test_one_storage_in_thousands_of_tensors(to: str) -> None:
+    if to == "torch":
+        pytest.importorskip("torch")
+    elements = 10**6
+    one = tensor_pickle(shape=(elements,), elements=elements)[2:-1]
+    data = zipped(b"\x80\x02](" + one * 2000 + b"e.", ("data/0", bytes(8 * elements)))
+    with pytest.raises(DataError, match="many times the"):
+        load(data, to=to)
+
+
 def _only_last(pickled: bytes) -> bytes:
     """The pickle that leaves nothing but the outermost list: all the others are put into a tuple's place and popped."""
     return pickled + b"q\xff" + b"0" * 60 + b"h\xff."

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from feedmill.errors import DataError
 from feedmill.formats.pth import dump, load
+from feedmill.formats.pth.pickled import DEEPEST
 
 torch = pytest.importorskip("torch")
 
@@ -163,10 +164,20 @@ def test_what_cannot_be_written() -> None:
     deep = []
     for _ in range(200):
         deep = [deep]
-    for value in (deep, {1.5j: 1}, object(), np.array(["a"]), 1 << 3000, torch.eye(2).to_sparse()):
+    many = [np.zeros(0, np.int8)[:] for _ in range(2**16)]
+    for value in (deep, many, {1.5j: 1}, object(), np.array(["a"]), 1 << 3000, torch.eye(2).to_sparse()):
         with pytest.raises(DataError, match="cannot be written"):
             dump(value)
     assert math.isnan(load(dump(math.nan)))
+
+
+def test_what_is_written_at_the_deepest_level_is_read() -> None:
+    empty: list = []
+    for _ in range(DEEPEST - 1):
+        empty = [empty]
+    assert load(dump(empty)) == empty
+    with pytest.raises(DataError, match="cannot be written"):
+        dump([empty])
 
 
 def test_batches_of_bfloat16_become_tensors() -> None:

@@ -120,6 +120,7 @@ def test_rows_without_a_last_newline_and_with_quotes(tmp_path: Path) -> None:
         (b"\0" * 10, "0,2,a,f,1\n2\n", "'row 2': expected start and end"),
         (b"\0" * 10, "0,2,a,f,1\n\n2,5,b,f,2\n", "'row 2': expected start and end"),
         (b"\0" * 10, "0,-2,a,f,1\n", "'row 1'"),
+        (b"\0" * 10, f"0,2,a,f,1\n2,{2**63},b,f,2\n", "'row 2': expected start and end"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, tokens: bytes, rows: str, message: str) -> None:

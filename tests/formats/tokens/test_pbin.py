@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +310,36 @@ class TestSidecar:
             f.write(struct.pack("<Q", 7))
         with pytest.raises(DataError, match=r"x.pbin.feedmill.bounds: the bounds run from 0 to 7"):
             len(open_one(path))
+
+    @pytest.mark.parametrize("end", [10**6, 2, 2**63])
+    def test_one_with_a_wrong_number_inside_gives_no_tokens_by_it(self, path: Path, end: int) -> None:
+        with open(bounds_path(str(path)), "r+b") as f:
+            f.seek(64 + 8 * 5)
+            f.write(struct.pack("<Q", end))
+        with pytest.raises(DataError, match=r"x.pbin: documents end before they begin, or behind the last token"):
+            open_one(path).read_raw([4, 5])
+
+
+MANY_FILES = """
+import resource, shutil, sys
+import numpy as np
+from feedmill.formats.tokens.pbin import open_pbins, write_pbin
+from feedmill.formats.tokens.windows import WindowDataset
+from feedmill.storage import LocalStore
+store = LocalStore(sys.argv[1])
+names = [f"{i}.pbin" for i in range(300)]
+for name in names:
+    with write_pbin(store, name, 2) as out:
+        out.add(np.arange(6), np.array([2, 4]))
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+windows = WindowDataset(open_pbins(store, names, "u"), width=3)
+print(len(windows), windows.gather(np.arange(len(windows))).sum())
+"""
+
+
+def test_more_files_than_a_process_usually_may_open(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", MANY_FILES, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["600", str(300 * 15)], run.stderr
 
 
 def test_several_files_are_one_data_set() -> None:

@@ -81,6 +81,16 @@ def test_a_run_that_fails_shows_no_manifest_and_a_new_one_none_of_it(tmp_path: P
     assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["manifest.jsonl", "shard-000000.tar"]
 
 
+def test_only_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
+    write(tmp_path / "out", [[1, 2]] * 5, 2, 1, [])
+    others = [tmp_path / "out" / name for name in ("shard-000000.tar.old", "shard-mine.tar", "shard-old/000000.tar")]
+    for path in others:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    write(tmp_path / "out", [[1, 2]], 2, 1, [])
+    assert sorted((tmp_path / "out").rglob("*.tar*")) == sorted([*others, tmp_path / "out/shard-000000.tar"])
+
+
 @pytest.mark.parametrize(("length", "most"), [(1, 5), (5, 0)])
 def test_refused(length: int, most: int, tmp_path: Path) -> None:
     with pytest.raises(ConfigError), write_vla_text(open_store(tmp_path), "x", length, most):

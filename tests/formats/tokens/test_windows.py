@@ -271,6 +271,8 @@ def test_positions_need_an_index_or_an_eos(tmp_path: Path) -> None:
         {"width": 2, "tail": "keep"},
         {"width": 2, "tail": "pad"},
         {"width": 2, "pad": 1},
+        {"width": 2, "tail": "pad", "pad": -1, "dtype": None},
+        {"width": 2, "tail": "pad", "pad": 2**63},
     ],
 )
 def test_settings_that_make_no_sense(options: dict[str, Any], tmp_path: Path) -> None:

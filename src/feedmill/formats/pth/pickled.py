@@ -19,7 +19,10 @@ Maker = Callable[..., Any]
 
 DEEPEST = 100
 LARGEST = 1 << 24
+COPIED = 1 << 20
+"""Items that makers may take beyond the bytes of the pickle: one list can be named again and again, and each copied."""
 _LEAVES = (str, int, float, complex, bool, bytes, type(None))
+_SIZED = (str, bytes, tuple, list, dict, set)
 _NAMES = {ord(code.code): code.name for code in pickletools.opcodes}
 _U16, _U32, _I32, _U64, _F64 = (struct.Struct(f) for f in ("<H", "<I", "<i", "<Q", ">d"))
 
@@ -62,6 +65,7 @@ class Machine:
         self.names, self.persistent, self.build_value = names, persistent, build
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.left = stop - start + COPIED
 
     def run(self) -> Any:
         """The pickled value; `at` is then behind its end. Raises `DataError`."""
@@ -150,6 +154,13 @@ class Machine:
                 f"its pickle calls {getattr(called, 'name', type(called).__name__)}, which makes no data",
                 kind="unsafe-pickle",
                 fix="It may run code, so it is not read.",
+            )
+        self.left -= sum(len(one) for one in arguments if isinstance(one, _SIZED))
+        if self.left < 0:
+            raise DataError(
+                "its pickle makes many values of the same one",
+                kind="expands-too-far",
+                fix="It was forged: write it again with torch.save, from where it came.",
             )
         self.stack.append(called.make(*arguments))
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.pth import names
 from feedmill.formats.pth.archive import Entry, bad, checksums, entries
 from feedmill.formats.pth.pickled import Machine, check_size
-from feedmill.formats.pth.tensors import NUMPY, TORCH, Spec, Storage, element_size, maker
+from feedmill.formats.pth.tensors import LARGEST, NUMPY, OVERLAP, TORCH, Spec, Storage, element_size, maker, memory
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_VERSION = 1001
@@ -93,7 +93,17 @@ def _run(
 ) -> tuple[Any, int]:
     """The value of the pickle, and where it ends."""
 
+    left = max(LARGEST, OVERLAP * len(data))
+
     def make(spec: Spec) -> Any:
+        nonlocal left
+        left -= memory(spec, to)
+        if left < 0:
+            raise DataError(
+                f"its tensors would need many times the {len(data):,} bytes that are stored",
+                kind="expands-too-far",
+                fix="Save fewer views of the same memory at once.",
+            )
         specs.append(spec)
         return maker(spec, swapped, to)(data)
 

@@ -36,8 +36,8 @@ SPECIAL = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz
 
 DTYPES = frozenset({*STORAGES.values(), "uint16", "uint32", "uint64", *SPECIAL})
 
-_LARGEST = 1 << 30
-_OVERLAP = 16
+LARGEST = 1 << 30
+OVERLAP = 16
 
 
 @lru_cache(maxsize=64)
@@ -102,13 +102,27 @@ def checked(storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | No
             kind="bad-pth",
             fix="The file was cut or forged: write it again with torch.save.",
         )
-    if count * size > max(_LARGEST, _OVERLAP * stored) or (not count and max(shape, default=0) >= 2**48):
+    if count * size > max(LARGEST, OVERLAP * stored) or (not count and max(shape, default=0) >= 2**48):
         raise DataError(
             f"a tensor {tuple(shape)} of {name} would need {count * size:,} bytes, and only {stored:,} are stored",
             kind="expands-too-far",
             fix="Save the tensor before it is expanded.",
         )
     return Spec(storage, name, offset if count else 0, tuple(shape), tuple(strides))
+
+
+def memory(spec: Spec, to: str) -> int:
+    """Bytes that a tensor takes where nothing is shared: written out, or for torch, whose own memory has its gaps."""
+    count = 1
+    for length in spec.shape:
+        count *= length
+    most = max(count, _extent(spec)) if count and to == TORCH else count
+    return most * element_size(spec.dtype)
+
+
+def _extent(spec: Spec) -> int:
+    """Elements from the first of a tensor to its last."""
+    return 1 + sum((length - 1) * stride for length, stride in zip(spec.shape, spec.strides, strict=True))
 
 
 def _numbers(values: Any) -> bool:
@@ -172,8 +186,7 @@ def _torch_maker(spec: Spec) -> Callable[[bytes], Any]:
     start, shape, strides = spec.storage.start + spec.offset * size, spec.shape, spec.strides
     if not all(shape):
         return lambda _: torch.empty(shape, dtype=dtype)
-    extent = 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
-    stop = start + extent * size
+    stop = start + _extent(spec) * size
     if len(shape) == 1 and strides == (1,):
         return lambda data: torch.frombuffer(bytearray(data[start:stop]), dtype=dtype)
     return lambda data: torch.frombuffer(bytearray(data[start:stop]), dtype=dtype).as_strided(shape, strides)

@@ -88,7 +88,7 @@ class _Pickler:
         self.kept: list[Any] = []
 
     def add(self, value: Any, depth: int) -> None:
-        if depth > DEEPEST:
+        if depth >= DEEPEST and isinstance(value, list | tuple | Mapping):
             raise _cannot(f"the value is nested more than {DEEPEST} levels deep")
         if id(value) in self.memo:
             self.out += b"j" + struct.pack("<I", self.memo[id(value)])
@@ -204,6 +204,8 @@ def _content(value: Any) -> tuple[str, tuple[int, ...], bytes]:
 
 def _zip(parts: list[tuple[str, bytes]]) -> tuple[bytes, list[tuple[int, int, int]]]:
     """The archive, and for each part where its checksum, its content, and its checksum in the directory lie."""
+    if len(parts) >= 0xFFFF:
+        raise _cannot(f"{len(parts):,} tensors and more in one file")
     out, central = bytearray(), bytearray()
     places = []
     for name, data in parts:

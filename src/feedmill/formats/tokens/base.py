@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.storage import Store
 
@@ -204,6 +204,13 @@ class TokenDataset(Dataset):
             rows = np.flatnonzero(shard == number)
             table = self.shards[number]
             first, stop = table.bounds[local[rows]], table.bounds[local[rows] + 1]
+            if (first < 0).any() or (stop < first).any() or (stop > table.tokens).any():
+                raise DataError(  # bounds that are mapped are not looked at before
+                    "documents end before they begin, or behind the last token",
+                    file=self.store.locate(table.path),
+                    kind="bad-index",
+                    fix="Write its index, or the '.feedmill.bounds' file beside it, again.",
+                )
             if starts is not None and lengths is not None:
                 begin, end = first + starts[rows], first + starts[rows] + lengths[rows]
                 wrong = np.flatnonzero((starts[rows] < 0) | (lengths[rows] < 0) | (end > stop))
@@ -259,9 +266,10 @@ class TokenDataset(Dataset):
         )
 
     def find(self, key: str) -> int:
-        if not (key.isascii() and key.isdigit() and str(int(key)) == key and int(key) < len(self)):
+        number = number_of(key, len(self))
+        if number is None:
             raise no_such_key(self.url, key)
-        return int(key)
+        return number
 
     def fingerprint(self) -> str:
         return self.fingerprint_of_shards(len(self.shards))

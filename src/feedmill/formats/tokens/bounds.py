@@ -23,6 +23,7 @@ import xxhash
 
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
+from feedmill.storage.local import more_files
 
 SUFFIX = ".feedmill.bounds"
 HEADER = struct.Struct("<8sIIQQ16sQQ")
@@ -75,6 +76,7 @@ def map_bounds(store: Store, path: str, documents: int) -> Int64s:
     """The bounds in a file's sidecar, int64[documents + 1]: mapped where it is local."""
     side = bounds_path(path)
     if store.is_local:
+        more_files()
         with store.local_copy(side) as local:
             return np.asarray(np.memmap(local, "<i8", "r", HEADER.size, (documents + 1,)))
     return np.frombuffer(store.read(side, HEADER.size, 8 * (documents + 1)), "<i8")

@@ -217,6 +217,8 @@ def _bounds(store: Store, path: str) -> Int64s:
         for number, row in enumerate(_rows(store, path, data)):
             try:
                 pairs.append((int(row[0]), int(row[1])))
+                if (pairs[-1][0] | pairs[-1][1]) >> 63:  # negative, or no int64
+                    raise ValueError
             except (ValueError, IndexError):
                 raise _damaged(store, path, f"expected start and end, found {row!s:.80}", number) from None
         table = np.array(pairs, np.int64).reshape(-1, 2)

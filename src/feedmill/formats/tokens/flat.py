@@ -11,6 +11,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import Store
+from feedmill.storage.local import more_files
 
 _END_BYTES = 16 << 10
 
@@ -107,6 +108,7 @@ def load_numbers(store: Store, path: str, dtype: str, offset: int = 0, count: in
     if not count:
         return np.zeros(0, kind)
     if store.is_local:
+        more_files()
         with store.local_copy(path) as local:
             return np.asarray(np.memmap(local, kind, "r", offset, (count,)))
     return np.frombuffer(store.read(path, offset, count * kind.itemsize), kind)

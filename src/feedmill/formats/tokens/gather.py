@@ -16,6 +16,7 @@ from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.base import TokenShard
 from feedmill.storage import Store
+from feedmill.storage.local import more_files
 
 _PIECE = 1 << 20
 """Bytes that are copied before they are widened: few enough to stay in the processor's cache."""
@@ -76,6 +77,7 @@ class Gather:
                 fix="It changed after it was opened: copy or make it again.",
             )
         if shard not in self._maps:
+            more_files()
             with self._store.local_copy(table.path) as local:
                 # As a plain array: slicing a memmap object costs more than copying a window.
                 self._maps[shard] = np.asarray(np.memmap(local, table.dtype, "r", table.offset, (table.tokens,)))

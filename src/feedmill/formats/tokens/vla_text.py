@@ -15,6 +15,7 @@ Shards appear one by one, the manifest when all are there: shards without one ar
 from __future__ import annotations
 
 import contextlib
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ MANIFEST = "manifest.jsonl"
 SEQUENCES = 8192
 """Sequences of a shard, unless another number is asked for."""
 
+_SHARD = re.compile(r"shard-[0-9]{6,}\.tar")
 _BLOCK, _RECORD = 512, 10_240
 _GZIP = 31  # wbits of zlib for a gzip header, which then has no time
 _LEVEL = 1  # of zlib: ISA-L is faster, but its result may differ from one run to the next in a stream of some thousands
@@ -45,12 +47,12 @@ def shard_name(number: int) -> str:
 
 
 def shard_files(store: Store, folder: str) -> list[str]:
-    """The shards that are in a folder of the store."""
+    """The shards that are in a folder of the store: files of `shard_name`'s form, and no others."""
     try:
         found = list(store.files(folder, suffixes=(".tar",)))
     except NotFound:
         return []
-    return [entry.path for entry in found if entry.path.removeprefix(f"{folder}/").startswith("shard-")]
+    return [entry.path for entry in found if _SHARD.fullmatch(entry.path.removeprefix(f"{folder}/"))]
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
@@ -119,6 +119,14 @@ class WindowDataset(Dataset):
         self._check()
         self.dtype = _native(tokens) if dtype is None else np.dtype(dtype)
         self._check_dtype(self.dtype)
+        try:
+            np.full(1, 0 if pad is None else pad, self.dtype)
+        except OverflowError:
+            raise ConfigError(
+                f"pad={pad} does not fit tokens of type {self.dtype}",
+                file=self.url,
+                fix="Use another id, or a wider dtype such as int64.",
+            ) from None
         self._gather = Gather(tokens.store, tokens.shards)
         sizes = [shard.tokens for shard in tokens.shards]
         self._files = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
@@ -313,9 +321,10 @@ class WindowDataset(Dataset):
         )
 
     def find(self, key: str) -> int:
-        if not (key.isascii() and key.isdigit() and str(int(key)) == key and int(key) < len(self)):
+        number = number_of(key, len(self))
+        if number is None:
             raise no_such_key(self.url, key)
-        return int(key)
+        return number
 
     @property
     def lengths(self) -> Int64s:

@@ -1,0 +1,56 @@
+"""Prepared folders whose index is damaged: an error that names the file, never a traceback or another sample."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from feedmill.errors import DataError
+from feedmill.formats.energon_join import Part, compute
+from feedmill.indexing.prepare import prepare
+from feedmill.samples.open import open as open_dataset
+from tars import make_shards
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_shards(tmp_path, [200, 300])
+    prepare(str(tmp_path), progress=False)
+    (tmp_path / ".nv-meta/feedmill.members").unlink()  # it answers without the database
+    return tmp_path
+
+
+def test_a_damaged_database(folder: Path) -> None:
+    index = folder / ".nv-meta/index.sqlite"
+    data = index.read_bytes()
+    index.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+    dataset = open_dataset(folder, raw=True)
+    part = Part.of(dataset)
+    for ask in (lambda: dataset.find("s00007"), lambda: dataset.get("s00007.txt"), lambda: compute([part, part])):
+        with pytest.raises(DataError, match="index cannot be read") as caught:
+            ask()
+        assert caught.value.file is not None and str(index) in caught.value.file
+
+
+@pytest.mark.parametrize("change", ["tar_file_id = 2", "tar_file_id = -2", "tar_file_id = 'x'", "sample_index = 200"])
+def test_places_that_are_not_there(folder: Path, change: str) -> None:
+    with sqlite3.connect(folder / ".nv-meta/index.sqlite") as connection:
+        connection.execute(f"UPDATE samples SET {change} WHERE sample_key = 's00007'")
+    dataset = open_dataset(folder, raw=True)
+    with pytest.raises(DataError, match=r"it has 's00007' as sample"):
+        dataset.find("s00007")
+    with pytest.raises(DataError, match="index cannot be read"):
+        compute([Part.of(open_dataset(folder, raw=True)), Part.of(dataset)])
+
+
+@pytest.mark.parametrize("count", [2**63 - 1, 2**63, -1, True, 1.5])
+def test_counts_that_make_no_sense(folder: Path, count: object) -> None:
+    info = folder / ".nv-meta/.info.json"
+    content = json.loads(info.read_text())
+    content["shard_counts"] = dict.fromkeys(content["shard_counts"], count)
+    info.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="numbers of samples"):
+        open_dataset(folder, raw=True)
