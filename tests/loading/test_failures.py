@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,16 @@ def test_a_handler_may_stop_the_run() -> None:
     loader = Loader(FakePlan(fails_at=BAD), 4, on_error=Substitute(handler=lambda failure: "raise"))
     with pytest.raises(DataError, match="position 5"):
         list(islice(loader, 3))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_handler_that_raises_does_not_end_the_loop_in_silence(workers: int) -> None:
+    nothing: Iterator[str] = iter(())
+    policy = Substitute(handler=lambda _: next(nothing))
+    loader = Loader(FakePlan(length=40, fails_at=frozenset([5])), 4, workers=workers, on_error=policy)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(loader)
+    assert loader.position == 4
 
 
 @pytest.mark.parametrize("workers", [0, 2])

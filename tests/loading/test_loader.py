@@ -299,6 +299,20 @@ def test_torch_output() -> None:
     assert batch["__key__"] == ["0/3", "1/3", "0/10", "1/0"]
 
 
+def test_a_batch_that_does_not_become_tensors_is_not_lost() -> None:
+    pytest.importorskip("torch")
+
+    def transform(sample: dict[str, Any]) -> Any:
+        return np.zeros(2, np.longdouble if sample["position"] > 3 else np.float32)
+
+    loader = Loader(FakePlan(), 4, transform=transform, output="torch")
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(TypeError):
+        next(batches)
+    assert loader.position == 4
+
+
 def test_which_transforms_take_a_generator() -> None:
     assert takes_rng(jitter)
     assert takes_rng(lambda sample, rng=None: sample)

@@ -47,20 +47,27 @@ class Iteration(Iterator[Any]):
                 kind="forked",
                 fix="Iterate the loader in the process that uses it; here it would go on from its position.",
             )
-        loader, asked = self._loader, time.perf_counter()
+        asked = time.perf_counter()
         try:
-            given = next(self._given)
-            for made in given.made:
-                loader._count(made)
-            loader.metrics.transferred(given.transfer)
-        except StopIteration:
-            loader._ended()
-            raise
-        except BaseException:
+            given = next(self._given, None)
+            if given is not None:
+                return self._taken(given, asked)
+        except BaseException as error:
             self.close()
+            if isinstance(error, StopIteration):  # of a handler: the loop would end as if nothing were left
+                raise RuntimeError("the handler of failures raised StopIteration") from error
             raise
-        loader._consumed(given.after)
+        self._loader._ended()
+        raise StopIteration
+
+    def _taken(self, given: Given, asked: float) -> Any:
+        """The batch as the loop gets it; it is the loader's past only when nothing can fail any more."""
+        loader = self._loader
         batch = to_torch(given.batch) if loader._output == "torch" else given.batch
+        for made in given.made:
+            loader._count(made)
+        loader.metrics.transferred(given.transfer)
+        loader._consumed(given.after)
         loader._measured(asked)
         return batch
 
