@@ -232,8 +232,8 @@ class Loader:
         """
         several = self._cursor is not None and isinstance(state, list | tuple)
         states: list[Any] = list(state) if several else [state]
-        for each in states:
-            position = read_state(each, self.plan, self.seed, allow_append=allow_append, allow_skip=allow_skip)
+        allowed = {"allow_append": allow_append, "allow_skip": allow_skip}
+        positions = [read_state(each, self.plan, self.seed, **allowed) for each in states]
         if not states or any(("windows" in each) is (self._cursor is None) for each in states):
             raise ConfigError(
                 "the state is not of a loader that packs or groups" if self._cursor else "the state is of other packs",
@@ -241,12 +241,18 @@ class Loader:
                 fix="Load it with the task encoder that it was saved with.",
             )
         if self._cursor is not None:
+            if positions != [each["position"] for each in states]:
+                raise ConfigError(
+                    "the skip list has changed before the samples that wait in packs, and has moved them",
+                    kind="plan-changed",
+                    fix="Skip what comes later only, or begin without a state.",
+                )
+            cursor = resumed([each["windows"] for each in states], self._cursor)
             self.close()
-            self._cursor = resumed([each["windows"] for each in states], self._cursor)
+            self._cursor = cursor
         else:
-            grid = self._grid.started_at(position)
             self.close()
-            self._grid, self._position = grid, position
+            self._grid, self._position = self._grid.started_at(positions[0]), positions[0]
         self._loaded = True
 
     def again(self, positions: Sequence[int]) -> Any:
