@@ -19,6 +19,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.encoder import Cooker, Prepared, TaskEncoder, padded, stateless
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.loader import Loader
+from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.loading.workers import Workers
 from feedmill.planning.plan import Plan
 from numbered import Numbered
@@ -123,6 +124,67 @@ def test_restored_seeds() -> None:
     assert [batch["a"].tolist() + batch["b"].tolist() for batch in islice(threads, 3)] == first
     threads.close()
     assert random.getstate() == before and len({x for row in first for x in row}) == 12
+
+
+class Draws(TaskEncoder):
+    """Every hook behind the samples draws from a global generator."""
+
+    @stateless(restore_seeds=True)
+    def batch(self, samples: list[Any]) -> Any:
+        return {"packs": samples, "batch": random.random()}
+
+    @stateless(restore_seeds=True)
+    def encode_batch(self, batch: Any) -> Any:
+        return json.dumps({**batch, "encoded": float(np.random.random())})
+
+
+class DrawsPacks(Draws):
+    def preencode_sample(self, sample: dict[str, Any]) -> int:
+        return int(sample["position"])
+
+    @stateless(restore_seeds=True)
+    def select_samples_to_pack(self, samples: list[int]) -> list[list[int]]:
+        mixed = random.sample(samples, len(samples))
+        return [mixed[first : first + 3] for first in range(0, len(mixed), 3)]
+
+    @stateless(restore_seeds=True)
+    def pack_selected_samples(self, samples: list[int]) -> Any:
+        return [*samples, random.random()]
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_restored_seeds_behind_the_samples(packing: bool) -> None:
+    def loader(workers: int) -> Loader:
+        if packing:
+            return Loader(FakePlan(length=60), 4, task_encoder=DrawsPacks(), buffer=10, workers=workers)
+        collated = Draws()
+        collated.preencode_sample = lambda sample: sample["position"]  # type: ignore[method-assign]
+        return Loader(FakePlan(length=60), 4, task_encoder=collated, workers=workers)
+
+    wanted = list(loader(0))
+    assert len({json.loads(batch)["batch"] for batch in wanted}) == len(wanted) > 5
+    for workers in (0, 2):
+        assert list(loader(workers)) == wanted
+        first, second = loader(workers), loader(workers)
+        half = list(islice(first, 3))
+        second.load_state_dict(first.state_dict())
+        assert half + list(second) == wanted
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hooks_of_batches_know_where_they_are(workers: int) -> None:
+    class Indexed(TypedTaskEncoder):
+        def batch(self, samples: list[Any]) -> Any:
+            return self.current_batch_index, self.current_sample_index
+
+    class Packs(Singles, Indexed):
+        pass
+
+    plan = FakePlan(length=32, fails_at=frozenset([5]))
+    found = list(Loader(plan, 8, task_encoder=Indexed(), on_error="substitute", workers=workers))
+    assert found == [(0, 0), (1, 8), (2, 16), (3, 24)]
+    packs = list(Loader(plan, 8, task_encoder=Packs(), buffer=16, on_error="substitute", workers=workers))
+    assert packs == [(0, 0), (0, 0), (1, 16), (1, 16)]
 
 
 @pytest.mark.parametrize("workers", [0, 2, Workers(1, processes=True)])

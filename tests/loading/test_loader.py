@@ -319,6 +319,8 @@ def test_which_transforms_take_a_generator() -> None:
     assert not takes_rng(lambda sample, size=224: sample)
     assert not takes_rng(lambda sample: sample)
     assert not takes_rng(dict)
+    named = Loader(FakePlan(), 4, transform=lambda sample, *, rng: {"noise": float(rng.random())})
+    assert next(iter(named))["noise"].tolist() == next(iter(Loader(FakePlan(), 4, transform=jitter)))["noise"].tolist()
 
 
 def test_generators_of_positions_are_reproducible_and_differ() -> None:

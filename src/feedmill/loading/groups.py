@@ -214,11 +214,22 @@ class GroupMaker:
         """Always."""
         return True
 
+    @property
+    def packs(self) -> bool:
+        """Whether windows give packs, and not whole batches."""
+        return self._encoder.packs
+
+    def batch(self, items: list[Any], step: Step, number: int) -> Any:
+        """A batch of packs, the last of which is item `number` of the window `step`."""
+        self._make.put_together(step, 4, number)
+        return self._encoder.together(items)
+
     def __call__(self, step: Step) -> Made:
         """The items of a window, as the `batch` of what was made."""
         made = self._make(step)
         samples: list[Any] = made.batch
         begun = time.perf_counter()
+        self._make.put_together(step, 3)
         try:
             made.batch = self._packs(samples, made) if self._encoder.packs else self._groups(samples, made)
         except Exception as error:
@@ -298,7 +309,7 @@ class Given:
 def batches_of(
     windows: Iterator[tuple[Cursor, int, int]],
     made: Iterator[Made],
-    together: Callable[[list[Any]], Any] | None,
+    together: Callable[[list[Any], Step, int], Any] | None,
     batch_size: int,
     *,
     keep_last: bool,
@@ -321,8 +332,8 @@ def batches_of(
             items.append(found.batch[number])
             if len(items) == size:
                 after = here.used(first, number + 1, number + 1 == count)
-                yield Given(items[0] if together is None else together(items), after, fresh)
+                yield Given(items[0] if together is None else together(items, found.step, number), after, fresh)
                 items, fresh = [], []
         after = here.used(first, count, True)
     if items and keep_last and together is not None and after is not None:
-        yield Given(together(items), after, fresh)
+        yield Given(together(items, found.step, len(found.batch)), after, fresh)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from feedmill.errors import ConfigError
 from feedmill.loading.collate import to_torch
-from feedmill.loading.groups import Given, batches_of
+from feedmill.loading.groups import Given, GroupMaker, batches_of
 from feedmill.loading.workers import make_ahead
 
 if TYPE_CHECKING:
@@ -113,10 +113,10 @@ def _steps(loader: Loader) -> Generator[Given, None, None]:
 
 def _packs(loader: Loader) -> Generator[Given, None, None]:
     """Batches of packs, or of groups."""
-    cursor, encoder, grid = loader._cursor, loader._encoder, loader._grid
-    assert cursor is not None and encoder is not None
+    cursor, make, grid = loader._cursor, loader._make, loader._grid
+    assert cursor is not None and isinstance(make, GroupMaker)
     steps = (cursor.step(first) for _, first, _ in cursor.windows())
-    together = encoder.together if encoder.packs else None
+    together = make.batch if make.packs else None
     with closing(make_ahead(loader._make, steps, loader.workers, loader.prefetch)) as ahead:
         keep = grid.remainder != "drop"
         yield from batches_of(cursor.windows(), ahead, together, grid.batch_size, keep_last=keep)

@@ -134,7 +134,6 @@ class Loader:
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry
         self._tally = Tally(policy_for(on_error), self.metrics)
-        self._encoder = task_encoder
         self._cursor = windows_for(task_encoder, self._grid, buffer)
         if task_encoder is not None:
             if transform is not None or collate is not None:
