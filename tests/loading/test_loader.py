@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import threading
 import time
 import weakref
@@ -181,6 +183,7 @@ def test_a_changed_plan_is_refused_with_what_changed() -> None:
         (lambda s: {**s, "position": "7", "plan": None}, "damaged at: position, plan"),
         (lambda s: {**s, "position": -1}, "position -1"),
         (lambda s: {**s, "position": 100}, "position 100, the plan has 99"),
+        (lambda s: {**s, "plan": "other", "sources": {"docs": 5}}, "damaged at: sources"),
     ],
 )
 def test_bad_states_are_refused(change: Any, message: str) -> None:
@@ -191,7 +194,7 @@ def test_bad_states_are_refused(change: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    {"batch_size": 0}, {"rank": 2, "world_size": 2}, {"rank": -1}, {"workers": -1}, {"prefetch": 0},
+    {"batch_size": 4.0}, {"batch_size": 0}, {"rank": 2, "world_size": 2}, {"workers": 1.5}, {"seed": "a"}, {"rank": -1}, {"workers": -1}, {"prefetch": 0},
     {"remainder": "keep"}, {"on_error": "ignore"}, {"output": "jax"}, {"output": "samples", "collate": list},
 ])  # fmt: skip
 def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
@@ -321,6 +324,31 @@ def test_which_transforms_take_a_generator() -> None:
     assert not takes_rng(dict)
     named = Loader(FakePlan(), 4, transform=lambda sample, *, rng: {"noise": float(rng.random())})
     assert next(iter(named))["noise"].tolist() == next(iter(Loader(FakePlan(), 4, transform=jitter)))["noise"].tolist()
+
+
+def test_numbers_of_numpy_make_states_of_json() -> None:
+    one, four = np.int64(1), np.int64(4)
+    loader = Loader(FakePlan(), four, rank=one, world_size=four, workers=one, prefetch=one, seed=four)  # type: ignore[arg-type]
+    next(iter(loader))
+    loader.close()
+    assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
+
+
+def test_positions_beyond_all_plans_are_refused() -> None:
+    loader = Loader(FakePlan(), 4)
+    with pytest.raises(ConfigError, match="position 1000000000000000000000000"):
+        loader.load_state_dict({**loader.state_dict(), "position": 10**24})
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_a_copy_leaves_the_running_iteration_alone(copied: Any) -> None:
+    loader = Loader(FakePlan(), 4, workers=1)
+    batches = iter(loader)
+    next(batches)
+    other = copied(loader)
+    assert next(iter(other))["position"][0] == 4 == next(batches)["position"][0]
+    loader.close()
+    other.close()
 
 
 def test_generators_of_positions_are_reproducible_and_differ() -> None:

@@ -26,7 +26,7 @@ from feedmill.loading.groups import Cursor, GroupMaker, resumed, windows_for
 from feedmill.loading.iteration import Iteration
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.plan import PlanLike
-from feedmill.loading.ranks import given_or_found
+from feedmill.loading.ranks import given_or_found, whole
 from feedmill.loading.state import make_state, read_state
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
@@ -115,6 +115,8 @@ class Loader:
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
+        batch_size, prefetch = whole("batch_size", batch_size), whole("prefetch", prefetch)
+        buffer = None if buffer is None else whole("buffer", buffer)
         _check_numbers(batch_size, prefetch, stall)
         _check_names(remainder, output)
         ranks = given_or_found(rank, world_size)
@@ -127,7 +129,7 @@ class Loader:
         self.plan = plan
         self.ranks = ranks
         self.prefetch = prefetch
-        self.seed = plan.seed if seed is None else seed
+        self.seed = whole("seed", plan.seed if seed is None else seed)
         self._output = output
         self._transfer = Transfer(device, pin_memory) if output == "torch" else None
         self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
@@ -192,6 +194,10 @@ class Loader:
         if steps is None:
             raise TypeError("the plan never ends, so its loader has no length; stop after the steps that you want")
         return steps + -(-self._grid.start // self._grid.global_batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a loader that is sent elsewhere, has the position; the iteration stays with this one."""
+        return {**self.__dict__, "_running": None}
 
     def __repr__(self) -> str:
         grid = self._grid
