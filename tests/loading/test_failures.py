@@ -19,7 +19,9 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.loading.failures import Failure, SkipSample, Substitute, Tally, candidates
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import Metrics
+from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.skip import read_entries
 from tars import make_shards
 
 BAD = frozenset([5, 14, 15, 33])
@@ -76,6 +78,20 @@ def test_the_quarantine_says_everything_and_the_budget_ends_the_run(tmp_path: Pa
     strict = Loader(FakePlan(fails_at=BAD), 8, on_error=Substitute(budget=2))
     with pytest.raises(DataError, match=r"cut short .*3 samples have failed, 2 are allowed"):
         list(islice(strict, 3))
+
+
+def test_a_failure_whose_name_is_no_unicode_does_not_end_the_run(tmp_path: Path) -> None:
+    def transform(sample: dict[str, Any]) -> Any:
+        if sample["position"] == 5:
+            raise ValueError("caf\udce9 日本")
+        return sample
+
+    policy = Substitute(quarantine=tmp_path / "bad.jsonl")
+    assert len(list(Loader(FakePlan(length=20), 4, transform=transform, on_error=policy))) == 5
+    line = (tmp_path / "bad.jsonl").read_bytes()
+    assert json.loads(line)["error"] == "caf\udce9 日本" and "日本".encode() in line
+    ((entry,),) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
+    assert entry.indices == [json.loads(line)["index"]]
 
 
 def test_a_rate_counts_over_a_thousand_samples() -> None:

@@ -194,7 +194,8 @@ def test_bad_states_are_refused(change: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    {"batch_size": 4.0}, {"batch_size": 0}, {"rank": 2, "world_size": 2}, {"workers": 1.5}, {"seed": "a"}, {"rank": -1}, {"workers": -1}, {"prefetch": 0},
+    {"batch_size": 4.0}, {"batch_size": 0}, {"rank": 2, "world_size": 2}, {"workers": 1.5}, {"seed": "a"},
+    {"rank": -1}, {"workers": -1}, {"prefetch": 0},
     {"remainder": "keep"}, {"on_error": "ignore"}, {"output": "jax"}, {"output": "samples", "collate": list},
 ])  # fmt: skip
 def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ layout and every resume sees the same substitute, all ranks have as many batches
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.metrics import Metrics
@@ -177,7 +177,9 @@ class Tally:
         path = Path(name.replace("{rank}", str(self.metrics.rank)))
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab", buffering=0) as file:
-            file.write(orjson.dumps(failure.as_dict()) + b"\n")
+            # Names that are no Unicode have lone surrogates: as escapes they are JSON.
+            line = json.dumps(failure.as_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
+            file.write(line.encode("utf-8", "backslashreplace"))
 
 
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
