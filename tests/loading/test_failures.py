@@ -22,6 +22,7 @@ from feedmill.loading.metrics import Metrics
 from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.skip import read_entries
+from numbered import Numbered
 from tars import make_shards
 
 BAD = frozenset([5, 14, 15, 33])
@@ -204,6 +205,17 @@ def test_candidates_are_a_pure_function_and_of_the_source() -> None:
     located = plan.locate(np.array([9, *first], np.int64))
     assert set(located.source.tolist()) == {1} and located.index[0] not in located.index[1:]
     assert list(candidates(FakePlan(length=2), 0, 1)) == []
+
+
+def test_a_source_that_comes_late_has_candidates_too() -> None:
+    stages = [{"weights": {"a": 1, "b": 0}, "samples": 20_000_000}, {"weights": {"a": 1, "b": 1}}]
+    recipe = {"blend": [{"path": "a", "name": "a"}, {"path": "b", "name": "b"}], "stages": stages}
+    plan = Recipe.parse(recipe).plan(lambda path, **_: Numbered(path.rpartition("/")[2], 100))
+    late = np.arange(20_000_000, 20_000_010)
+    position = int(late[plan.locate(late).source == 1][0])
+    located = plan.locate([position, *islice(candidates(plan, position, 0), 50)])
+    assert len(located.source) == 51 and set(located.source.tolist()) == {1}
+    assert located.index[0] not in located.index[1:]
 
 
 @pytest.mark.parametrize(

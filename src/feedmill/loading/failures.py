@@ -18,6 +18,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.metrics import Metrics
+from feedmill.planning.nodes.base import LONGEST
 
 if TYPE_CHECKING:
     from feedmill.loading.plan import PlanLike
@@ -185,15 +186,19 @@ class Tally:
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
     """Positions whose samples may stand in at `position`: of the same source, another sample, in an order of their own.
 
-    A pure function of its arguments. Ends where no other sample of the source turns up among some hundred thousand
-    positions.
+    A pure function of its arguments. They are from anywhere in the plan, and then from around the position: a source may
+    come in a late stage only. Ends where no other sample of the source turns up among some hundred thousand positions
+    of either.
     """
     here = plan.locate(np.array([position], np.int64))
     source, index = int(here.source[0]), int(here.index[0])
     rng = np.random.Generator(np.random.Philox(key=((seed % (1 << 64)) << 64) | position, counter=1 << 255))
-    span = _WINDOW if plan.length is None else plan.length
-    for number in range(_ROUNDS):
-        drawn = rng.integers(0, span, _DRAWS << number, dtype=np.int64)
+    end = LONGEST if plan.length is None else plan.length
+    spans = [(0, _WINDOW if plan.length is None else end, _DRAWS << number) for number in range(_ROUNDS)]
+    around = [_DRAWS << 2 * number for number in range(_ROUNDS)]
+    spans += [(max(0, position - n), min(position + n, end), _DRAWS << number) for number, n in enumerate(around)]
+    for low, high, draws in spans:
+        drawn = rng.integers(low, high, draws, dtype=np.int64)
         found = plan.locate(drawn)
         fits = (np.asarray(found.source) == source) & (np.asarray(found.index) != index)
         yield from drawn[fits].tolist()
