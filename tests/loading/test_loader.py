@@ -278,6 +278,37 @@ def test_no_thread_is_left_behind(end: str) -> None:
         assert alive() is None
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_moved_while_another_thread_waits_for_a_batch(workers: int) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["position"] == 4:
+            entered.set()
+            leave.wait(10)
+        return sample
+
+    def take() -> None:
+        with pytest.raises(ConfigError, match="ended by"):
+            next(batches)
+        taken.append(loader.position)
+
+    loader, taken = Loader(FakePlan(), 4, transform=transform, workers=workers), list[int]()
+    batches = iter(loader)
+    next(batches)
+    state = {**loader.state_dict(), "position": 40}
+    thread = threading.Thread(target=take)
+    thread.start()
+    entered.wait(10)
+    while workers and not batches._given.gi_running:  # type: ignore[attr-defined]
+        time.sleep(0.001)
+    loader.load_state_dict(state)
+    leave.set()
+    thread.join()
+    assert taken == [40] and next(iter(loader))["position"][0] == 40
+    loader.close()
+
+
 def test_memory_is_bounded() -> None:
     plan = FakePlan()
     loader = Loader(plan, 4, workers=2, prefetch=3)

@@ -186,9 +186,9 @@ class Tally:
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
     """Positions whose samples may stand in at `position`: of the same source, another sample, in an order of their own.
 
-    A pure function of its arguments. They are from anywhere in the plan, and then from around the position: a source may
-    come in a late stage only. Ends where no other sample of the source turns up among some hundred thousand positions
-    of either.
+    A pure function of its arguments. They are from anywhere in the plan, and then from around the position, as a source
+    may come in a late stage only. Ends where no other sample of the source turns up among some hundred thousand
+    positions of either.
     """
     here = plan.locate(np.array([position], np.int64))
     source, index = int(here.source[0]), int(here.index[0])

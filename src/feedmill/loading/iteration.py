@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from inspect import GEN_RUNNING, getgeneratorstate
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,10 +38,7 @@ class Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._closed:
-            raise ConfigError(
-                "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
-                fix="Iterate the loader again: it goes on from its position.",
-            )
+            raise _ended()
         if self._forked:
             raise ConfigError(
                 "this iteration began in the process that this one was forked from, and its threads have stayed there",
@@ -50,6 +48,8 @@ class Iteration(Iterator[Any]):
         asked = time.perf_counter()
         try:
             given = next(self._given, None)
+            if self._closed:  # by another thread, or a handler of signals, while the batch was waited for
+                raise _ended()
             if given is not None:
                 return self._taken(given, asked)
         except BaseException as error:
@@ -72,11 +72,23 @@ class Iteration(Iterator[Any]):
         return batch
 
     def close(self) -> None:
-        """End what is being made."""
+        """End what is being made; where another thread waits for its batch, that thread does it then."""
         self._closed = True
         self._loader.metrics.pause()
-        if not self._forked:
+        if self._forked:
+            return
+        try:
             self._given.close()
+        except ValueError:
+            if getgeneratorstate(self._given) != GEN_RUNNING:
+                raise
+
+
+def _ended() -> ConfigError:
+    return ConfigError(
+        "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
+        fix="Iterate the loader again: it goes on from its position.",
+    )
 
 
 _running: weakref.WeakSet[Iteration] = weakref.WeakSet()
