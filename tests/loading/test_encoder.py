@@ -126,6 +126,24 @@ def test_restored_seeds() -> None:
     assert random.getstate() == before and len({x for row in first for x in row}) == 12
 
 
+def test_restored_seeds_leave_the_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Draw(TaskEncoder):
+        @stateless(restore_seeds=True)
+        def encode_sample(self, sample: dict[str, Any]) -> Any:
+            return {"drawn": float(torch.rand(()))}
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("the training's own generator was seeded")
+
+    for api in (getattr(torch, name, None) for name in ("cuda", "xpu", "mps")):
+        monkeypatch.setattr(api, "manual_seed_all", refused, raising=False)
+    before = torch.get_rng_state()
+    batches = [next(iter(Loader(FakePlan(), 4, task_encoder=Draw())))["drawn"].tolist() for _ in range(2)]
+    assert batches[0] == batches[1] and len(set(batches[0])) == 4 and torch.equal(before, torch.get_rng_state())
+
+
 class Draws(TaskEncoder):
     """Every hook behind the samples draws from a global generator."""
 

@@ -287,7 +287,7 @@ def _global_seeds(seed: int) -> Iterator[None]:
         random.seed(seed)
         np.random.seed(seed)
         if torch is not None:
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # and not the devices', which the training draws from
         try:
             yield
         finally:
