@@ -95,6 +95,17 @@ def test_a_failure_whose_name_is_no_unicode_does_not_end_the_run(tmp_path: Path)
     assert entry.indices == [json.loads(line)["index"]]
 
 
+def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(b'{"position":3,"sour')
+    policy = Substitute(quarantine=tmp_path / "bad.jsonl")
+    assert len(list(Loader(FakePlan(length=20, fails_at=frozenset([5, 6])), 4, on_error=policy))) == 5
+    (entries,) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
+    assert [len(entry.indices or ()) for entry in entries] == [1, 1]
+    (tmp_path / "no.jsonl").write_text("a list of my own\n")
+    with pytest.raises(ConfigError, match="no line of a quarantine file"):
+        read_entries([SkipModel(quarantine="no.jsonl")], tmp_path)
+
+
 def test_a_rate_counts_over_a_thousand_samples() -> None:
     plan = FakePlan(fails_at=frozenset(range(0, 300, 30)))
     loader = Loader(plan, 10, on_error=Substitute(budget=0.005))

@@ -177,10 +177,12 @@ class Tally:
         """One line in one write, so that ranks may share a file."""
         path = Path(name.replace("{rank}", str(self.metrics.rank)))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab", buffering=0) as file:
+        with open(path, "ab+", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            cut = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"  # by a kill, or a disk that was full
             # Names that are no Unicode have lone surrogates: as escapes they are JSON.
             line = json.dumps(failure.as_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
-            file.write(line.encode("utf-8", "backslashreplace"))
+            file.write(b"\n" * cut + line.encode("utf-8", "backslashreplace"))
 
 
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
