@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.jobs import buffers
+from feedmill.loading.collate import collate
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,15 @@ def test_arrays_are_as_any_other(dtype: str) -> None:
 def test_other_types_and_small_arrays_are_numpy_s(dtype: object) -> None:
     assert buffers.empty((100_000,), dtype).flags.owndata  # type: ignore[arg-type]
     assert buffers.empty((0, 5), np.int64).shape == (0, 5) and buffers.empty((3,), np.int64).flags.owndata
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_types_beyond_numpy_s_keep_theirs(name: str) -> None:
+    kind = getattr(pytest.importorskip("ml_dtypes"), name)
+    assert buffers.empty((1 << 17,), kind).dtype == kind
+    rows = [np.full(1 << 17, number, kind) for number in range(3)]
+    stacked = collate(rows)
+    assert stacked.dtype == kind and stacked[:, 0].astype(float).tolist() == [0, 1, 2]
 
 
 def test_torch_keeps_it_alive() -> None:

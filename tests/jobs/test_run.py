@@ -98,6 +98,12 @@ def test_an_error_comes_through_with_its_fields_after_the_results_before_it(work
     assert error.fix == "Mend it."
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stop_iteration_of_the_function_is_not_the_end(workers):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(run(next, [iter([1]), iter([2]), iter([])], workers=workers))
+
+
 def test_another_exception_keeps_its_type_and_tells_where_it_came_from():
     with pytest.raises(ZeroDivisionError) as caught:
         list(run(working.divide, [1, 2, 0, 4], workers=2))

@@ -65,6 +65,13 @@ def test_error_comes_at_its_place(workers: int) -> None:
     assert loader_threads() == 0
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stop_iteration_of_the_function_is_not_the_end(workers: int) -> None:
+    nothing: Iterator[int] = iter(())
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(ordered_map(lambda i: i if i < 3 else next(nothing), range(20), workers=workers, in_flight=2))
+
+
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_collected_in_a_cycle_by_a_worker_thread() -> None:
     """The collector may run anywhere; where it runs on a worker, joining that worker would fail."""

@@ -98,6 +98,21 @@ def test_a_state_is_one_short_string() -> None:
     assert other.position == loader.position == 4
 
 
+def test_seeds_and_names_of_every_kind(tmp_path: Path) -> None:
+    class Odd(FakePlan):
+        @property
+        def fingerprints(self) -> dict[str, str]:
+            return {"source \udce9": "as stored"}
+
+    loader = Loader(Odd(seed=2**70), 4)
+    next(iter(loader))
+    Checkpoint(loader).save(tmp_path / "state.json")
+    other = Loader(Odd(seed=2**70), 2)
+    Checkpoint(other).load(tmp_path / "state.json")
+    Checkpoint(other).load_state_dict(Checkpoint(loader).state_dict())
+    assert other.position == 4
+
+
 def test_what_cannot_be_saved_or_loaded(tmp_path: Path) -> None:
     checkpoint = Checkpoint(new_loader(True, 0, 2))
     with pytest.raises(ConfigError, match="the states of 1 ranks are at hand"):
@@ -107,6 +122,9 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"feedmill_loader": 1, "pos')
     with pytest.raises(ConfigError, match=r"cut\.json.*JSON"):
         checkpoint.load(tmp_path / "cut.json")
+    (tmp_path / "odd-0.json").write_text('{"feedmill_loader": 1, "windows": 5}')
+    with pytest.raises(ConfigError, match="damaged"):
+        checkpoint.load(tmp_path / "odd-{rank}.json")
     with pytest.raises(ConfigError, match="not the state"):
         Checkpoint(new_loader(False, 0, 1)).load_state_dict({"feedmill": "[]"})
     with pytest.raises(ConfigError, match="which is JSON"):

@@ -19,7 +19,10 @@ from feedmill.errors import ConfigError
 from feedmill.loading.encoder import Cooker, Prepared, TaskEncoder, padded, stateless
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.loader import Loader
+from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.loading.workers import Workers
+from feedmill.planning.plan import Plan
+from numbered import Numbered
 
 SEQ = 12
 
@@ -123,6 +126,85 @@ def test_restored_seeds() -> None:
     assert random.getstate() == before and len({x for row in first for x in row}) == 12
 
 
+def test_restored_seeds_leave_the_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Draw(TaskEncoder):
+        @stateless(restore_seeds=True)
+        def encode_sample(self, sample: dict[str, Any]) -> Any:
+            return {"drawn": float(torch.rand(()))}
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("the training's own generator was seeded")
+
+    for api in (getattr(torch, name) for name in ("cuda", "xpu") if hasattr(torch, name)):
+        monkeypatch.setattr(api, "manual_seed_all", refused)
+    before = torch.get_rng_state()
+    batches = [next(iter(Loader(FakePlan(), 4, task_encoder=Draw())))["drawn"].tolist() for _ in range(2)]
+    assert batches[0] == batches[1] and len(set(batches[0])) == 4 and torch.equal(before, torch.get_rng_state())
+
+
+class Draws(TaskEncoder):
+    """Every hook behind the samples draws from a global generator."""
+
+    @stateless(restore_seeds=True)
+    def batch(self, samples: list[Any]) -> Any:
+        return {"packs": samples, "batch": random.random()}
+
+    @stateless(restore_seeds=True)
+    def encode_batch(self, batch: Any) -> Any:
+        return json.dumps({**batch, "encoded": float(np.random.random())})
+
+
+class DrawsPacks(Draws):
+    def preencode_sample(self, sample: dict[str, Any]) -> int:
+        return int(sample["position"])
+
+    @stateless(restore_seeds=True)
+    def select_samples_to_pack(self, samples: list[int]) -> list[list[int]]:
+        mixed = random.sample(samples, len(samples))
+        return [mixed[first : first + 3] for first in range(0, len(mixed), 3)]
+
+    @stateless(restore_seeds=True)
+    def pack_selected_samples(self, samples: list[int]) -> Any:
+        return [*samples, random.random()]
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_restored_seeds_behind_the_samples(packing: bool) -> None:
+    def loader(workers: int) -> Loader:
+        if packing:
+            return Loader(FakePlan(length=60), 4, task_encoder=DrawsPacks(), buffer=10, workers=workers)
+        collated = Draws()
+        collated.preencode_sample = lambda sample: sample["position"]  # type: ignore[method-assign]
+        return Loader(FakePlan(length=60), 4, task_encoder=collated, workers=workers)
+
+    wanted = list(loader(0))
+    assert len({json.loads(batch)["batch"] for batch in wanted}) == len(wanted) > 5
+    for workers in (0, 2):
+        assert list(loader(workers)) == wanted
+        first, second = loader(workers), loader(workers)
+        half = list(islice(first, 3))
+        second.load_state_dict(first.state_dict())
+        assert half + list(second) == wanted
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hooks_of_batches_know_where_they_are(workers: int) -> None:
+    class Indexed(TypedTaskEncoder):
+        def batch(self, samples: list[Any]) -> Any:
+            return self.current_batch_index, self.current_sample_index
+
+    class Packs(Singles, Indexed):
+        pass
+
+    plan = FakePlan(length=32, fails_at=frozenset([5]))
+    found = list(Loader(plan, 8, task_encoder=Indexed(), on_error="substitute", workers=workers))
+    assert found == [(0, 0), (1, 8), (2, 16), (3, 24)]
+    packs = list(Loader(plan, 8, task_encoder=Packs(), buffer=16, on_error="substitute", workers=workers))
+    assert packs == [(0, 0), (0, 0), (1, 16), (1, 16)]
+
+
 @pytest.mark.parametrize("workers", [0, 2, Workers(1, processes=True)])
 def test_packs_are_those_of_the_stream(workers: Any) -> None:
     loader = Loader(FakePlan(length=100), 4, task_encoder=Packer(), buffer=30, workers=workers)
@@ -192,6 +274,142 @@ def test_one_rank_goes_on_from_its_own_state_bit_by_bit() -> None:
         )
     with pytest.raises(ConfigError, match="not of a loader that packs"):
         second[0].load_state_dict(Loader(FakePlan(), 3).state_dict())
+
+
+class Singles(TaskEncoder):
+    """Each sample a pack of its own."""
+
+    def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+        return [[sample] for sample in samples]
+
+    def pack_selected_samples(self, samples: list[Any]) -> Any:
+        return samples[0].get("position")
+
+
+class Endless(FakePlan):
+    """As recipes' plans are: where it ends is no part of its fingerprint."""
+
+    fingerprint = "the same"
+
+
+def packed(length: int | None, ranks: int, steps: int | None, states: Any = None) -> tuple[list[int], list[Any]]:
+    """What all ranks see of a plan in batches of 2 packs, and their states then."""
+    seen, after = [], []
+    for rank in range(ranks):
+        loader = Loader(Endless(length=length), 2, rank=rank, world_size=ranks, task_encoder=Singles(), buffer=8)
+        if states is not None:
+            loader.load_state_dict(states)
+        for batch in islice(loader, steps):
+            seen += batch.tolist()
+        loader.close()
+        after.append(json.loads(json.dumps(loader.state_dict())))
+    return seen, after
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("length", [30, 32])
+def test_a_plan_with_packs_made_longer(ranks: int, length: int) -> None:
+    first, states = packed(length, ranks, None)
+    assert sorted(first) == list(range(length))
+    then, _ = packed(60, 4 - ranks, None, states)
+    assert sorted(first + then) == list(range(60))
+    begun, states = packed(length, 1, 2)
+    then, _ = packed(60, ranks, None, states)  # the window that the end cuts is not begun
+    assert sorted(begun + then) == list(range(60))
+
+
+def test_a_window_that_the_old_end_cut_is_not_gone_on_with() -> None:
+    _, states = packed(30, 1, 13)
+    with pytest.raises(ConfigError, match="the plan had 30 samples, and the window that its end cut short is used"):
+        packed(60, 1, None, states)
+    seen, _ = packed(30, 1, None, states)
+    assert seen == list(range(26, 30))
+
+
+def test_a_loader_in_use_takes_the_states_of_other_ranks() -> None:
+    wanted, states = packed(None, 2, 6)
+    loader = Loader(Endless(length=60), 2, task_encoder=Singles(), buffer=8)
+    list(islice(loader, 20))
+    loader.load_state_dict(states)
+    assert sorted(wanted + [position for batch in loader for position in batch.tolist()]) == list(range(60))
+
+
+def test_groups_of_another_size_are_not_gone_on_with() -> None:
+    loader = Loader(FakePlan(), 4, task_encoder=Grouper(), buffer=32)
+    list(islice(loader, 3))
+    with pytest.raises(ConfigError, match="groups of 4 samples, this loader makes groups of 8"):
+        Loader(FakePlan(), 8, task_encoder=Grouper(), buffer=32).load_state_dict(loader.state_dict())
+
+
+def test_a_skip_list_that_moves_the_windows_is_refused() -> None:
+    plan = Plan.over(Numbered("docs", 200), shuffle="none", epochs=1)
+    loader = Loader(plan, 2, task_encoder=Singles(), buffer=8)
+    list(islice(loader, 5))
+    state = loader.state_dict()
+    behind = Loader(plan.skipping([(100, 110)]), 2, task_encoder=Singles(), buffer=8)
+    behind.load_state_dict(state, allow_skip=True)
+    before = Loader(plan.skipping([(3, 5)]), 2, task_encoder=Singles(), buffer=8)
+    with pytest.raises(ConfigError, match="has moved them"):
+        before.load_state_dict(state, allow_skip=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": "8"},
+        {"size": 0},
+        {"rank": 1},
+        {"rank": -1},
+        {"ranks": None},
+        {"start": 1.5},
+        {"next": -1},
+        {"pending": [[1]]},
+        {"pending": [[8, "a"]]},
+        {"pending": 7},
+        {"length": "x"},
+    ],
+)
+def test_damaged_states_of_packs(change: dict[str, Any]) -> None:
+    loader = Loader(FakePlan(), 2, task_encoder=Singles(), buffer=8)
+    state = loader.state_dict()
+    with pytest.raises(ConfigError, match="the state of the packs is damaged"):
+        loader.load_state_dict({**state, "windows": {**state["windows"], **change}})
+    with pytest.raises(ConfigError, match="damaged"):
+        loader.load_state_dict({**state, "windows": []})
+    with pytest.raises(ConfigError, match="each of 1000000000000 ranks"):
+        loader.load_state_dict({**state, "windows": {**state["windows"], "ranks": 10**12}})
+
+
+def test_samples_that_are_one_object_are_each_packed() -> None:
+    class Lengths(Singles):
+        def preencode_sample(self, sample: dict[str, Any]) -> int:
+            return int(sample["position"] % 3)
+
+        def select_samples_to_pack(self, samples: list[int]) -> list[list[int]]:
+            return [samples[:2]]
+
+        def pack_selected_samples(self, samples: list[int]) -> int:
+            return len(samples)
+
+    loader = Loader(FakePlan(length=100), 2, task_encoder=Lengths(), buffer=10)
+    assert sum(int(batch.sum()) for batch in loader) == 100
+
+
+def test_hooks_that_select_copies_or_fail_are_told() -> None:
+    class Copies(Singles):
+        def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+            return [[dict(sample)] for sample in samples]
+
+    with pytest.raises(ConfigError, match="none of the samples that it was given"):
+        next(iter(Loader(FakePlan(), 2, task_encoder=Copies(), buffer=10)))
+
+    class Fails(Singles):
+        def pack_selected_samples(self, samples: list[Any]) -> Any:
+            raise ValueError("too long")
+
+    with pytest.raises(ValueError, match="too long") as caught:
+        next(iter(Loader(FakePlan(), 2, task_encoder=Fails(), buffer=10)))
+    assert caught.value.__notes__ == ["in the window of the positions 0 to 9"]
 
 
 @pytest.mark.parametrize("remainder", ["uneven", "drop"])

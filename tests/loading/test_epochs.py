@@ -71,3 +71,10 @@ def test_what_makes_no_sense() -> None:
             epochs(2).load_state_dict(state)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         len(epochs())
+
+
+@pytest.mark.parametrize("change", [{"given": None}, {"given": -1}, {"loader": 5}, {"feedmill_epochs": 99}])
+def test_damaged_states(change: dict[str, object]) -> None:
+    loader = EpochLoader(Loader(FakePlan(), 2), length=4)
+    with pytest.raises(ConfigError, match="not the state of a loader in epochs"):
+        loader.load_state_dict({**loader.state_dict(), **change})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.loading.failures import Failure, SkipSample, Substitute, Tally, candidates
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import Metrics
+from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.skip import read_entries
+from numbered import Numbered
 from tars import make_shards
 
 BAD = frozenset([5, 14, 15, 33])
@@ -77,6 +81,31 @@ def test_the_quarantine_says_everything_and_the_budget_ends_the_run(tmp_path: Pa
         list(islice(strict, 3))
 
 
+def test_a_failure_whose_name_is_no_unicode_does_not_end_the_run(tmp_path: Path) -> None:
+    def transform(sample: dict[str, Any]) -> Any:
+        if sample["position"] == 5:
+            raise ValueError("caf\udce9 日本")
+        return sample
+
+    policy = Substitute(quarantine=tmp_path / "bad.jsonl")
+    assert len(list(Loader(FakePlan(length=20), 4, transform=transform, on_error=policy))) == 5
+    line = (tmp_path / "bad.jsonl").read_bytes()
+    assert json.loads(line)["error"] == "caf\udce9 日本" and "日本".encode() in line
+    ((entry,),) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
+    assert entry.indices == [json.loads(line)["index"]]
+
+
+def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(b'{"position":3,"sour')
+    policy = Substitute(quarantine=tmp_path / "bad.jsonl")
+    assert len(list(Loader(FakePlan(length=20, fails_at=frozenset([5, 6])), 4, on_error=policy))) == 5
+    (entries,) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
+    assert [len(entry.indices or ()) for entry in entries] == [1, 1]
+    (tmp_path / "no.jsonl").write_text("a list of my own\n")
+    with pytest.raises(ConfigError, match="no line of a quarantine file"):
+        read_entries([SkipModel(quarantine="no.jsonl")], tmp_path)
+
+
 def test_a_rate_counts_over_a_thousand_samples() -> None:
     plan = FakePlan(fails_at=frozenset(range(0, 300, 30)))
     loader = Loader(plan, 10, on_error=Substitute(budget=0.005))
@@ -89,6 +118,16 @@ def test_a_handler_may_stop_the_run() -> None:
     loader = Loader(FakePlan(fails_at=BAD), 4, on_error=Substitute(handler=lambda failure: "raise"))
     with pytest.raises(DataError, match="position 5"):
         list(islice(loader, 3))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_handler_that_raises_does_not_end_the_loop_in_silence(workers: int) -> None:
+    nothing: Iterator[str] = iter(())
+    policy = Substitute(handler=lambda _: next(nothing))
+    loader = Loader(FakePlan(length=40, fails_at=frozenset([5])), 4, workers=workers, on_error=policy)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(loader)
+    assert loader.position == 4
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -177,6 +216,17 @@ def test_candidates_are_a_pure_function_and_of_the_source() -> None:
     located = plan.locate(np.array([9, *first], np.int64))
     assert set(located.source.tolist()) == {1} and located.index[0] not in located.index[1:]
     assert list(candidates(FakePlan(length=2), 0, 1)) == []
+
+
+def test_a_source_that_comes_late_has_candidates_too() -> None:
+    stages = [{"weights": {"a": 1, "b": 0}, "samples": 20_000_000}, {"weights": {"a": 1, "b": 1}}]
+    recipe = {"blend": [{"path": "a", "name": "a"}, {"path": "b", "name": "b"}], "stages": stages}
+    plan = Recipe.parse(recipe).plan(lambda path, **_: Numbered(path.rpartition("/")[2], 100))
+    late = np.arange(20_000_000, 20_000_010)
+    position = int(late[plan.locate(late).source == 1][0])
+    located = plan.locate([position, *islice(candidates(plan, position, 0), 50)])
+    assert len(located.source) == 51 and set(located.source.tolist()) == {1}
+    assert located.index[0] not in located.index[1:]
 
 
 @pytest.mark.parametrize(

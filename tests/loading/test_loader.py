@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import threading
 import time
 import weakref
@@ -181,6 +183,7 @@ def test_a_changed_plan_is_refused_with_what_changed() -> None:
         (lambda s: {**s, "position": "7", "plan": None}, "damaged at: position, plan"),
         (lambda s: {**s, "position": -1}, "position -1"),
         (lambda s: {**s, "position": 100}, "position 100, the plan has 99"),
+        (lambda s: {**s, "plan": "other", "sources": {"docs": 5}}, "damaged at: sources"),
     ],
 )
 def test_bad_states_are_refused(change: Any, message: str) -> None:
@@ -191,7 +194,8 @@ def test_bad_states_are_refused(change: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    {"batch_size": 0}, {"rank": 2, "world_size": 2}, {"rank": -1}, {"workers": -1}, {"prefetch": 0},
+    {"batch_size": 4.0}, {"batch_size": 0}, {"rank": 2, "world_size": 2}, {"workers": 1.5}, {"seed": "a"},
+    {"rank": -1}, {"workers": -1}, {"prefetch": 0},
     {"remainder": "keep"}, {"on_error": "ignore"}, {"output": "jax"}, {"output": "samples", "collate": list},
 ])  # fmt: skip
 def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
@@ -274,6 +278,37 @@ def test_no_thread_is_left_behind(end: str) -> None:
         assert alive() is None
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_moved_while_another_thread_waits_for_a_batch(workers: int) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["position"] == 4:
+            entered.set()
+            leave.wait(10)
+        return sample
+
+    def take() -> None:
+        with pytest.raises(ConfigError, match="ended by"):
+            next(batches)
+        taken.append(loader.position)
+
+    loader, taken = Loader(FakePlan(), 4, transform=transform, workers=workers), list[int]()
+    batches = iter(loader)
+    next(batches)
+    state = {**loader.state_dict(), "position": 40}
+    thread = threading.Thread(target=take)
+    thread.start()
+    entered.wait(10)
+    while workers and not batches._given.gi_running:  # type: ignore[attr-defined]
+        time.sleep(0.001)
+    loader.load_state_dict(state)
+    leave.set()
+    thread.join()
+    assert taken == [40] and next(iter(loader))["position"][0] == 40
+    loader.close()
+
+
 def test_memory_is_bounded() -> None:
     plan = FakePlan()
     loader = Loader(plan, 4, workers=2, prefetch=3)
@@ -299,12 +334,53 @@ def test_torch_output() -> None:
     assert batch["__key__"] == ["0/3", "1/3", "0/10", "1/0"]
 
 
+def test_a_batch_that_does_not_become_tensors_is_not_lost() -> None:
+    pytest.importorskip("torch")
+
+    def transform(sample: dict[str, Any]) -> Any:
+        return np.zeros(2, np.longdouble if sample["position"] > 3 else np.float32)
+
+    loader = Loader(FakePlan(), 4, transform=transform, output="torch")
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(TypeError):
+        next(batches)
+    assert loader.position == 4
+
+
 def test_which_transforms_take_a_generator() -> None:
     assert takes_rng(jitter)
     assert takes_rng(lambda sample, rng=None: sample)
     assert not takes_rng(lambda sample, size=224: sample)
     assert not takes_rng(lambda sample: sample)
     assert not takes_rng(dict)
+    named = Loader(FakePlan(), 4, transform=lambda sample, *, rng: {"noise": float(rng.random())})
+    assert next(iter(named))["noise"].tolist() == next(iter(Loader(FakePlan(), 4, transform=jitter)))["noise"].tolist()
+
+
+def test_numbers_of_numpy_make_states_of_json() -> None:
+    one, four = np.int64(1), np.int64(4)
+    loader = Loader(FakePlan(), four, rank=one, world_size=four, workers=one, prefetch=one, seed=four)  # type: ignore[arg-type]
+    next(iter(loader))
+    loader.close()
+    assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
+
+
+def test_positions_beyond_all_plans_are_refused() -> None:
+    loader = Loader(FakePlan(), 4)
+    with pytest.raises(ConfigError, match="position 1000000000000000000000000"):
+        loader.load_state_dict({**loader.state_dict(), "position": 10**24})
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_a_copy_leaves_the_running_iteration_alone(copied: Any) -> None:
+    loader = Loader(FakePlan(), 4, workers=1)
+    batches = iter(loader)
+    next(batches)
+    other = copied(loader)
+    assert next(iter(other))["position"][0] == 4 == next(batches)["position"][0]
+    loader.close()
+    other.close()
 
 
 def test_generators_of_positions_are_reproducible_and_differ() -> None:

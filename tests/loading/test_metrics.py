@@ -49,6 +49,14 @@ def test_the_time_between_two_loops_is_nobody_s() -> None:
     assert loader.metrics.batches == 4 and loader.metrics.step_seconds < 1
 
 
+def test_a_report_that_cannot_be_written_costs_no_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    telemetry = Telemetry(every=1e-6, jsonl=tmp_path / "file" / "m.jsonl")
+    with caplog.at_level(logging.WARNING, "feedmill"):
+        assert len(list(Loader(FakePlan(length=12), 4, telemetry=telemetry))) == 3
+    assert "the metrics of loading cannot be written" in caplog.text
+
+
 def test_reports(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry(every=1e-6, jsonl=tmp_path / "m/{rank}.jsonl", prometheus=tmp_path / "f.prom")
     loader = Loader(FakePlan(length=12), 4, rank=0, world_size=1, telemetry=telemetry)

@@ -155,3 +155,14 @@ def test_the_first_samples_of_real_data_are_recognised(tmp_path: Path) -> None:
         assert dataset.fingerprint_of_first(len(dataset)) == dataset.fingerprint()
     lines.write_text("".join(f'{{"m":  {n}}}\n' for n in range(3500)))
     assert open_dataset(lines).fingerprint_of_first(3000) != before[lines][1]
+
+
+def test_skip_lists_of_as_many_positions_are_not_taken_for_one_another() -> None:
+    plan = Plan.over(Numbered("docs", 100), epochs=1)
+    loader = Loader(plan.skipping([(2, 10)]), 8)
+    next(iter(loader))
+    other = Loader(plan.skipping([(50, 58)]), 8)
+    with pytest.raises(ConfigError, match="skip was"):
+        other.load_state_dict(loader.state_dict())
+    other.load_state_dict(loader.state_dict(), allow_skip=True)
+    assert other.position == 16

@@ -50,7 +50,7 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """As `numpy.empty`; a large array's memory may be one that was used before, and begins at a multiple of 64."""
     kind, whole = np.dtype(dtype), tuple(shape)
     size = prod(whole) * kind.itemsize
-    if size < SMALL or kind.hasobject or kind.names is not None or kind.subdtype is not None:
+    if size < SMALL or kind.hasobject or np.dtype(kind.str) != kind:  # a lease has only its dtype's short name to say
         return np.empty(whole, kind)
     room = _rounded(size + _ALIGN)
     waiting = _free.get(room)

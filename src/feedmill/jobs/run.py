@@ -74,7 +74,8 @@ def run(
     daemon = multiprocessing.current_process().daemon
     if not first or daemon or not (policy.always_processes or (count > 1 and len(first) > 1)):
         call = function if policy.shared is None else partial(function, policy.shared)
-        results: Iterator[Result] = map(call, everything)
+        # No `map`: a StopIteration of the function would end it as if no item were left.
+        results: Iterator[Result] = (call(item) for item in everything)
     else:
         if len(first) <= chunk:  # one chunk would keep one worker busy only
             chunk = 1

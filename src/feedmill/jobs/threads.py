@@ -31,7 +31,8 @@ def ordered_map(
     workers the caller's thread computes each result when it is asked for.
     """
     if workers == 0:
-        yield from map(function, items)
+        for item in items:  # and no `map`, which a StopIteration of the function would end as if nothing were left
+            yield function(item)
         return
     todo = iter(items)
     pending: deque[Future[Result]] = deque()

@@ -30,8 +30,8 @@ from feedmill.planning.plan import Plan
 
 MASK = "__mask__"
 now = threading.local()
-"""What this thread makes: `step`, the number of the batch, and `position`, of the sample in the transform; of the
-batch's first sample when they are put together."""
+"""What this thread makes: `step`, the number of the batch; `position`, of the sample in the transform, of the batch's
+first sample when they are put together; `rng`, the generator for code that is not given one, or None."""
 _UNWANTED = object()
 
 
@@ -87,6 +87,7 @@ class BatchMaker:
         self._plan = plan
         self._transform = transform
         self._random = transform is not None and takes_rng(transform)
+        self._named = transform is not None and named_rng(transform)
         self._collate = collate or default_collate
         self._lists = lists
         self._seed, self._rank = seed, rank
@@ -103,8 +104,13 @@ class BatchMaker:
         return self._transform is not None or self._collate is not default_collate
 
     def generator(self, position: int, stage: int) -> np.random.Generator:
-        """The random generator of a later stage at a position; the transform's is stage 0."""
+        """The random generator of a stage at a position: 0 the transform, 1 the rest of a packed sample, 2 a batch or
+        window of samples, 3 what a window gives, 4 a batch of packs."""
         return generator(self._seed, position, stage)
+
+    def put_together(self, step: Step, stage: int, place: int = 0) -> None:
+        """Say that this thread now makes a batch or window of samples, in one of the stages behind the transform."""
+        now.step, now.position, now.rng = step.number, step.first, self.generator(step.first + place, stage)
 
     def __call__(self, step: Step) -> Made:
         """The batch of a step's positions.
@@ -144,7 +150,7 @@ class BatchMaker:
                 samples[row] = self._usable(positions[row], made)
             clock.append(time.perf_counter())
             activity.stage, activity.position = "collate", None
-            now.position = made.step.first
+            self.put_together(made.step, 2)
             try:
                 made.batch = self._together(samples)
             except Exception as error:
@@ -183,10 +189,11 @@ class BatchMaker:
 
     def _transformed(self, sample: Any, position: int) -> Any:
         assert self._transform is not None
-        now.position = position
-        if self._random:
-            return self._transform(sample, generator(self._seed, position))
-        return self._transform(sample)
+        now.position, now.rng = position, None
+        if not (self._random or self._named):
+            return self._transform(sample)
+        now.rng = generator(self._seed, position)
+        return self._transform(sample, rng=now.rng) if self._named else self._transform(sample, now.rng)
 
     def _wanted(self, sample: Any, position: int, activity: Activity) -> Any:
         """The sample transformed; `_UNWANTED` where the transform does not want it."""
@@ -199,6 +206,7 @@ class BatchMaker:
     def _one_by_one(self, positions: list[int], made: Made, error: Exception) -> Any:
         """A batch that failed, sample by sample: the bad ones are found, told, and replaced where that is allowed."""
         samples = [self._usable(position, made) for position in positions]
+        self.put_together(made.step, 2)
         try:
             return self._together(samples)
         except Exception as again:
@@ -336,6 +344,15 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return len(positional) > 1 and (positional[1].name == "rng" or positional[1].default is inspect.Parameter.empty)
+
+
+def named_rng(transform: Callable[..., Any]) -> bool:
+    """Whether it takes a generator, and only by the name ``rng``."""
+    try:
+        found = inspect.signature(transform).parameters.get("rng")
+    except (TypeError, ValueError):
+        return False
+    return found is not None and found.kind is found.KEYWORD_ONLY
 
 
 _DOING = {"read": "reading", "transform": "transforming", "collate": "collating"}

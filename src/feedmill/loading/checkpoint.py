@@ -7,12 +7,11 @@ packs make their states differ; so it can be saved once, and loaded on any numbe
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import orjson
 
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
@@ -41,7 +40,7 @@ class Checkpoint:
     def state_dict(self) -> dict[str, str]:
         """One string of JSON, the same on every rank: under 1 KB, or with packs a few hundred bytes for each rank."""
         state = self.loader.state_dict()
-        return {KEY: orjson.dumps(self._all(state) if "windows" in state else state).decode()}
+        return {KEY: json.dumps(self._all(state) if "windows" in state else state)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], **options: Any) -> None:
         """Go on where the state was saved; on any number of ranks, with any workers and batch size.
@@ -63,11 +62,11 @@ class Checkpoint:
         """
         name, ranks = os.fspath(path), self.loader.ranks
         if _RANK in name:
-            _write(name.replace(_RANK, str(ranks.rank)), orjson.dumps(self.loader.state_dict()))
+            _write(name.replace(_RANK, str(ranks.rank)), json.dumps(self.loader.state_dict()))
             return
         text = self.state_dict()[KEY]  # on every rank: they may have to meet for it
         if ranks.rank == 0 and ranks.leader:
-            _write(name, text.encode())
+            _write(name, text)
 
     def load(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Load what `save` wrote, on any number of ranks; each of them reads what it needs.
@@ -79,10 +78,10 @@ class Checkpoint:
         name = os.fspath(path)
         first = _parsed(_read(name.replace(_RANK, "0")), name)
         windows = first.get("windows") if _RANK in name and isinstance(first, Mapping) else None
-        if windows is None:
+        if not isinstance(windows, Mapping) or not isinstance(windows.get("ranks"), int):
             self.loader.load_state_dict(first, **options)
             return
-        others = range(1, int(windows["ranks"]))
+        others = range(1, windows["ranks"])
         rest = [_parsed(_read(name.replace(_RANK, str(rank))), name) for rank in others]
         self.loader.load_state_dict([first, *rest], **options)
 
@@ -111,8 +110,8 @@ def _all_gather(state: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _parsed(text: Any, file: str | None = None) -> Any:
     try:
-        return orjson.loads(text)
-    except (TypeError, orjson.JSONDecodeError):
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
         raise ConfigError(
             "this is not the state of a feedmill loader, which is JSON",
             file=file,
@@ -121,9 +120,9 @@ def _parsed(text: Any, file: str | None = None) -> Any:
         ) from None
 
 
-def _write(name: str, data: bytes) -> None:
+def _write(name: str, text: str) -> None:
     folder, _, last = name.rpartition("/")
-    open_store(folder or ("/" if name.startswith("/") else ".")).write_bytes(last, data)
+    open_store(folder or ("/" if name.startswith("/") else ".")).write_bytes(last, text.encode())
 
 
 def _read(name: str) -> bytes:

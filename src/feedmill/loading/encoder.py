@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.loading.batches import takes_rng
+from feedmill.loading.batches import named_rng, now, takes_rng
 from feedmill.loading.cachepool import CachePool, NoCachePool
 from feedmill.loading.collate import collate
 from feedmill.loading.cooking import INNER, Cooker, Kitchen
@@ -43,8 +43,9 @@ def stateless(
     """Says that a hook depends on its arguments alone. Every hook must; the mark is Energon's, and keeps its meaning.
 
     Args:
-        restore_seeds: seed the global generators of random, numpy and torch for the call, from the sample's seed and
-            position, for code that draws from them. Such calls exclude each other: prefer a parameter `rng`.
+        restore_seeds: seed the global generators of random, numpy and torch for the call, from the seed and the
+            position of the sample (or of the batch's or window's first one), for code that draws from them. Such calls
+            exclude each other: prefer a parameter `rng`.
         failure_tolerance: how many failures in a row end the run (0: never), noted for the loaders of
             `feedmill.compat.energon`. Elsewhere that is the loader's to say: `feedmill.Substitute`.
     """
@@ -60,7 +61,7 @@ def stateless(
     @functools.wraps(function)
     def seeded(*arguments: Any, rng: np.random.Generator | None = None, **others: Any) -> Any:
         if rng is None:  # called by another hook, which knows of no generator
-            rng = getattr(_now, "rng", None)
+            rng = getattr(now, "rng", None)
         if rng is None:
             return function(*arguments, **others)
         with _global_seeds(int(rng.integers(1 << 32))):
@@ -229,27 +230,18 @@ class Prepared:
                 self._hooks.append(with_rng(encoder.preencode_sample))
                 if not encoder.packs:
                     self._hooks.append(with_rng(encoder.postencode_sample))
-        _now.rng = rng
         for hook in self._hooks:
             sample = hook(sample, rng)
         return sample
 
 
 def _wants_rng(hook: Callable[..., Any]) -> bool:
-    try:
-        keyword = inspect.signature(hook).parameters.get("rng")
-    except (TypeError, ValueError):
-        return False
-    return (keyword is not None and keyword.kind is keyword.KEYWORD_ONLY) or takes_rng(hook)
+    return named_rng(hook) or takes_rng(hook)
 
 
 def with_rng(hook: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:
     """The hook as a function of a sample and a generator, which it is given where it wants it."""
-    try:
-        keyword = inspect.signature(hook).parameters.get("rng")
-    except (TypeError, ValueError):  # built-in functions may have no signature
-        keyword = None
-    if keyword is not None and keyword.kind is keyword.KEYWORD_ONLY:
+    if named_rng(hook):
         return lambda sample, rng: hook(sample, rng=rng)
     return hook if takes_rng(hook) else lambda sample, _: hook(sample)
 
@@ -282,9 +274,6 @@ def _padded(values: Any) -> Any:
     return out
 
 
-_now = threading.local()
-"""The generator of the sample that this thread is making."""
-
 _seeding = threading.RLock()
 
 
@@ -298,7 +287,7 @@ def _global_seeds(seed: int) -> Iterator[None]:
         random.seed(seed)
         np.random.seed(seed)
         if torch is not None:
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # and not the devices', which the training draws from
         try:
             yield
         finally:

@@ -101,7 +101,7 @@ class EpochLoader:
             ConfigError: not such a state, or that of another plan.
         """
         states: list[Any] = list(state) if isinstance(state, list | tuple) else [state]
-        if not states or not all(isinstance(each, Mapping) and "feedmill_epochs" in each for each in states):
+        if not states or not all(map(_whole, states)):
             raise ConfigError(
                 "this is not the state of a loader in epochs",
                 kind="bad-state",
@@ -109,9 +109,17 @@ class EpochLoader:
             )
         inner = [each["loader"] for each in states]
         self.loader.load_state_dict(inner if isinstance(state, list | tuple) and "windows" in inner[0] else inner[0])
-        self._batches, self._given, self._resumed = None, int(states[0]["given"]), True
+        self._batches, self._given, self._resumed = None, states[0]["given"], True
 
     def close(self) -> None:
         """End the running iteration and its threads or processes."""
         self._batches = None
         self.loader.close()
+
+
+def _whole(state: Any) -> bool:
+    """Whether it is the state of a loader in epochs, of this version, with all that belongs to it."""
+    if not isinstance(state, Mapping) or state.get("feedmill_epochs") != VERSION:
+        return False
+    given = state.get("given")
+    return type(given) is int and given >= 0 and isinstance(state.get("loader"), Mapping)

@@ -7,6 +7,7 @@ layout and every resume sees the same substitute, all ranks have as many batches
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.metrics import Metrics
+from feedmill.planning.nodes.base import LONGEST
 
 if TYPE_CHECKING:
     from feedmill.loading.plan import PlanLike
@@ -176,22 +177,30 @@ class Tally:
         """One line in one write, so that ranks may share a file."""
         path = Path(name.replace("{rank}", str(self.metrics.rank)))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab", buffering=0) as file:
-            file.write(orjson.dumps(failure.as_dict()) + b"\n")
+        with open(path, "ab+", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            cut = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"  # by a kill, or a disk that was full
+            # Names that are no Unicode have lone surrogates: as escapes they are JSON.
+            line = json.dumps(failure.as_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
+            file.write(b"\n" * cut + line.encode("utf-8", "backslashreplace"))
 
 
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
     """Positions whose samples may stand in at `position`: of the same source, another sample, in an order of their own.
 
-    A pure function of its arguments. Ends where no other sample of the source turns up among some hundred thousand
-    positions.
+    A pure function of its arguments. They are from anywhere in the plan, and then from around the position, as a source
+    may come in a late stage only. Ends where no other sample of the source turns up among some hundred thousand
+    positions of either.
     """
     here = plan.locate(np.array([position], np.int64))
     source, index = int(here.source[0]), int(here.index[0])
     rng = np.random.Generator(np.random.Philox(key=((seed % (1 << 64)) << 64) | position, counter=1 << 255))
-    span = _WINDOW if plan.length is None else plan.length
-    for number in range(_ROUNDS):
-        drawn = rng.integers(0, span, _DRAWS << number, dtype=np.int64)
+    end = LONGEST if plan.length is None else plan.length
+    spans = [(0, _WINDOW if plan.length is None else end, _DRAWS << number) for number in range(_ROUNDS)]
+    around = [_DRAWS << 2 * number for number in range(_ROUNDS)]
+    spans += [(max(0, position - n), min(position + n, end), _DRAWS << number) for number, n in enumerate(around)]
+    for low, high, draws in spans:
+        drawn = rng.integers(low, high, draws, dtype=np.int64)
         found = plan.locate(drawn)
         fits = (np.asarray(found.source) == source) & (np.asarray(found.index) != index)
         yield from drawn[fits].tolist()

@@ -9,8 +9,10 @@ number of ranks first takes what the states of all ranks leave open, then whole 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -27,6 +29,7 @@ class Cursor:
     Attributes:
         size: positions in a window; `length`: of the plan, or None.
         rank, world_size: whose windows these are.
+        batch: for groups, the batch size where the criterion gives none; None for packs, which do not depend on it.
         start: position from which windows are dealt to the ranks.
         pending: (first position, items used) of windows to be finished before those; the first one is the current one.
         next: how many of its windows from `start` on this rank has begun.
@@ -39,6 +42,7 @@ class Cursor:
     start: int = 0
     pending: tuple[tuple[int, int], ...] = ()
     next: int = 0
+    batch: int | None = None
 
     def windows(self) -> Iterator[tuple[Cursor, int, int]]:
         """The windows to come: the cursor while each is the current one, its first position, and items used."""
@@ -63,10 +67,27 @@ class Cursor:
         rest = self.pending[1:]
         return replace(self, pending=rest if whole else ((first, items), *rest))
 
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left of a plan that ends."""
+        first = self.start + (self.next * self.world_size + self.rank) * self.size
+        return not self.pending and self.length is not None and first >= self.length
+
+    @property
+    def began_cut(self) -> bool:
+        """Whether it has begun a window that the end of the plan cuts short."""
+        if self.length is None:
+            return False
+        number, cut = divmod(self.length - self.start, self.size)
+        own = self.next * self.world_size + self.rank > number and number % self.world_size == self.rank
+        return cut > 0 and (number < 0 or own)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; see `merged`."""
         return {
             "size": self.size,
+            "length": self.length,
+            "batch": self.batch,
             "rank": self.rank,
             "ranks": self.world_size,
             "start": self.start,
@@ -94,7 +115,8 @@ def windows_for(encoder: TaskEncoder | None, grid: Grid, buffer: int | None) -> 
         raise ConfigError(
             f"packing with buffer={size} makes no sense", fix="Say from how many samples packs are to be selected."
         )
-    return Cursor(size, grid.length, grid.rank, grid.world_size)
+    batch = grid.batch_size if encoder.groups else None
+    return Cursor(size, grid.length, grid.rank, grid.world_size, batch=batch)
 
 
 def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
@@ -103,46 +125,35 @@ def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
     One state serves its own rank of as many ranks; else the states of all ranks are needed.
 
     Raises:
-        ConfigError: states that do not belong together, or one where all are needed, or another window size.
+        ConfigError: states that do not belong together, or one where all are needed; another window size; another batch
+            size or end of the plan, where what was used of a window depends on it.
     """
-    try:
-        read = [
-            Cursor(
-                state["size"],
-                fresh.length,
-                state["rank"],
-                state["ranks"],
-                state["start"],
-                tuple((int(first), int(used)) for first, used in state["pending"]),
-                state["next"],
-            )
-            for state in states
-        ]
-    except (KeyError, TypeError, ValueError):
-        raise ConfigError("the state of the packs is damaged", kind="bad-state") from None
-    if any(cursor.size != fresh.size for cursor in read):
+    read = sorted(map(_read, states), key=lambda cursor: cursor.rank)
+    for cursor in read:
+        _check_windows(cursor, fresh)
+    one = read[0]
+    every = [c.rank for c in read] == list(range(len(read))) and {(c.world_size, c.start, c.length) for c in read} == {
+        (len(read), one.start, one.length)
+    }
+    mine = [c for c in read if (c.rank, c.world_size) == (fresh.rank, fresh.world_size)]
+    if not every and not (len(read) == 1 and mine):
         raise ConfigError(
-            f"the state has a buffer of {read[0].size:,} samples, this loader {fresh.size:,}",
-            kind="bad-state",
-            fix=f"Give buffer={read[0].size}: it decides which samples are packed together.",
-        )
-    mine = [cursor for cursor in read if (cursor.rank, cursor.world_size) == (fresh.rank, fresh.world_size)]
-    if len(read) == 1 and mine:
-        return mine[0]
-    ranks = {cursor.rank for cursor in read}
-    if (
-        len({(c.world_size, c.start) for c in read}) > 1
-        or ranks != set(range(read[0].world_size))
-        or len(read) != len(ranks)
-    ):
-        raise ConfigError(
-            f"samples wait in packs of each of {read[0].world_size} ranks, and {len(read)} states were given",
+            f"samples wait in packs of each of {one.world_size} ranks, and {len(read)} states were given",
             kind="bad-state",
             fix="Save the state of every rank, and load the list of all of them.",
         )
-    if len(mine) == 1:
-        return mine[0]
-    read.sort(key=lambda cursor: cursor.rank)
+    if one.length != fresh.length and one.length is not None:
+        if every and all(cursor.done for cursor in read):
+            return replace(fresh, start=one.length, pending=(), next=0)
+        waits = {first for c in read for first, used in c.pending if not used and first + c.size > one.length}
+        if not waits and any(cursor.began_cut for cursor in read):
+            raise ConfigError(
+                f"the plan had {one.length:,} samples, and the window that its end cut short is used",
+                kind="bad-state",
+                fix="Let all ranks come to that end, and then load the list of their states.",
+            )
+    if mine:
+        return replace(mine[0], length=fresh.length, batch=fresh.batch)
     begun = max(cursor.next for cursor in read)
     left = [entry for cursor in read for entry in cursor.pending]
     left += [
@@ -151,8 +162,39 @@ def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
         for number in range(cursor.next, begun)
     ]
     left = sorted(entry for entry in left if fresh.length is None or entry[0] < fresh.length)
-    start = read[0].start + begun * read[0].world_size * fresh.size
-    return replace(fresh, start=start, pending=tuple(left[fresh.rank :: fresh.world_size]))
+    start = one.start + begun * one.world_size * fresh.size
+    return replace(fresh, start=start, pending=tuple(left[fresh.rank :: fresh.world_size]), next=0)
+
+
+def _read(state: Mapping[str, Any]) -> Cursor:
+    """What `Cursor.to_json` gave. Raises ConfigError where it is damaged."""
+    try:
+        pending = tuple((first, used) for first, used in state["pending"])
+        numbers = [state[name] for name in ("size", "rank", "ranks", "start", "next")]
+        length, batch = known = [state.get(name) for name in ("length", "batch")]  # older states have neither
+        given = [*numbers, *chain.from_iterable(pending), *(number for number in known if number is not None)]
+        size, rank, ranks, start, begun = numbers
+        if all(type(number) is int and number >= 0 for number in given) and size and rank < ranks:
+            return Cursor(size, length, rank, ranks, start, pending, begun, batch)
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ConfigError("the state of the packs is damaged", kind="bad-state")
+
+
+def _check_windows(saved: Cursor, fresh: Cursor) -> None:
+    """Refuse a state of windows that gave something else. Raises ConfigError."""
+    if saved.size != fresh.size:
+        raise ConfigError(
+            f"the state has a buffer of {saved.size:,} samples, this loader {fresh.size:,}",
+            kind="bad-state",
+            fix=f"Give buffer={saved.size}: it decides which samples are packed together.",
+        )
+    if saved.batch not in (None, fresh.batch) and any(used for _, used in saved.pending):
+        raise ConfigError(
+            f"the state has groups of {saved.batch} samples, this loader makes groups of {fresh.batch}",
+            kind="bad-state",
+            fix=f"Give batch_size={saved.batch}: it decides which samples are grouped together.",
+        )
 
 
 class GroupMaker:
@@ -172,12 +214,27 @@ class GroupMaker:
         """Always."""
         return True
 
+    @property
+    def packs(self) -> bool:
+        """Whether windows give packs, and not whole batches."""
+        return self._encoder.packs
+
+    def batch(self, items: list[Any], step: Step, number: int) -> Any:
+        """A batch of packs, the last of which is item `number` of the window `step`."""
+        self._make.put_together(step, 4, number)
+        return self._encoder.together(items)
+
     def __call__(self, step: Step) -> Made:
         """The items of a window, as the `batch` of what was made."""
         made = self._make(step)
         samples: list[Any] = made.batch
         begun = time.perf_counter()
-        made.batch = self._packs(samples, made) if self._encoder.packs else self._groups(samples, made)
+        self._make.put_together(step, 3)
+        try:
+            made.batch = self._packs(samples, made) if self._encoder.packs else self._groups(samples, made)
+        except Exception as error:
+            error.add_note(f"in the window of the positions {step.first} to {step.stop - 1}")
+            raise
         made.seconds["collate"] = made.seconds.get("collate", 0.0) + time.perf_counter() - begun
         return made
 
@@ -187,9 +244,15 @@ class GroupMaker:
         finish = with_rng(self._encoder.postencode_sample) if own else None
         while samples:
             selected = [pack for pack in self._encoder.select_samples_to_pack(list(samples)) if len(pack)]
-            chosen = {id(sample) for pack in selected for sample in pack}
-            left = [sample for sample in samples if id(sample) not in chosen]
+            chosen = Counter(id(sample) for pack in selected for sample in pack)
+            left = [sample for sample in samples if not _drawn(chosen, id(sample))]
             if len(left) == len(samples):
+                if selected:
+                    raise ConfigError(
+                        "select_samples_to_pack gave none of the samples that it was given",
+                        kind="bad-hook",
+                        fix="Give lists of those objects, not of copies: what was chosen is known by that.",
+                    )
                 made.skipped += len(left)
                 break
             samples = left
@@ -223,6 +286,12 @@ class GroupMaker:
         return [self._encoder.together(group) for group in full]
 
 
+def _drawn(chosen: Counter[int], sample: int) -> bool:
+    """Whether a sample was chosen; two samples may be one object."""
+    chosen[sample] -= 1
+    return chosen[sample] >= 0
+
+
 @dataclass(slots=True)
 class Given:
     """A batch that a rank gives out, the cursor or position after it, and what was made for it.
@@ -240,7 +309,7 @@ class Given:
 def batches_of(
     windows: Iterator[tuple[Cursor, int, int]],
     made: Iterator[Made],
-    together: Callable[[list[Any]], Any] | None,
+    together: Callable[[list[Any], Step, int], Any] | None,
     batch_size: int,
     *,
     keep_last: bool,
@@ -263,8 +332,8 @@ def batches_of(
             items.append(found.batch[number])
             if len(items) == size:
                 after = here.used(first, number + 1, number + 1 == count)
-                yield Given(items[0] if together is None else together(items), after, fresh)
+                yield Given(items[0] if together is None else together(items, found.step, number), after, fresh)
                 items, fresh = [], []
         after = here.used(first, count, True)
     if items and keep_last and together is not None and after is not None:
-        yield Given(together(items), after, fresh)
+        yield Given(together(items, found.step, len(found.batch)), after, fresh)

@@ -10,12 +10,13 @@ import time
 import weakref
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from inspect import GEN_RUNNING, getgeneratorstate
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from feedmill.errors import ConfigError
 from feedmill.loading.collate import to_torch
-from feedmill.loading.groups import Given, batches_of
+from feedmill.loading.groups import Given, GroupMaker, batches_of
 from feedmill.loading.workers import make_ahead
 
 if TYPE_CHECKING:
@@ -37,39 +38,57 @@ class Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._closed:
-            raise ConfigError(
-                "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
-                fix="Iterate the loader again: it goes on from its position.",
-            )
+            raise _ended()
         if self._forked:
             raise ConfigError(
                 "this iteration began in the process that this one was forked from, and its threads have stayed there",
                 kind="forked",
                 fix="Iterate the loader in the process that uses it; here it would go on from its position.",
             )
-        loader, asked = self._loader, time.perf_counter()
+        asked = time.perf_counter()
         try:
-            given = next(self._given)
-            for made in given.made:
-                loader._count(made)
-            loader.metrics.transferred(given.transfer)
-        except StopIteration:
-            loader._ended()
-            raise
-        except BaseException:
+            given = next(self._given, None)
+            if self._closed:  # by another thread, or a handler of signals, while the batch was waited for
+                raise _ended()
+            if given is not None:
+                return self._taken(given, asked)
+        except BaseException as error:
             self.close()
+            if isinstance(error, StopIteration):  # of a handler: the loop would end as if nothing were left
+                raise RuntimeError("the handler of failures raised StopIteration") from error
             raise
-        loader._consumed(given.after)
+        self._loader._ended()
+        raise StopIteration
+
+    def _taken(self, given: Given, asked: float) -> Any:
+        """The batch as the loop gets it; it is the loader's past only when nothing can fail any more."""
+        loader = self._loader
         batch = to_torch(given.batch) if loader._output == "torch" else given.batch
+        for made in given.made:
+            loader._count(made)
+        loader.metrics.transferred(given.transfer)
+        loader._consumed(given.after)
         loader._measured(asked)
         return batch
 
     def close(self) -> None:
-        """End what is being made."""
+        """End what is being made; where another thread waits for its batch, that thread does it then."""
         self._closed = True
         self._loader.metrics.pause()
-        if not self._forked:
+        if self._forked:
+            return
+        try:
             self._given.close()
+        except ValueError:
+            if getgeneratorstate(self._given) != GEN_RUNNING:
+                raise
+
+
+def _ended() -> ConfigError:
+    return ConfigError(
+        "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
+        fix="Iterate the loader again: it goes on from its position.",
+    )
 
 
 _running: weakref.WeakSet[Iteration] = weakref.WeakSet()
@@ -106,10 +125,10 @@ def _steps(loader: Loader) -> Generator[Given, None, None]:
 
 def _packs(loader: Loader) -> Generator[Given, None, None]:
     """Batches of packs, or of groups."""
-    cursor, encoder, grid = loader._cursor, loader._encoder, loader._grid
-    assert cursor is not None and encoder is not None
+    cursor, make, grid = loader._cursor, loader._make, loader._grid
+    assert cursor is not None and isinstance(make, GroupMaker)
     steps = (cursor.step(first) for _, first, _ in cursor.windows())
-    together = encoder.together if encoder.packs else None
+    together = make.batch if make.packs else None
     with closing(make_ahead(loader._make, steps, loader.workers, loader.prefetch)) as ahead:
         keep = grid.remainder != "drop"
         yield from batches_of(cursor.windows(), ahead, together, grid.batch_size, keep_last=keep)

@@ -26,7 +26,7 @@ from feedmill.loading.groups import Cursor, GroupMaker, resumed, windows_for
 from feedmill.loading.iteration import Iteration
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.plan import PlanLike
-from feedmill.loading.ranks import given_or_found
+from feedmill.loading.ranks import given_or_found, whole
 from feedmill.loading.state import make_state, read_state
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
@@ -115,6 +115,8 @@ class Loader:
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
+        batch_size, prefetch = whole("batch_size", batch_size), whole("prefetch", prefetch)
+        buffer = None if buffer is None else whole("buffer", buffer)
         _check_numbers(batch_size, prefetch, stall)
         _check_names(remainder, output)
         ranks = given_or_found(rank, world_size)
@@ -127,14 +129,13 @@ class Loader:
         self.plan = plan
         self.ranks = ranks
         self.prefetch = prefetch
-        self.seed = plan.seed if seed is None else seed
+        self.seed = whole("seed", plan.seed if seed is None else seed)
         self._output = output
         self._transfer = Transfer(device, pin_memory) if output == "torch" else None
         self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry
         self._tally = Tally(policy_for(on_error), self.metrics)
-        self._encoder = task_encoder
         self._cursor = windows_for(task_encoder, self._grid, buffer)
         if task_encoder is not None:
             if transform is not None or collate is not None:
@@ -194,6 +195,10 @@ class Loader:
             raise TypeError("the plan never ends, so its loader has no length; stop after the steps that you want")
         return steps + -(-self._grid.start // self._grid.global_batch)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a loader that is sent elsewhere, has the position; the iteration stays with this one."""
+        return {**self.__dict__, "_running": None}
+
     def __repr__(self) -> str:
         grid = self._grid
         length = "endless" if grid.length is None else f"{grid.length:,} samples"
@@ -232,8 +237,8 @@ class Loader:
         """
         several = self._cursor is not None and isinstance(state, list | tuple)
         states: list[Any] = list(state) if several else [state]
-        for each in states:
-            position = read_state(each, self.plan, self.seed, allow_append=allow_append, allow_skip=allow_skip)
+        allowed = {"allow_append": allow_append, "allow_skip": allow_skip}
+        positions = [read_state(each, self.plan, self.seed, **allowed) for each in states]
         if not states or any(("windows" in each) is (self._cursor is None) for each in states):
             raise ConfigError(
                 "the state is not of a loader that packs or groups" if self._cursor else "the state is of other packs",
@@ -241,12 +246,18 @@ class Loader:
                 fix="Load it with the task encoder that it was saved with.",
             )
         if self._cursor is not None:
+            if positions != [each["position"] for each in states]:
+                raise ConfigError(
+                    "the skip list has changed before the samples that wait in packs, and has moved them",
+                    kind="plan-changed",
+                    fix="Skip what comes later only, or begin without a state.",
+                )
+            cursor = resumed([each["windows"] for each in states], self._cursor)
             self.close()
-            self._cursor = resumed([each["windows"] for each in states], self._cursor)
+            self._cursor = cursor
         else:
-            grid = self._grid.started_at(position)
             self.close()
-            self._grid, self._position = grid, position
+            self._grid, self._position = self._grid.started_at(positions[0]), positions[0]
         self._loaded = True
 
     def again(self, positions: Sequence[int]) -> Any:

@@ -146,12 +146,18 @@ class Metrics:
         )
 
     def report(self, where: Telemetry, now: float) -> None:
-        """Say it where that is due."""
+        """Say it where that is due. A file that cannot be written is told to the log: the training does not need it."""
         if now - self._last_report < where.every:
             return
         self._last_report = now
         if where.log:
             logger.info("%s", self)
+        try:
+            self._write(where)
+        except OSError as error:
+            logger.warning("the metrics of loading cannot be written: %s", error)
+
+    def _write(self, where: Telemetry) -> None:
         if where.jsonl is not None:
             with open(self._path(where.jsonl), "ab", buffering=0) as file:
                 file.write(orjson.dumps({"time": time.time(), **self.snapshot()}) + b"\n")

@@ -6,6 +6,7 @@ set up either.
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from collections.abc import Mapping
@@ -139,7 +140,17 @@ def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
         raise ConfigError(
             f"rank={rank} without its counterpart world_size={world_size}", fix="Give both, or neither to find them."
         )
-    return find_ranks() if rank is None or world_size is None else Ranks(rank, world_size)
+    if rank is None or world_size is None:
+        return find_ranks()
+    return Ranks(whole("rank", rank), whole("world_size", world_size))
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number of whatever type (NumPy's too) as an int, as states are JSON. Raises ConfigError."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name}={value!r} makes no sense", fix="Give a whole number.") from None
 
 
 def _torch() -> Ranks | None:

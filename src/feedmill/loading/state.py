@@ -13,6 +13,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.loading.plan import PlanLike
+from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
 from feedmill.planning.resume import bookmark, changed, differing, digests, reopened
 
@@ -65,6 +66,8 @@ def read_state(
     wanted = {"position": int, "seed": int, "plan": str, "sources": Mapping}
     wanted |= {name: kind for name, kind in {"unskipped": int, "stream": str}.items() if name in state}
     bad = [name for name, kind in wanted.items() if not isinstance(state.get(name), kind)]
+    if not bad and not all(isinstance(word, str) for entry in state["sources"].items() for word in entry):
+        bad = ["sources"]
     if bad:
         raise ConfigError(f"the loader's state is damaged at: {', '.join(bad)}", kind="bad-state", fix=_FRESH)
     position = int(state["position"])
@@ -80,9 +83,10 @@ def read_state(
         raise changed(changes or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"])
     if state["seed"] != seed:
         raise changed([f"the transform's seed was {state['seed']} and is {seed}"])
-    if position < 0 or (plan.length is not None and position > plan.length):
+    end = LONGEST if plan.length is None else plan.length
+    if not 0 <= position <= end:
         raise ConfigError(
-            f"the loader's state is at position {position}, the plan has {plan.length} samples",
+            f"the loader's state is at position {position}, the plan has {end} samples",
             kind="bad-state",
             fix=_FRESH,
         )

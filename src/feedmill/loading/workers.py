@@ -16,6 +16,7 @@ from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.groups import GroupMaker
+from feedmill.loading.ranks import whole
 from feedmill.planning.grid import Step
 
 _MOST = 16
@@ -71,8 +72,8 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
     """
     if isinstance(workers, Workers):
         return workers
-    if isinstance(workers, int):
-        return Workers(workers)
+    if not isinstance(workers, str):
+        return Workers(whole("workers", workers))
     if workers != "auto":
         raise ConfigError(f"workers={workers!r} is unknown", fix="Give a number, 'auto', or a feedmill.Workers.")
     neighbours = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,8 @@ class Gaps:
             raise ConfigError(
                 "the skip list leaves nothing of the plan", kind="bad-skip", fix="Skip fewer positions or keys."
             )
-        self.said = said or f"{self.count:,} position{'' if self.count == 1 else 's'}"
+        word = blake2b(np.stack([self.firsts, self.stops]).astype("<i8").tobytes(), digest_size=8).hexdigest()
+        self.said = said or f"{self.count:,} position{'' if self.count == 1 else 's'} ({word})"
 
     def inward(self, positions: IntArray) -> IntArray:
         """Where the numbers that stay stood with nothing left out, int64[n]."""
