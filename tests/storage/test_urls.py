@@ -25,7 +25,7 @@ def test_file_urls_and_paths_are_local(url, root):
     assert isinstance(store, LocalStore) and store.root == root
 
 
-@pytest.mark.parametrize("url", ["a\0b", "\0", "file:///x%00/a", "s3://bucket\0/x", "s3://bucket/a\0b"])
+@pytest.mark.parametrize("url", ["a\0b", "\0", "file:///a%00b", "s3://bucket\0/x", "s3://bucket/a\0b"])
 def test_a_nul_is_refused_wherever_a_path_comes_from(url):
     asks = [open_store, fm.open, lambda u: fm.open([f"{u}1.tar", f"{u}2.tar"]), lambda u: fm.Recipe.load(u).plan()]
     for ask in [*asks, lambda u: fm.Recipe.parse({"source": u}).plan(), lambda u: fm.Recipe.load(f"{u}.yaml")]:
@@ -54,6 +54,9 @@ def test_an_unknown_scheme_is_an_error_that_lists_the_known_ones(url):
         ("s3://bucket/b.tar", "s3://bucket", "b.tar"),
         ("s3://bucket/a/b/", "s3://bucket/a", "b"),
         ("s3://bucket", "s3://bucket", ""),
+        ("file:///a%20b/c%20d.tar", "/a b", "c d.tar"),
+        ("file:///b.tar", "/", "b.tar"),
+        ("file", ".", "file"),
     ],
 )
 def test_split(url, folder, name):

@@ -14,12 +14,9 @@ __all__ = ["Entry", "LocalStore", "Store", "is_local_folder", "join_url", "open_
 
 def open_store(url: str | os.PathLike[str]) -> Store:
     """The store for a folder given as a path or URL (``s3://bucket/prefix``, ``file:///data``)."""
-    text = os.fspath(url)
-    scheme, separator, rest = text.partition("://")
-    if not separator:
+    text = _plain(os.fspath(url))
+    if "://" not in text:
         return LocalStore(text)
-    if scheme == "file":
-        return LocalStore("/" + unquote(rest).removeprefix("localhost").lstrip("/"))
     from feedmill.storage.remote import RemoteStore
 
     return RemoteStore(text)
@@ -27,9 +24,8 @@ def open_store(url: str | os.PathLike[str]) -> Store:
 
 def is_local_folder(url: str) -> bool:
     """Whether this is a folder of this machine, whatever its name ends with."""
-    if "://" in url and not url.startswith("file://"):
-        return False
-    return os.path.isdir(open_store(url).url)
+    path = _plain(url)
+    return "://" not in path and os.path.isdir(LocalStore(path).root)
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
@@ -68,8 +64,16 @@ def join_url(base: str, path: str) -> str:
 
 def _root(url: str) -> tuple[str, str]:
     """What cannot be climbed out of (``/``, ``s3://bucket/``, or nothing) and the rest."""
+    url = _plain(url)
     scheme, separator, rest = url.partition("://")
     if not separator:
         return ("/", url.lstrip("/")) if url.startswith("/") else ("", url)
     host, _, rest = rest.partition("/")
     return f"{scheme}://{host}/", rest
+
+
+def _plain(url: str) -> str:
+    """The path that a ``file://`` URL means; anything else as it is."""
+    if not url.startswith("file://"):
+        return url
+    return "/" + unquote(url.removeprefix("file://")).removeprefix("localhost").lstrip("/")
