@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
-from feedmill.kernels.store import store_tokens
+from feedmill.kernels.bos_eos import add_bos_eos
 from feedmill.tokens.documents import Batch
 from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.tokenizer import Encoded, Int64s, Tokenizer
@@ -83,7 +83,7 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     masked = _masked(tokenizer, how, batch, failed) if how.loss else {}
     kept = np.ones(len(lengths), np.bool_)
     kept[list(failed)] = False
-    tokens, stored, before = store_tokens(
+    tokens, stored, before = add_bos_eos(
         ids, lengths, kept, bos=how.bos, eos=how.eos, always=how.always, dtype=how.dtype
     )
     which = np.flatnonzero(kept).tolist() if failed else None

@@ -1,4 +1,4 @@
-"""The compiled loop of `feedmill.kernels.store`."""
+"""The compiled loop of `feedmill.kernels.bos_eos`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from feedmill.kernels.native import kernel
 
 
 @kernel
-def store(ids, lengths, kept, bos, eos, always, out, stored, before):  # type: ignore[no-untyped-def]
-    """As `feedmill.kernels.store.store_tokens`; how many tokens were written.
+def add_bos_eos(ids, lengths, kept, bos, eos, always, out, stored, before):  # type: ignore[no-untyped-def]
+    """As `feedmill.kernels.bos_eos.add_bos_eos`; how many tokens were written.
 
     Args:
         bos, eos: -1 for none; always: 1 to put them also where they are.
