@@ -19,7 +19,7 @@ SPACES, QUOTES, BACKSLASHES = ONES * np.uint64(0x20), ONES * np.uint64(0x22), ON
 
 
 @kernel
-def _hexadecimal(byte):  # type: ignore[no-untyped-def]
+def hexadecimal(byte):  # type: ignore[no-untyped-def]
     return 48 <= byte <= 57 or 97 <= byte | 32 <= 102
 
 
@@ -36,7 +36,7 @@ def _special(data, at, end):  # type: ignore[no-untyped-def]
         if byte != 0x75 or at + 6 > end:
             return -1
         for i in range(2, 6):
-            if not _hexadecimal(data[at + i]):
+            if not hexadecimal(data[at + i]):
                 return -1
         return at + 6
     return behind_character(data, at, end)
@@ -51,7 +51,7 @@ def _marks(word):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _string(data, at, end):  # type: ignore[no-untyped-def]
+def behind_string(data, at, end):  # type: ignore[no-untyped-def]
     """Behind the string whose quote is before `at`; -1 where it is wrong."""
     while at < end:
         if at + 8 <= end:
@@ -117,7 +117,7 @@ def _word(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _behind(data, at, end):  # type: ignore[no-untyped-def]
+def behind_value(data, at, end):  # type: ignore[no-untyped-def]
     """Behind the value that begins at `at`, within a line; -1 where it is not plain, see `jsonlines`."""
     objects = np.uint64(0)  # bit d: what is open at depth d + 1 is an object
     depth = 0
@@ -142,7 +142,7 @@ def _behind(data, at, end):  # type: ignore[no-untyped-def]
             at += 1
         elif expect in (KEY, FIRST_KEY):
             if byte == 0x22:
-                at = _string(data, at + 1, end)
+                at = behind_string(data, at + 1, end)
                 if at < 0:
                     return -1
                 expect = COLON
@@ -166,7 +166,7 @@ def _behind(data, at, end):  # type: ignore[no-untyped-def]
             at += 1
         else:
             if byte == 0x22:
-                at = _string(data, at + 1, end)
+                at = behind_string(data, at + 1, end)
             elif byte == 0x2D or 48 <= byte <= 57:
                 at = _number(data, at, end)
             else:
@@ -180,7 +180,7 @@ def _behind(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _blank(data, at, end):  # type: ignore[no-untyped-def]
+def behind_blanks(data, at, end):  # type: ignore[no-untyped-def]
     """Behind the white space that begins at `at`, within a line."""
     while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
         at += 1
@@ -192,6 +192,6 @@ def judge(data, ends, good):  # type: ignore[no-untyped-def]
     """Fill in whether each line is plain."""
     begin = 0
     for i in range(len(ends)):
-        at = _behind(data, begin, ends[i])
-        good[i] = at >= 0 and _blank(data, at, ends[i]) == ends[i]
+        at = behind_value(data, begin, ends[i])
+        good[i] = at >= 0 and behind_blanks(data, at, ends[i]) == ends[i]
         begin = ends[i] + 1

@@ -88,9 +88,47 @@ def _copier() -> Any:
     return intrinsic(copy)
 
 
+def _wide_copier() -> Any:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    def copy64(typingctx, out, at, data, low):  # type: ignore[no-untyped-def] # noqa: ARG001
+        """``copy64(out, at, data, low)``: 64 bytes of one uint8 array into another. Gives a uint64 whose bit `i` says
+        that byte `i` of them is a quote, a backslash or a control character of ASCII, as JSON's strings have to know.
+        """
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            views = [cgutils.create_struct_proxy(signature.args[n])(context, builder, value=args[n]) for n in (0, 2)]
+            wide = ir.VectorType(ir.IntType(8), 64)
+            there, here = (
+                builder.bitcast(builder.gep(view.data, [args[n]]), wide.as_pointer())
+                for view, n in zip(views, (1, 3), strict=True)
+            )
+            found = builder.load(here, align=1)
+            builder.store(found, there, align=1)
+
+            def every(byte: int) -> Any:
+                return ir.Constant(wide, [byte] * 64)
+
+            marks = builder.or_(
+                builder.icmp_unsigned("<", found, every(0x20)),
+                builder.or_(
+                    builder.icmp_unsigned("==", found, every(0x22)), builder.icmp_unsigned("==", found, every(0x5C))
+                ),
+            )
+            return builder.bitcast(marks, ir.IntType(64))
+
+        return types.uint64(out, types.int64, data, types.int64), codegen
+
+    return intrinsic(copy64)
+
+
 load16: Any = Lazy(partial(_load, 16))
 load32: Any = Lazy(partial(_load, 32))
 load64: Any = Lazy(partial(_load, 64))
 product: Any = Lazy(_product)
 trailing: Any = Lazy(_trailing)
 copy: Any = Lazy(_copier)
+copy64: Any = Lazy(_wide_copier)
