@@ -9,6 +9,7 @@ from feedmill.formats.documents import rows_of
 from feedmill.tokens import documents
 from feedmill.tokens.documents import ranged_lines
 from feedmill.tokens.textpath import TextReader, parse_path
+from feedmill.tokens.typed import Typed, TypedReader
 
 
 @settings(max_examples=500, deadline=None)
@@ -36,7 +37,7 @@ LINES = st.sampled_from(
     [
         '{"text":"a"}', '{"text": "b", "x": {"y": [{}, {}]}}', '{"text":"c"}{"text":"d"}', '{"text":\n"e"}', "", " ",
         "\r", '{"text":"f","x":"}\n{"}', '{"text":""}', '{"text":"\ud800"}', '"g"', '{"x":1}', "[{}\n{}]",
-        '{"text":"h"}\r',
+        '{"text":"h"}\r', '{"id":"1","text":" i "}', '{"id":"2","text":" ","metadata":{}}',
     ]
 )  # fmt: skip
 
@@ -45,15 +46,25 @@ LINES = st.sampled_from(
 @given(st.lists(LINES, max_size=6), st.booleans())
 def test_lines_read_at_once_are_those_read_one_by_one(lines: list[str], closed: bool) -> None:
     block = ("\n".join(lines) + ("\n" if closed else "")).encode("utf-8", "surrogatepass")
-    reader = TextReader("text")
-    texts = reader.read(block)
-    wanted = [reader.record(line).text for line in rows_of(block)]
-    if texts is not None:
-        assert texts == wanted
+    for reader in (TextReader("text"), TextReader("text", ("id", "metadata")), TypedReader(Typed())):
+        found = reader.read(block)
+        if found is not None:
+            wanted = [reader.record(line) for line in rows_of(block)]
+            assert found.texts == [record.text for record in wanted]
+            assert not isinstance(reader, TextReader) or bool(found.fields) == bool(reader.fields)
+            assert found.fields in ([], [record.fields for record in wanted])
 
 
 def test_good_lines_are_read_at_once() -> None:
-    assert TextReader("text").read(b'{"text":"a"}\n{"x":"}","text":"b"}\n{"text":"c"}') == ["a", "b", "c"]
+    assert TextReader("text").read(b'{"text":"a"}\n{"x":"}","text":"b"}\n{"text":"c"}') == (["a", "b", "c"], [])
+    beside = TextReader("text", ("id", "y")).read(b'{"text":"a","id":1}\n{"id":[2],"text":"b","y":"z"}')
+    assert beside == (["a", "b"], [(1, None), ([2], "z")])
+    typed = TypedReader(Typed(id="meta.id"))
+    assert typed.read(b'{"text":" a ","meta":{"id":"x"}}\n{"text":"b","meta":{"id":"y"}}') == (
+        ["a", "b"],
+        [("x",), ("y",)],
+    )
+    assert typed.read(b'{"text":" ","meta":{"id":"x"}}') is None
     assert TextReader("text").read(b'{"text":"a"}{"text":"b"}\n{"text":\n"c"}\n') is None
 
 
@@ -83,6 +94,6 @@ def test_fields_beside_the_text() -> None:
     inside = TextReader(".metadata.text", ("metadata",))
     assert inside.record(b'{"metadata": {"text": "a"}}').text == "a"
     assert TextReader(".").record(b'"just text"').text == "just text"
-    assert TextReader(".a[1]").read(b'{"a": ["x", "y"]}') == ["y"]
+    assert TextReader(".a[1]").read(b'{"a": ["x", "y"]}') == (["y"], [])
     assert TextReader(".a[1]").read(b'{"a": ["x"]}') is None
     assert "there is no .a[1]" in TextReader(".a[1]").record(b'{"a": ["x"]}').reason

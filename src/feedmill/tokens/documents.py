@@ -80,10 +80,11 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
 def _parsed(blocks: Iterator[bytes | memoryview], reader: TextReader | TypedReader) -> Iterator[Batch]:
     row = 0
     for block in blocks:
-        texts = reader.read(block)
-        if texts is not None:
-            yield Batch(texts, list(range(row, row + len(texts))), lines=len(texts))
-            row += len(texts)
+        found = reader.read(block)
+        if found is not None:
+            count = len(found.texts)
+            yield Batch(found.texts, list(range(row, row + count)), fields=found.fields, lines=count)
+            row += count
             continue
         lines = rows_of(bytes(block))
         batch = Batch(lines=len(lines))

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,13 @@ class Record:
     text: str | None
     reason: str = ""
     fields: tuple[Any, ...] = ()
+
+
+class Records(NamedTuple):
+    """The documents of some lines, all of them good: texts, and the fields asked for of each (none if none were)."""
+
+    texts: list[str]
+    fields: list[tuple[Any, ...]]
 
 
 class BadDocument(Exception):
@@ -83,20 +90,21 @@ class TextReader:
         self._decode: Callable[[bytes], Any] | None = None
         self._get: Callable[[Any], str] | None = None
         self._taker: TextTaker | None = None
+        self._names = [f"field{i}" for i in range(len(fields))]
         if self._steps and isinstance(self._steps[0], str) and self._steps[0] not in fields:
             decoder, self._get = _typed(self._steps, fields)
             self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
-            if len(self._steps) == 1:
+            if len(self._steps) == 1 and not fields:
                 self._taker = TextTaker(self._steps[0])
 
-    def read(self, block: bytes | memoryview) -> list[str] | None:
-        """The texts of whole lines at once; None where one of them needs a closer look with `record`."""
-        if self._decode is None or self._get is None or self.fields:
+    def read(self, block: bytes | memoryview) -> Records | None:
+        """The documents of whole lines at once; None where one of them needs a closer look with `record`."""
+        if self._decode is None or self._get is None:
             return None
         if self._taker is not None and len(block) >= COMPILED_FROM:
             taken = self._taker.take(block)
             if taken is not None:
-                return taken
+                return Records(taken, [])
         try:
             found = self._decode_lines(block)
             if not one_a_line(block, len(found)):
@@ -104,7 +112,7 @@ class TextReader:
             texts = list(map(self._get, found))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
             return None
-        return texts if all(texts) else None
+        return Records(texts, list(map(self._others, found)) if self.fields else []) if all(texts) else None
 
     def record(self, line: bytes) -> Record:
         """One line, with the reason where it has no text."""
@@ -112,7 +120,7 @@ class TextReader:
             try:
                 found = self._decode(line)
                 text = self._get(found)
-                fields = tuple(getattr(found, f"field{i}") for i in range(len(self.fields)))
+                fields = self._others(found)
                 return Record(text, "", fields) if text else Record(None, "the text is empty", fields)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
                 pass
@@ -120,6 +128,9 @@ class TextReader:
             return self._slow(line)
         except BadDocument as error:
             return Record(None, str(error))
+
+    def _others(self, found: Any) -> tuple[Any, ...]:
+        return tuple([getattr(found, name) for name in self._names])
 
     def _slow(self, line: bytes) -> Record:
         value = load_json(line)

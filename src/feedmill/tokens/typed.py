@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from feedmill.errors import ConfigError
-from feedmill.formats.documents import json_fault
-from feedmill.tokens.textpath import Record
+from feedmill.formats.documents import json_fault, one_a_line
+from feedmill.tokens.textpath import Record, Records
 
 ID_TYPES: dict[str, Any] = {
     "str": str,
@@ -61,12 +61,21 @@ class TypedReader:
         tree: dict[str, Any] = {}
         wanted = [(typed.text, str), *([] if typed.id is None else [(typed.id, ID_TYPES[typed.id_type])])]
         getters = [_place(tree, name, kind) for name, kind in wanted]
-        self._decode = msgspec.json.Decoder(_struct(tree)).decode
+        decoder = msgspec.json.Decoder(_struct(tree))
+        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._text = attrgetter(getters[0])
         self._id = None if typed.id is None else attrgetter(getters[1])
 
-    def read(self, block: bytes | memoryview) -> None:
-        """Lines are read one by one here: ids stand beside the texts."""
+    def read(self, block: bytes | memoryview) -> Records | None:
+        """The documents of whole lines at once; None where one of them needs a closer look with `record`."""
+        try:
+            found = self._decode_lines(block)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        texts = [self._text(one).strip() for one in found]
+        if not all(texts) or not one_a_line(block, len(found)):
+            return None
+        return Records(texts, [(None if self._id is None else self._id(one),) for one in found])
 
     def record(self, line: bytes) -> Record:
         """One line, with the reason where it has no text; without a reason where it is passed over."""
