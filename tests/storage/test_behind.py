@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from feedmill.storage import behind, open_store
 from feedmill.storage.behind import WriteBehind
+from feedmill.tokens.outputs import plan_outputs
 
 
 def test_the_system_is_asked_for_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +39,19 @@ def test_a_large_file_is_what_was_written(tmp_path: Path, monkeypatch: pytest.Mo
         f.seek(0, io.SEEK_END)
         f.write(b"tail")
     assert (tmp_path / "x").read_bytes() == b"HEAD" + data + b"tail"
+
+
+@pytest.mark.parametrize("format", ["pbin", "ds", "megatron", "dolma"])
+def test_tokens_are_stored_while_they_are_written(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(behind, "_begin", lambda _, offset, size: asked.append(size))
+    monkeypatch.setattr(behind, "STEP", 1 << 16)
+    options: dict[str, Any] = {"vocab_size": 60000, "base_vocab_size": 60000, "largest": 0, "token_size": None}
+    (out,) = plan_outputs(str(tmp_path / "x"), [format], **options)
+    with out.open("", loss=False) as writer:
+        for _ in range(4):
+            writer.add(np.zeros(50_000, out.dtype), np.asarray([50_000]), None)
+    assert 300_000 < sum(asked) <= sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
 def test_linux_offers_the_call(tmp_path: Path) -> None:

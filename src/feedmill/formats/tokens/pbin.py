@@ -23,6 +23,7 @@ With a bounds sidecar (`bounds`), which `write_pbin` and `write_bounds` write, o
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
@@ -37,6 +38,7 @@ from feedmill.formats.tokens.bounds import HEADER, BoundsHeader, bounds_path, fi
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.formats.tokens.pickled import read_pairs, write_pairs
 from feedmill.storage import Store
+from feedmill.storage.behind import WriteBehind
 
 PICKLE = 0x80
 MERGE_SHIFT = 12
@@ -346,7 +348,7 @@ def write_pbin(store: Store, path: str, token_size: int) -> Iterator[PbinWriter]
         raise ConfigError(f"tokens of {token_size} bytes are not known", fix="Use 1, 2 or 4.")
     # Contexts end from the inside out: the sidecar appears first, and is left aside while the file is not there.
     with store.build(path) as file, store.build(bounds_path(path)) as side:
-        with open(file, "r+b") as out, open(side, "r+b") as bounds:
+        with io.BufferedWriter(WriteBehind(file, "r+")) as out, open(side, "r+b") as bounds:
             out.write(bytes(12))
             bounds.write(bytes(HEADER.size + 8))
             writer = PbinWriter(out, bounds, token_size, store.locate(path))
