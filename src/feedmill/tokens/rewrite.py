@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +22,7 @@ from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import LINES, Corpus, Mapped
 from feedmill.tokens.job import Done, Job, begin, refuse_existing
 from feedmill.tokens.orders import Numbers
+from feedmill.tokens.outputs import FORMATS, sizes_of
 from feedmill.tokens.targets import Form, main_file, write_documents
 from feedmill.tokens.units import Spans, Units
 
@@ -156,7 +158,10 @@ def rewrite(
                         bar.advance(len(ids))
                     if form.format != LINES:
                         manifest = _manifest(corpus, form, documents, tokens, inputs, options)
-                        write_manifest(store, main_file(name), manifest)
+                        write_manifest(store, main_file(name), manifest)  # sizes: once the files are there
+                if form.format != LINES:
+                    sizes = sizes_of(form.format, store, main_file(name).removesuffix(FORMATS[form.format][0]))
+                    write_manifest(store, main_file(name), msgspec.structs.replace(manifest, sizes=sizes))
                 done = Done(part.path, documents, tokens)
                 job.add(done)
             out.append(done)
