@@ -14,6 +14,7 @@ from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest, write_manifest
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.indexing.check import check
+from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore
 from feedmill.tokens import corpus as mapping
 from feedmill.tokens import rewrite as engine
@@ -216,6 +217,22 @@ def test_lines_keep_their_bytes_and_get_the_newline_they_lack(tmp_path: Path) ->
         merge([inputs[0], write(tmp_path, "t.pbin", [[1]])], f"{tmp_path}/x.jsonl")
     with pytest.raises(ConfigError, match="not cut into chunks"):
         shuffle(inputs, f"{tmp_path}/x.jsonl", chunk=3)
+
+
+def test_splits_of_lines_are_not_lost_without_a_word(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text('{"n": 1}\n' * 10)
+    prepare(f"{tmp_path}/a.jsonl", split_ratio="8,1,1")
+    inputs = [f"{tmp_path}/{name}.jsonl" for name in "ab"]
+    for report in (
+        merge(inputs, f"{tmp_path}/m.jsonl"),
+        shuffle(inputs, f"{tmp_path}/s.jsonl", seed=1),
+        split(inputs, f"{tmp_path}/{{part}}.jsonl", plan={"x": [1]}),
+        filter(inputs, f"{tmp_path}/f.jsonl", keep=[1]),
+    ):
+        assert [note.partition(";")[0] for note in report.as_dict()["notes"]] == [
+            f"{tmp_path}/a.jsonl: its splits do not go along"
+        ]
 
 
 def test_chunks_without_an_index(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.formats.jsonl_splits import splits_name
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress
@@ -104,6 +105,12 @@ def finished(
     """
     job.finish()
     remarks = [f"{store.locate(shard.path)}: {remark}" for store, shard in corpus.shards for remark in shard.remarks]
+    remarks += [
+        f"{store.locate(shard.path)}: its splits do not go along; divide the output with 'feedmill prepare FILE"
+        " --split-ratio 8,1,1'"
+        for store, shard in corpus.shards
+        if corpus.format == LINES and store.exists(splits_name(shard.path))
+    ]
     seed = job.seed if seeded else None
     return Report(verb, len(corpus.shards), done, seed=seed, resumed=resumed, notes=remarks, **fields)
 
