@@ -254,6 +254,14 @@ def test_token_files_are_not_for_repair(tmp_path: Path, name: str) -> None:
     assert (caught.value.kind, caught.value.file) == ("not-repairable", path)
 
 
+def test_repair_without_any_shard_of_the_index(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [2])
+    prepare(str(root), progress=False)
+    shard(root, 0).rename(shard(root, 7))
+    with pytest.raises(NotFound, match="none of the shards that the index lists"):
+        repair(str(root), progress=False)
+
+
 @pytest.mark.parametrize("name", ["vla", "vla/manifest.jsonl"])
 def test_vla_folders_are_repaired_shard_by_shard(tmp_path: Path, name: str) -> None:
     root = tmp_path / "vla"

@@ -154,12 +154,19 @@ def prepare(
         entries = _listed(store, entries, old)
     if shards is not None:
         entries = [entry for entry in entries if entry.path in set(shards)]
+    if not entries:
+        raise NotFound(
+            "none of the shards that the index lists is there",
+            file=store.url,
+            kind="no-shards",
+            fix="Bring them back, or index what is there with 'feedmill prepare'.",
+        )
     _check_writable(store)
     energon_write.check_description_name(store, dataset_yaml_name)
     dividing = partial(
         _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
     )
-    if not tar_index_only and entries:
+    if not tar_index_only:
         dividing([entry.path for entry in entries])  # options that make no sense are refused now, not after the scan
     description = describe_type(sample_type, field_map) if sample_type is not None else None
     journal, notes = Journal.of(store), MediaNotes.of(store)
