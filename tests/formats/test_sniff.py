@@ -16,7 +16,8 @@ from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
-from feedmill.storage import LocalStore
+from feedmill.storage import LocalStore, open_store
+from feedmill.tokens.merge import merge
 from nanosets import documents
 from tars import make_shards
 
@@ -78,6 +79,23 @@ def test_a_folder_is_a_folder_whatever_its_name_ends_with(tmp_path: Path, name: 
     (tmp_path / "empty.yaml").mkdir()
     with pytest.raises(NotFound, match="it is empty"):
         open_dataset(tmp_path / "empty.yaml")
+
+
+@pytest.mark.parametrize("name", ["x.ds", "x.npy", "x.bin", "x.idx", "x.pbin"])
+def test_a_token_file_that_is_not_there_is_called_a_file(tmp_path: Path, s3_bucket: str, name: str) -> None:
+    for path in (str(tmp_path / name), f"{s3_bucket}/{name}"):
+        with pytest.raises(NotFound, match=r"there is no such file\.") as caught:
+            open_dataset(path)
+        assert (caught.value.file, caught.value.fix) == (path, "Check the path.")
+        assert [str(finding) for finding in check(path).findings] == [str(caught.value)]
+        with pytest.raises(NotFound, match=r"there is no such file\."):
+            merge([path], f"{tmp_path}/m.pbin")
+
+
+def test_a_folder_in_an_object_store_may_be_named_like_a_file(s3_bucket: str) -> None:
+    with write_ds(open_store(f"{s3_bucket}/all.ds"), "x.ds", 2, tokenizer_name="t") as ds:
+        ds.add(*documents([2, 3]))
+    assert len(open_dataset(f"{s3_bucket}/all.ds")) == 2
 
 
 def test_a_folder_of_several_files_names_one(root: Path) -> None:

@@ -96,9 +96,20 @@ def test_a_part_that_is_not_there(folder: Path) -> None:
 def test_another_samples_bytes_are_never_given(folder: Path, changed: list[tuple[str, bytes]]) -> None:
     dataset = opened(folder)
     write_tar(folder / "0.tar", changed)
-    with pytest.raises(DataError, match="run 'feedmill prepare' again") as error:
-        dataset.get("a.txt")
-    assert error.value.kind == "stale-index"
+    for ask in (lambda: dataset.get("a.txt"), lambda: dataset["a"]):
+        with pytest.raises(DataError, match="run 'feedmill prepare' again") as error:
+            ask()
+        assert (error.value.kind, error.value.file) == ("stale-index", str(folder / "0.tar"))
+
+
+def test_samples_by_key_go_through_the_view(folder: Path) -> None:
+    dataset = opened(folder).with_view(lambda samples: [sample.key for sample in samples], None, None)
+    assert [dataset[key] for key in ("a", "b", "c/ü", "z")] == ["a", "b", "c/ü", "z"]
+    assert opened(folder)["b"].home is not None
+    write_tar(folder / "0.tar", [("x.txt", b"ONE"), ("x.json", b"{}"), *FILES[2:]])
+    assert dataset["b"] == "b"
+    with pytest.raises(DataError, match="'a' is here, but it is 'x'"):
+        _ = dataset["a"]
 
 
 def test_a_shard_replaced_in_mid_run_is_noticed(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.indexing.check import check
+from feedmill.indexing.manifests import write_manifest as write_manifest_of
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.repair import repair
 from feedmill.samples.open import open as open_dataset
@@ -250,6 +252,36 @@ def test_token_files_are_not_for_repair(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=r"these are tokens .*'feedmill check'.*'feedmill tokenize'") as caught:
         repair(path, progress=False)
     assert (caught.value.kind, caught.value.file) == ("not-repairable", path)
+
+
+def test_repair_without_any_shard_of_the_index(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [2])
+    prepare(str(root), progress=False)
+    shard(root, 0).rename(shard(root, 7))
+    with pytest.raises(NotFound, match="none of the shards that the index lists"):
+        repair(str(root), progress=False)
+
+
+@pytest.mark.parametrize("name", ["vla", "vla/manifest.jsonl"])
+def test_vla_folders_are_repaired_shard_by_shard(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "vla"
+    for number in range(2):
+        write_tar(root / f"s{number}.tar", [(f"{number}{key}.txt", b"x" * 600) for key in "abc"])
+    write_manifest_of(str(root), progress=False)
+    (root / "s1.tar").write_bytes((root / "s1.tar").read_bytes()[:4000])
+    before = sorted(root.rglob("*"))
+    with pytest.raises(ConfigError) as caught:
+        repair(str(tmp_path / name), progress=False)
+    assert (caught.value.kind, caught.value.file) == ("not-repairable", str(tmp_path / name))
+    assert sorted(root.rglob("*")) == before
+    steps = re.findall(r"'feedmill ([^']+)'", caught.value.fix or "")
+    assert [step.split()[0] for step in steps] == ["check", "repair", "vla"]
+    for step in steps[1:]:  # what it advises works
+        result = CliRunner().invoke(app, step.replace("SHARD", "s1").split())
+        assert result.exit_code == 0, result.output
+    assert kinds(root) == []
+    assert len(open_dataset(root)) == 5
+    assert not (root / ".nv-meta").exists()
 
 
 def test_jsonl_lines(tmp_path: Path) -> None:

@@ -217,6 +217,35 @@ def test_wrong_options_are_refused_and_nothing_is_written(
     assert not (root / ".nv-meta" / ".info.json").exists()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"split_ratio": "x"},
+        {"split_ratio": [1, 1, 1, 1]},
+        {"split_parts": ["train"]},
+        {"split_parts": ["train:("]},
+        {"split_parts": ["train:nope"]},
+        {"split_parts": ["train:*1.tar"], "skip_bad_shards": True},
+        {"sample_type": "TextSample", "field_map": {}},
+        {"dataset_yaml_name": ""},
+        {"dataset_yaml_name": "../x.yaml"},
+        {"dataset_yaml_name": "split.yaml"},
+        {},
+    ],
+)
+def test_what_needs_no_shard_is_judged_before_any_is_read(
+    options: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_shards(tmp_path, [2, 2])
+    (root / ".nv-meta").mkdir()
+    if not options:
+        (root / ".nv-meta" / "split.yaml").write_text("split_parts: 3")
+    monkeypatch.delattr("feedmill.indexing.prepare.scan_all")
+    with pytest.raises(ConfigError):
+        prepare(str(root), **options, progress=False)
+    assert [path.name for path in (root / ".nv-meta").iterdir()] == ([] if options else ["split.yaml"])
+
+
 @pytest.mark.parametrize("url", ["missing", "missing.jsonl", "empty"])
 def test_a_wrong_path_is_named(url: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()

@@ -150,6 +150,12 @@ def test_options_for_shards_are_refused(file: Path, options: dict[str, Any]) -> 
     assert not Path(f"{file}.idx").exists()
 
 
+def test_a_ratio_is_judged_before_the_file_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("feedmill.formats.jsonl.index_file")
+    with pytest.raises(ConfigError, match="not a split ratio"):
+        prepare(str(file), split_ratio="8,-1", progress=False)
+
+
 def test_as_energon_does_it_there_are_no_splits(file: Path) -> None:
     report = prepare(str(file), split_ratio="8,1,1", sample_type="TextSample", energon_exact=True, progress=False)
     assert "left aside" in report.warnings[0] and not Path(f"{file}.split.yaml").exists()

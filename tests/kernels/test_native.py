@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numba
@@ -49,6 +53,7 @@ def by_numba(values):
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(codecache, "folders", lambda: (tmp_path / "a", tmp_path / "b"))
+    monkeypatch.setattr(native, "_waited", 0.0)
     for one in (total, fill, first_word):
         monkeypatch.setattr(one, "_calls", {})
     return tmp_path
@@ -156,3 +161,90 @@ def test_numba_is_not_imported_for_what_is_cached():
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "[3] False\n", done.stderr
+
+
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+
+import numpy as np
+
+from feedmill.kernels import codecache, native
+from feedmill.kernels.text_compiled import byte_lengths
+
+folder, log = map(Path, sys.argv[1:])
+codecache.folders = lambda: (folder,)
+real = native._compile
+
+def compiled(*args):
+    with log.open("a") as out:
+        out.write(f"{os.getpid()}\\n")
+    time.sleep(1)  # so that the others, which begin at the same time, would be here too
+    return real(*args)
+
+native._compile = compiled
+print("ready", flush=True)
+sys.stdin.readline()
+print(byte_lengths(np.frombuffer("aé".encode("utf-32-le"), "<u4"), np.array([0, 2])))
+"""
+
+
+def test_processes_with_an_empty_cache_compile_once(tmp_path):
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "cache"), str(log)]
+    begun = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    assert [process.stdout.readline() for process in begun] == ["ready\n"] * 4
+    for process in begun:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ends = [process.communicate(timeout=100) for process in begun]
+    assert ends == [("[3]\n", "")] * 4
+    assert len(log.read_text().split()) == 1
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".kernel"]
+
+
+@pytest.fixture
+def held(cache):
+    """The folder, locked by someone else."""
+    assert codecache.writable(cache / "a")
+    with closing(codecache.Turn()) as other:
+        assert other.mine()
+        yield cache / "a"
+
+
+def test_a_process_that_compiles_for_ever_is_not_waited_for(held, monkeypatch):
+    monkeypatch.setattr(native, "PATIENCE", 0.2)
+    begin = time.monotonic()
+    assert total(np.arange(5), 0) == 20
+    assert time.monotonic() - begin > 0.2 and len(cached(held)) == 1
+    assert native._waited >= 0.2  # for the next kernel it does not wait again
+
+
+def test_what_is_waited_for_is_taken_as_soon_as_it_is_there(held, cache, monkeypatch):
+    monkeypatch.setattr(native, "PATIENCE", 0)
+    assert total(np.arange(5), 0) == 20
+    (one,) = cached(held)
+    data = one.read_bytes()
+    one.unlink()
+    total._calls.clear()
+    monkeypatch.setattr(native, "PATIENCE", 60)
+    monkeypatch.delattr(native, "_compile")
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(total, np.arange(5), 0)
+        time.sleep(0.1)
+        assert not found.done()
+        codecache.write(held / "beside", data)
+        (held / "beside").rename(one)
+        assert found.result(30) == 20
+
+
+def test_a_file_system_without_locks(cache, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert total(np.arange(5), 0) == 20
+    assert len(cached(cache)) == 1

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -108,6 +108,21 @@ def test_torch_shares_memory_and_leaves_the_rest() -> None:
 
 
 @pytest.mark.filterwarnings("error")
+class Pair(NamedTuple):
+    x: Any
+    rest: Any = None
+
+
+def test_torch_keeps_named_tuples() -> None:
+    torch = pytest.importorskip("torch")
+    batch = to_torch({"pair": Pair(np.arange(2), [Pair(np.ones(1), "text")])})
+    assert type(batch["pair"]) is type(batch["pair"].rest[0]) is Pair
+    assert torch.equal(batch["pair"].x, torch.arange(2)) and torch.equal(
+        batch["pair"].rest[0].x, torch.ones(1, dtype=torch.float64)
+    )
+    assert batch["pair"].rest[0].rest == "text"
+
+
 def test_torch_copies_what_it_can_not_share() -> None:
     torch = pytest.importorskip("torch")
     frozen = np.arange(3)

@@ -120,6 +120,17 @@ def test_remainders() -> None:
         len(Loader(FakePlan(), 2))
 
 
+@pytest.mark.parametrize(("length", "ranks", "said"), [(7, 2, True), (8, 2, False), (3, 1, True), (None, 2, False)])
+def test_a_loader_that_drops_everything_says_so(
+    length: int | None, ranks: int, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    loader = Loader(FakePlan(length=length), 4, rank=0, world_size=ranks, remainder="drop")
+    assert ("this loader gives no batch" in caplog.text) is said
+    if said:
+        assert (len(loader), list(loader)) == (0, [])
+        assert len(caplog.records) == 1
+
+
 def test_pad_tells_what_is_real() -> None:
     loader = Loader(FakePlan(length=9), 2, rank=1, world_size=2, remainder="pad")
     assert [batch["__mask__"].tolist() for batch in loader] == [[True, True], [True, True], [False, False]]
@@ -127,7 +138,10 @@ def test_pad_tells_what_is_real() -> None:
     mask = next(iter(Loader(FakePlan(length=3), 4, remainder="pad", output="torch")))["__mask__"]
     assert mask.dtype == torch.bool and mask.tolist() == [True, True, True, False]
     with pytest.raises(ConfigError, match="no dict"):
-        list(Loader(FakePlan(length=9), 2, remainder="pad", output="samples"))
+        Loader(FakePlan(length=9), 2, remainder="pad", output="samples")
+    with pytest.raises(ConfigError, match="no dict"):
+        list(Loader(FakePlan(length=9), 2, remainder="pad", collate=tuple))
+    Loader(FakePlan(), 2, remainder="pad", output="samples")  # it never ends: there is nothing to fill up
     assert "__mask__" not in next(iter(Loader(FakePlan(), 2, remainder="pad")))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
@@ -204,6 +205,50 @@ def test_an_index_out_of_date_gives_eio_and_not_other_bytes(root: Path) -> None:
         shard.write_bytes(data[:2000])
         handle = fs.open("/s00000.json", os.O_RDONLY)
         assert fs.read("/s00000.json", 100, 0, handle) == b'{"n":0}'
+
+
+DAMAGE: dict[str, str | None] = {
+    "page": None,
+    "column": "ALTER TABLE samples RENAME COLUMN sample_key TO renamed",
+    "offsets": "UPDATE sample_parts SET content_byte_offset = 'x'",
+    "sizes": "UPDATE sample_parts SET content_byte_size = NULL",
+    "shards": "UPDATE samples SET tar_file_id = 77; UPDATE sample_parts SET tar_file_id = 77",
+    "samples": "UPDATE samples SET sample_index = 777; UPDATE sample_parts SET sample_index = 777",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_index_is_an_error_of_ours_and_gives_eio(root: Path, damage: str) -> None:
+    database = root / ".nv-meta" / "index.sqlite"
+    sql = DAMAGE[damage]
+    if sql is None:
+        raw = bytearray(database.read_bytes())
+        for page in range(4096, len(raw), 4096):  # but the first, with the schema
+            raw[page : page + 4096] = bytes(4096)
+        database.unlink()
+        database.write_bytes(raw)
+    else:
+        with sqlite3.connect(database) as connection:
+            connection.executescript(sql)
+    with operations(str(root)) as fs:
+        with pytest.raises(OSError) as error:
+            fs.open("/s00003.bin", os.O_RDONLY)
+        assert error.value.errno == errno.EIO
+        if damage in ("page", "column"):  # what is not read at all
+            for call in (lambda: names(fs), lambda: fs.getattr("/s00003.bin"), lambda: fs.opendir("/a")):
+                with pytest.raises(OSError) as error:
+                    call()
+                assert error.value.errno == errno.EIO
+            with pytest.raises(DataError, match="the index cannot be read") as told:
+                list(IndexCatalog(database, False).children(""))
+            assert told.value.file == str(database)
+
+
+def test_keys_out_of_order_end_a_listing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = IndexCatalog(root / ".nv-meta" / "index.sqlite", True)
+    monkeypatch.setattr(catalog, "_ask", lambda *_: [("a0",)])
+    with pytest.raises(DataError, match="out of order"):
+        list(catalog.children(""))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 7, 1000])

@@ -13,6 +13,8 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest, write_manifest
 from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.indexing.check import check
+from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore
 from feedmill.tokens import corpus as mapping
 from feedmill.tokens import rewrite as engine
@@ -155,6 +157,50 @@ def test_sizes_and_tokenizers_have_to_be_the_same(tmp_path: Path) -> None:
     assert (tmp_path / "p.ds.metadata").read_text().startswith("t|2\n4\n")
 
 
+def test_manifests_say_the_sizes(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[1, 2], [3], [4, 5]])
+    out = tmp_path / "out"
+    merge([source], f"{out}/m.ds")
+    shuffle([source], f"{out}/s.bin", seed=1)
+    split([source], f"{out}/{{part}}.pbin", plan={"x": [0, 1], "y": [2]})
+    filter([source], f"{out}/f.pbin", drop=[1])
+    there = {path.name: path.stat().st_size for path in out.iterdir() if not path.name.endswith(".feedmill.json")}
+    said: dict[str, int] = {}
+    for name in ("m.ds", "s.idx", "x.pbin", "y.pbin", "f.pbin"):
+        manifest = read_manifest(LocalStore(out), name)
+        assert manifest is not None and name in manifest.sizes
+        said |= manifest.sizes
+    assert said == there
+    for name in ("m.ds.index", "m.ds.metadata", "s.bin"):
+        assert name in there
+    assert not check(f"{out}/f.pbin").findings
+    (out / "m.ds.index").unlink()
+    assert [Path(error.file or "").name for error in check(f"{out}/m.ds").findings] == ["m.ds.index"]
+
+
+def test_a_kill_before_the_sizes_leaves_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path, "a.pbin", [[i] for i in range(4)])
+    merge([source], f"{tmp_path}/m.pbin")
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: object) -> dict[str, int]:
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "sizes_of", stop)
+        with pytest.raises(Stop):
+            merge([source, source], f"{tmp_path}/m.pbin", overwrite=True)
+        with pytest.raises(Stop):
+            shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
+    assert len(read(f"{tmp_path}/m.pbin")) == 8
+    assert not check(f"{tmp_path}/m.pbin").findings  # the older file's sizes are gone
+    shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
+    manifest = read_manifest(LocalStore(tmp_path), "s_00000.pbin")
+    assert manifest is not None and manifest.sizes["s_00000.pbin"] == (tmp_path / "s_00000.pbin").stat().st_size
+
+
 def test_lines_keep_their_bytes_and_get_the_newline_they_lack(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"a":1}\r\n\n{"b": "\xff"}')
     (tmp_path / "b.jsonl").write_bytes(b'{"c":1}\n')
@@ -171,6 +217,22 @@ def test_lines_keep_their_bytes_and_get_the_newline_they_lack(tmp_path: Path) ->
         merge([inputs[0], write(tmp_path, "t.pbin", [[1]])], f"{tmp_path}/x.jsonl")
     with pytest.raises(ConfigError, match="not cut into chunks"):
         shuffle(inputs, f"{tmp_path}/x.jsonl", chunk=3)
+
+
+def test_splits_of_lines_are_not_lost_without_a_word(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text('{"n": 1}\n' * 10)
+    prepare(f"{tmp_path}/a.jsonl", split_ratio="8,1,1")
+    inputs = [f"{tmp_path}/{name}.jsonl" for name in "ab"]
+    for report in (
+        merge(inputs, f"{tmp_path}/m.jsonl"),
+        shuffle(inputs, f"{tmp_path}/s.jsonl", seed=1),
+        split(inputs, f"{tmp_path}/{{part}}.jsonl", plan={"x": [1]}),
+        filter(inputs, f"{tmp_path}/f.jsonl", keep=[1]),
+    ):
+        assert [note.partition(";")[0] for note in report.as_dict()["notes"]] == [
+            f"{tmp_path}/a.jsonl: its splits do not go along"
+        ]
 
 
 def test_chunks_without_an_index(tmp_path: Path) -> None:

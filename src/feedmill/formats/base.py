@@ -289,7 +289,9 @@ class Dataset(ABC):
 
     def read(self, indices: Indices) -> list[Any]:
         """Samples in bulk, as this data set's view gives them (`Sample`, or the declared sample type)."""
-        raw = self.read_raw(indices)
+        return self._viewed(self.read_raw(indices))
+
+    def _viewed(self, raw: list[Sample]) -> list[Any]:
         for sample in raw:
             sample.home = self
         return raw if self.view is None else self.view(raw)

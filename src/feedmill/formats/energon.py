@@ -325,7 +325,7 @@ def open_index(path: Path) -> sqlite3.Connection:
     try:
         connection.execute(f"PRAGMA mmap_size = {1 << 40}")
         connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'samples'").fetchone()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: of sqlite's own words about damaged text
         raise bad_index(str(path), str(error)) from None
     return connection
 

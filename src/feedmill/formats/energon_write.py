@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
+from feedmill.errors import ConfigError
 from feedmill.formats.braces import collapse
-from feedmill.formats.energon import INFO, INFO_YAML, META, UUID, idx_name
+from feedmill.formats.energon import INDEX, INFO, INFO_YAML, META, UUID, idx_name
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 
@@ -50,6 +51,22 @@ def write_splits(
     """The split file; runs of numbered shards become brace patterns."""
     content = {"split_parts": {part: collapse(shards) for part, shards in parts.items()}, "exclude": list(exclude)}
     write_yaml(store, name, content)
+
+
+def check_description_name(store: Store, name: str) -> None:
+    """Refuse a name for the description that is none, leads elsewhere, or is that of another file of the index.
+
+    Raises:
+        ConfigError: so it is.
+    """
+    other = f"{META}/{name}" in (INFO, INFO_YAML, INDEX, UUID, f"{META}/split.yaml")
+    if other or ".." in name.split("/") or name.rpartition("/")[2] in ("", "."):
+        raise ConfigError(
+            f"the description cannot be named {name!r}",
+            file=store.locate(META),
+            kind="bad-name",
+            fix="Give --dataset-yaml-name the name of a file of its own, e.g. dataset.yaml.",
+        )
 
 
 def match_modes(store: Store, shards: Sequence[str]) -> None:

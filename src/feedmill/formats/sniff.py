@@ -30,6 +30,7 @@ from feedmill.formats.sources import (
     open_source,
 )  # fmt: skip
 from feedmill.formats.tokens import dolma, ds, megatron
+from feedmill.formats.tokens.base import refuse_missing
 from feedmill.formats.tokens.dolma import open_dolma
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
 from feedmill.formats.tokens.megatron import open_megatron
@@ -238,6 +239,8 @@ def _open_tars(found: Found, url: str) -> TarDataset:
 def _open_tokens(found: Found, url: str, files: str | None, token_size: int | None) -> Dataset:
     """Token data, each format by its own opening."""
     store, name = found.store, found.name
+    if name:
+        refuse_missing(store, name)
     if found.kind == PBIN:
         return open_pbins(store, [name] if name else [entry.path for entry in store.files(suffixes=(".pbin",))], url)
     if found.kind == MEGATRON:

@@ -276,6 +276,24 @@ class TarDataset(Dataset):
             raise NotFound("the split excludes this sample", file=self.url, record=key, kind="excluded")
         return stored - rank
 
+    def __getitem__(self, index: int | slice | str) -> Any:
+        if not isinstance(index, str):
+            return super().__getitem__(index)
+        raw = self.read_raw([self.find(index)])
+        self._compare(index, raw[0].key, raw[0].source.file, raw[0].source.offset)
+        return self._viewed(raw)[0]
+
+    def _compare(self, key: str, found: str, path: str, offset: int) -> None:
+        """Refuse another sample than the one that was asked for."""
+        if found != key:
+            raise DataError(
+                f"the index says that the sample {key!r} is here, but it is {found!r}",
+                file=self.store.locate(path),
+                offset=offset,
+                kind="stale-index",
+                fix=self.table.reindex,
+            )
+
     def get_many(self, names: Sequence[str]) -> list[bytes]:
         """The bytes of many parts by file name, excluded samples included; of two parts with one name, the first.
 
@@ -343,14 +361,7 @@ class TarDataset(Dataset):
         path = self.table.shards[shard]
         block = self.store.read(path, begin, int(offsets[local + 1]) - begin)
         found, spans, names, content = self._parse(path, begin, block)
-        if found != key:
-            raise DataError(
-                f"the index says that the sample {key!r} is here, but it is {found!r}",
-                file=self.store.locate(path),
-                offset=begin,
-                kind="stale-index",
-                fix=REINDEX,
-            )
+        self._compare(key, found, path, begin)
         if part not in spans:
             return self._sample(path, int(self._starts[shard]) + local, begin, block).raw(part)  # says what is there
         if len(names) > len(spans):

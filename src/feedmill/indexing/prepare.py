@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -151,15 +152,28 @@ def prepare(
     _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
     if tar_index_only:
         entries = _listed(store, entries, old)
+    if shards is not None:
+        entries = [entry for entry in entries if entry.path in set(shards)]
+    if not entries:
+        raise NotFound(
+            "none of the shards that the index lists is there",
+            file=store.url,
+            kind="no-shards",
+            fix="Bring them back, or index what is there with 'feedmill prepare'.",
+        )
     _check_writable(store)
+    energon_write.check_description_name(store, dataset_yaml_name)
+    dividing = partial(
+        _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
+    )
+    if not tar_index_only:
+        dividing([entry.path for entry in entries])  # options that make no sense are refused now, not after the scan
     description = describe_type(sample_type, field_map) if sample_type is not None else None
     journal, notes = Journal.of(store), MediaNotes.of(store)
     try:
-        if shards is not None:
-            entries = [entry for entry in entries if entry.path in set(shards)]
         scanned = _scan(store, entries, journal, report, skip_bad_shards, workers, digest, rescan, progress)
         kept = [found.shard for found in scanned]
-        splits = None if tar_index_only else _splits(store, kept, split_ratio, split_parts, shuffle_tars, energon_exact)
+        splits = None if tar_index_only else dividing(kept)
         if field_map and len(report.parts) < MAX_PARTS:
             check_parts(field_map, report.parts)
         write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
@@ -314,7 +328,7 @@ def _splits(
     if patterns:
         return splitting.by_pattern(shards, patterns, strict=not exact)
     if ratio is not None:
-        numbers = splitting.parse_ratio(ratio if isinstance(ratio, str) else ",".join(map(str, ratio)))
+        numbers = splitting.ratio_of(ratio)
         listed = list(shards)
         if shuffle:
             Random(42).shuffle(listed)

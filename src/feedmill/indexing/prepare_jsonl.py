@@ -52,11 +52,9 @@ def prepare_jsonl(
             f"{url}: the split ratio was left aside, as Energon has no splits of JSONL files; 'feedmill prepare'"
             " makes some"
         )
+    numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # refused before the file is read
     offsets = jsonl.index_file(store, name)
-    if split_ratio is not None:
-        numbers = splitting.parse_ratio(
-            split_ratio if isinstance(split_ratio, str) else ",".join(map(str, split_ratio))
-        )
+    if numbers is not None:
         splits: LineSplits | None = divide(offsets, numbers, shuffle=shuffle)
     else:
         splits = jsonl_splits.read_splits(store, name)

@@ -18,7 +18,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.energon import idx_name, read_info
 from feedmill.formats.offsets import load_offsets, read_records
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, sniff
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
@@ -74,7 +74,7 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
 
     Raises:
         NotFound: there is no data set.
-        ConfigError: it is neither tars nor JSONL.
+        ConfigError: it is neither tars nor JSONL, or VLA Foundry's.
         DataError: nothing whole is left.
         StorageError: the files cannot be written.
     """
@@ -93,6 +93,15 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
             file=url,
             kind="not-repairable",
             fix="Repair the folder of its shards, or bring damaged files back from their origin.",
+        )
+    if found.kind == VLA:
+        folder = found.store.locate(found.name).rpartition("/")[0]
+        raise ConfigError(
+            "a folder of VLA Foundry's has a manifest and no index of its samples, and is not repaired as a whole",
+            file=url,
+            kind="not-repairable",
+            fix=f"Repair the shards that 'feedmill check' names one by one ('feedmill repair {folder}/SHARD.tar'), then"
+            f" write the manifest anew: 'feedmill vla manifest {folder} --overwrite'.",
         )
     report = RepairReport(url)
     listed: list[str] | None = None

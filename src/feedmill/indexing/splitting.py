@@ -33,6 +33,11 @@ def parse_ratio(text: str) -> list[Fraction]:
     return ratio
 
 
+def ratio_of(given: Sequence[float | Fraction] | str) -> list[Fraction]:
+    """A ratio in words or numbers, see `parse_ratio`."""
+    return parse_ratio(given if isinstance(given, str) else ",".join(map(str, given)))
+
+
 def by_ratio(shards: Sequence[str], ratio: Sequence[Fraction], *, cumulative: bool = False) -> dict[str, list[str]]:
     """Consecutive pieces of the shard list in the ratio asked; every shard lands in exactly one piece.
 

@@ -8,6 +8,8 @@ as it is found, so nothing is taken from a folder or a file that anybody but thi
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -50,6 +52,39 @@ def write(path: Path, data: bytes) -> None:
     """Make a file in one of the folders, which others may read. Raises `OSError`."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
         file.write(data)
+
+
+class Turn:
+    """Whose turn it is to compile, so that processes with an empty cache do not all do the same work.
+
+    A lock of the folder itself, in which files are kept: no file is left behind. It only saves work, so where there is
+    none to be had (no folder, a file system without locks) it is this process's turn.
+    """
+
+    def __init__(self) -> None:
+        self._folder: int | None = None
+        with contextlib.suppress(OSError):
+            self._folder = os.open(next(filter(writable, folders()), ""), os.O_RDONLY | os.O_DIRECTORY)
+
+    def mine(self) -> bool:
+        """Whether it is this process's turn, which it stays until `close`."""
+        if self._folder is None:
+            return True
+        try:
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def close(self) -> None:
+        """Let others have theirs."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):  # closing alone would leave it to a child that was forked meanwhile
+                fcntl.flock(self._folder, fcntl.LOCK_UN)
+            os.close(self._folder)
+            self._folder = None
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -21,7 +21,9 @@ import json
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +34,10 @@ import numpy.typing as npt
 from feedmill.kernels import codecache
 
 Array = npt.NDArray[Any]
+PATIENCE = 60.0
+"""Seconds for which this process waits, in all, for others that compile."""
+_POLL = 0.02
+_waited = 0.0
 _SUFFIX = ".kernel"
 _loading = threading.RLock()
 _Call = Callable[[tuple[Any, ...]], int | None]
@@ -158,14 +164,7 @@ def _c_types(types: list[_Type]) -> list[Any]:
 def _load(one: Kernel, kinds: tuple[Any, ...]) -> _Call:
     types = [_type(kind) for kind in kinds]
     stem = f"{one.__module__.rpartition('.')[2]}.{one.__name__}-{_hash(types)}-{_processor()}"
-    for folder in codecache.folders():
-        found = _read(folder / f"{stem}-{_sources()}{_SUFFIX}")
-        if found is not None:
-            break
-    else:
-        found = _compile(one, types)
-        _keep(stem, *found)
-    head, code = found
+    head, code = _cached(stem) or _made(one, types, stem)
     pointer = ctypes.c_void_p
     function = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, *_c_types(types))(_link(head["symbol"], code))
     gives = head["gives"]
@@ -178,6 +177,22 @@ def _load(one: Kernel, kinds: tuple[Any, ...]) -> _Call:
         return result.value if gives else None
 
     return call
+
+
+def _made(one: Kernel, types: list[_Type], stem: str) -> tuple[dict[str, Any], bytes]:
+    """A kernel that was in no cache: one process compiles it, and others wait for that, but not for ever."""
+    global _waited
+    with closing(codecache.Turn()) as turn:
+        while not turn.mine() and _waited < PATIENCE:
+            time.sleep(_POLL)
+            _waited += _POLL
+            if (found := _cached(stem)) is not None:
+                return found
+        found = _cached(stem)
+        if found is None:
+            found = _compile(one, types)
+            _keep(stem, *found)
+        return found
 
 
 def _compile(one: Kernel, types: list[_Type]) -> tuple[dict[str, Any], bytes]:
@@ -250,6 +265,15 @@ def _sources() -> str:
     with os.scandir(Path(__file__).parent) as entries:
         found = [(e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py")]
     return _hash(sorted(found))
+
+
+def _cached(stem: str) -> tuple[dict[str, Any], bytes] | None:
+    """A kernel from the first folder that has it; None where none has."""
+    for folder in codecache.folders():
+        found = _read(folder / f"{stem}-{_sources()}{_SUFFIX}")
+        if found is not None:
+            return found
+    return None
 
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes] | None:

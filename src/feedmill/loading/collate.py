@@ -128,7 +128,8 @@ def _rows(values: list[Any]) -> Any:
 def to_torch(batch: Any) -> Any:
     """The batch with its numpy arrays as torch tensors, which share their memory wherever torch can.
 
-    Goes into dicts, tuples and lists. Arrays of text or objects, and everything that is not an array, stay as they are.
+    Goes into dicts, tuples (named ones too) and lists. Arrays of text or objects, and everything that is not an array,
+    stay as they are.
 
     Raises:
         MissingExtra: torch is not installed.
@@ -155,6 +156,8 @@ def to_torch(batch: Any) -> Any:
             if _PLAIN.issuperset(map(type, value)):
                 return value
             return type(value)(convert(item) for item in value)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(convert, value))
         return value
 
     return convert(batch)

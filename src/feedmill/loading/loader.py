@@ -11,6 +11,7 @@ any number of ranks and workers and any batch size, also where these change at a
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from feedmill.loading.state import make_state, read_state
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
 from feedmill.planning.grid import REMAINDERS, Grid, Remainder
+
+logger = logging.getLogger("feedmill")
 
 OUTPUTS = ("numpy", "torch", "samples")
 
@@ -65,7 +68,7 @@ class Loader:
             over the ranks in contiguous shares of (nearly) equal size, and is refused where it has fewer samples than
             there are ranks, as some ranks would end a step before the others; ``"ragged"`` lets them; ``"pad"`` fills
             every rank's batch up with the plan's first samples, and the field ``__mask__``, bool[n], of every batch
-            says which are real; ``"drop"`` leaves it out.
+            says which are real; ``"drop"`` leaves it out (where nothing else is there, a warning in the log says so).
         on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
             batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
         rewind: begin each iteration at the plan's start, or once where a state says that was loaded: for validation.
@@ -122,6 +125,11 @@ class Loader:
         ranks = given_or_found(rank, world_size)
         if output == "samples" and (collate is not None or task_encoder is not None):
             raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
+        if output == "samples" and remainder == "pad" and plan.length is not None:
+            raise ConfigError(
+                "a batch that is filled up says so in its field '__mask__', and a list of samples is no dict",
+                fix="Leave output='samples' out, or use remainder='drop' or 'uneven'.",
+            )
         if output == "torch":
             to_torch([])  # where torch is missing, say so now and not in the first batch
         elif device is not None or pin_memory:
@@ -157,6 +165,15 @@ class Loader:
         if task_encoder is not None and self._cursor is not None:
             self._make = GroupMaker(make, task_encoder, batch_size, drop=remainder == "drop")
         self.workers = chosen(workers, self._make)
+        if self._cursor is None and remainder == "drop" and 0 < (plan.length or 0) < self._grid.global_batch:
+            logger.warning(
+                "this loader gives no batch: the plan's %d samples do not fill one of %d (%d for each of %d ranks), and"
+                " remainder='drop' leaves them out. Make batches smaller, or use another remainder.",
+                plan.length,
+                self._grid.global_batch,
+                batch_size,
+                ranks.world_size,
+            )
         self._position = 0
         self._rewind, self._loaded = rewind, False
         self._running: weakref.ref[Iteration] | None = None

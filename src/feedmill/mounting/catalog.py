@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from feedmill.formats.base import number_of
-from feedmill.formats.energon import open_index
+from feedmill.formats.energon import bad_index, open_index
 
 _KEYS = "SELECT sample_key FROM samples WHERE sample_key >= ? AND sample_key < ? ORDER BY sample_key LIMIT ?"
 _FILES = (  # the parts of the samples between two keys
@@ -86,6 +86,8 @@ class IndexCatalog(Catalog):
             connection.execute("PRAGMA cache_size = -4096")
         try:
             return connection.execute(question, arguments).fetchall()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # of its damaged text, or of sqlite's about it
+            raise bad_index(str(self.database), str(error)) from None
         finally:
             self._idle.append(connection)
 
@@ -101,6 +103,8 @@ class IndexCatalog(Catalog):
             keys = [key for (key,) in self._ask(_KEYS, (cursor, end, _AT_ONCE))]
             if not keys:
                 return
+            if not all(type(key) is str and cursor <= key for key in keys):  # or this would never end
+                raise bad_index(str(self.database), f"its keys from {cursor!r:.80} on are out of order")
             here, cursor = self._before_folder(keys, len(folder))
             yield from self._samples(folder, here)
             if len(here) < len(keys):
@@ -153,6 +157,8 @@ class IndexCatalog(Catalog):
             key = f"{where}/{key}"
         for found, size, offset, shard, sample in self._parts(key):
             if found == part:
+                if not all(type(value) is int for value in (size, offset, shard, sample)):
+                    raise bad_index(str(self.database), f"it has no numbers for the place of {key}.{part}")
                 return File(f"{key}.{part}", size, offset, shard, sample)
         return None
 

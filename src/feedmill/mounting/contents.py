@@ -62,6 +62,8 @@ class TarContents(Contents):
         self.store, self.shards, self.table = store, shards, table
 
     def open(self, file: File) -> Content:
+        if not (0 <= file.shard < len(self.shards) and 0 <= file.sample < len(self.table.offsets(file.shard)) - 1):
+            raise self._stale(file, None)
         path = self.shards[file.shard]
         header = self.store.read(path, file.offset - tar.BLOCK, tar.BLOCK) if file.offset >= tar.BLOCK else b""
         name = file.name.encode("utf-8", "surrogateescape") + b"\0"
@@ -75,9 +77,12 @@ class TarContents(Contents):
                 if member.sparse is None:
                     return Stored(self.store, path, begin + member.data, member.size)
                 return Held(tar.expand(_Window(self.store, path, begin, end), member))  # type: ignore[arg-type]
-        raise DataError(
+        raise self._stale(file, path)
+
+    def _stale(self, file: File, path: str | None) -> DataError:
+        return DataError(
             "the index says that this file is here, but it is not",
-            file=self.store.locate(path),
+            file=self.store.url if path is None else self.store.locate(path),
             record=file.name,
             offset=file.offset,
             kind="stale-index",

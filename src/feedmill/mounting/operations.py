@@ -62,9 +62,12 @@ class Operations:
     def _look_up(self, path: str) -> File | None:
         """The file, or None for a folder. Raises ENOENT."""
         relative = path.strip("/")
-        if not relative or self.catalog.is_folder(relative + "/"):
-            return None
-        found = self.catalog.file(relative)
+        try:
+            if not relative or self.catalog.is_folder(relative + "/"):
+                return None
+            found = self.catalog.file(relative)
+        except FeedmillError as error:
+            raise self._broken(error, path) from None
         if found is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return found
@@ -111,11 +114,10 @@ class Operations:
 
     def opendir(self, path: str) -> int:
         """A handle for listing."""
+        if self._look_up(path) is not None:
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         relative = path.strip("/")
         folder = f"{relative}/" if relative else ""
-        if not self.catalog.is_folder(folder):
-            number = errno.ENOENT if self.catalog.file(relative) is None else errno.ENOTDIR
-            raise OSError(number, os.strerror(number), path)
         handle = next(self._handles)
         self._listings[handle] = _Listing(self.catalog, folder)
         return handle
@@ -126,7 +128,13 @@ class Operations:
             listing = self._listings[fh]
         except KeyError:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), path) from None
-        return listing.after(offset)
+        return self._entries(listing, offset, path)
+
+    def _entries(self, listing: _Listing, offset: int, path: str) -> Iterator[tuple[str, int, int]]:
+        try:
+            yield from listing.after(offset)
+        except FeedmillError as error:
+            raise self._broken(error, path) from None
 
     def releasedir(self, path: str, fh: int) -> int:  # noqa: ARG002
         """Closes a handle."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
+from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.kernels.lines import newlines
 from feedmill.storage import Store, open_store, split_url
@@ -263,6 +263,7 @@ def format_prefix(store: Store, name: str) -> bool:
 def open_tokens(store: Store, path: str, url: str) -> TokenDataset:
     """One token file, or the lines of a JSONL file. Raises as the format's own opening does."""
     kind = format_of(path)
+    refuse_missing(store, path)
     if kind == LINES:
         return open_lines(store, path, url)
     if kind == "pbin":

@@ -57,10 +57,7 @@ class Output:
 
     def sizes(self) -> dict[str, int]:
         """Name -> bytes of the files that are there; of shards only where their manifest is."""
-        names = [self.stem + suffix for suffix in FORMATS[self.format]]
-        if self.format == "vla-text" and self.store.exists(names[0]):
-            names += shard_files(self.store, self.stem)
-        return {name.rpartition("/")[2]: self.store.stat(name).size for name in names if self.store.exists(name)}
+        return sizes_of(self.format, self.store, self.stem)
 
     def sweep(self) -> None:
         """Remove what killed runs have left beside its files; only while no other run writes them."""
@@ -89,6 +86,14 @@ class Output:
         from feedmill.formats.tokens.dolma import write_dolma
 
         return write_dolma(self.store, self.path, self.dtype)
+
+
+def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:
+    """What a manifest says of the files of one data set, see `Output.sizes`."""
+    names = [stem + suffix for suffix in FORMATS[format]]
+    if format == "vla-text" and store.exists(names[0]):
+        names += shard_files(store, stem)
+    return {name.rpartition("/")[2]: store.stat(name).size for name in names if store.exists(name)}
 
 
 def plan_outputs(

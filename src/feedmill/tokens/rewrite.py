@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.formats.jsonl_splits import splits_name
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress
@@ -21,6 +23,7 @@ from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import LINES, Corpus, Mapped
 from feedmill.tokens.job import Done, Job, begin, refuse_existing
 from feedmill.tokens.orders import Numbers
+from feedmill.tokens.outputs import FORMATS, sizes_of
 from feedmill.tokens.targets import Form, main_file, write_documents
 from feedmill.tokens.units import Spans, Units
 
@@ -102,6 +105,12 @@ def finished(
     """
     job.finish()
     remarks = [f"{store.locate(shard.path)}: {remark}" for store, shard in corpus.shards for remark in shard.remarks]
+    remarks += [
+        f"{store.locate(shard.path)}: its splits do not go along; divide the output with 'feedmill prepare FILE"
+        " --split-ratio 8,1,1'"
+        for store, shard in corpus.shards
+        if corpus.format == LINES and store.exists(splits_name(shard.path))
+    ]
     seed = job.seed if seeded else None
     return Report(verb, len(corpus.shards), done, seed=seed, resumed=resumed, notes=remarks, **fields)
 
@@ -156,7 +165,10 @@ def rewrite(
                         bar.advance(len(ids))
                     if form.format != LINES:
                         manifest = _manifest(corpus, form, documents, tokens, inputs, options)
-                        write_manifest(store, main_file(name), manifest)
+                        write_manifest(store, main_file(name), manifest)  # sizes: once the files are there
+                if form.format != LINES:
+                    sizes = sizes_of(form.format, store, main_file(name).removesuffix(FORMATS[form.format][0]))
+                    write_manifest(store, main_file(name), msgspec.structs.replace(manifest, sizes=sizes))
                 done = Done(part.path, documents, tokens)
                 job.add(done)
             out.append(done)

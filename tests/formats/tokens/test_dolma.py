@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats import documents as text_rows
 from feedmill.formats.tokens.dolma import dolma_dtype, open_dolma, read_origins, write_dolma
 from feedmill.storage import LocalStore
 from nanosets import documents
@@ -60,8 +62,11 @@ IDS = st.text(st.characters(codec="utf-8"), max_size=6)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 9), IDS, IDS, st.integers(1, 99)), max_size=8),
     size=st.sampled_from(["u1", "u2", "u4", "u8"]),
+    block=st.sampled_from([3, 40, 1 << 20]),
 )
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple], size: str) -> None:
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple], size: str, block: int
+) -> None:
     store = LocalStore(tmp_path_factory.mktemp("dolma"))
     lengths = np.asarray([row[0] for row in rows], np.int64)
     origins = [row[1:] for row in rows]
@@ -71,13 +76,41 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows:
         cut = int(lengths[:half].sum())
         writer.add(tokens[:cut], lengths[:half], origins=origins[:half])
         writer.add(tokens[cut:], lengths[half:], origins=origins[half:])
-    dataset = open_dolma(store, "x.npy", "u")
-    assert dataset.lengths.tolist() == lengths.tolist()
-    assert list(read_origins(store, "x.npy")) == origins
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_rows, "BLOCK", block)
+        dataset = open_dolma(store, "x.npy", "u")
+        assert dataset.lengths.tolist() == lengths.tolist()
+        assert list(read_origins(store, "x.npy")) == origins
     assert dataset.describe()["bytes"] == lengths.sum() * np.dtype(size).itemsize
     assert [s["input_ids"].tolist() for s in dataset.read_raw(range(len(dataset)))] == [
         part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])
     ] or not rows
+
+
+@pytest.mark.parametrize("mark", ["", '"'])
+def test_rows_are_read_in_a_stream(tmp_path: Path, mark: str) -> None:
+    count, name = 40_000, "f" * 500 + mark
+    store = LocalStore(tmp_path)
+    with write_dolma(store, "x.npy", "u2") as writer:
+        writer.add(np.zeros(count, np.int64), np.ones(count, np.int64), origins=[(name, "s", n) for n in range(count)])
+    tracemalloc.start()
+    try:
+        assert len(open_dolma(store, "x.npy", "u")) == count
+        assert sum(origin.id == name for origin in read_origins(store, "x.npy")) == count
+        assert tracemalloc.get_traced_memory()[1] < 12e6  # unpacked it has 20 MB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("mark", ["", '"'])
+def test_ids_may_be_longer_than_csv_allows(tmp_path: Path, mark: str) -> None:
+    limit = csv.field_size_limit()
+    store, name = LocalStore(tmp_path), "x" * 2 * limit + mark
+    with write_dolma(store, "x.npy", "u2") as writer:
+        writer.add(*documents([2, 3]), origins=[(name, "f", 1), ("b", "f", 2)])
+    assert open_dolma(store, "x.npy", "u").lengths.tolist() == [2, 3]
+    assert [origin.id for origin in read_origins(store, "x.npy")] == [name, "b"]
+    assert csv.field_size_limit() == limit
 
 
 def test_the_same_documents_give_the_same_bytes(tmp_path: Path) -> None:
@@ -134,10 +167,10 @@ def test_other_things_that_are_refused(tmp_path: Path) -> None:
         open_dolma(store, "x.npy", "u", dtype="u4")
     assert open_dolma(store, "x.npy", "u", dtype="u2").tokens == 5
     (tmp_path / "x.csv.gz").write_bytes((tmp_path / "x.csv.gz").read_bytes()[:-9])
-    with pytest.raises(DataError, match="cannot be decompressed"):
+    with pytest.raises(DataError, match="damaged or cut short"):
         open_dolma(store, "x.npy", "u")
     (tmp_path / "x.csv.gz").write_bytes(b"0,5,a,f,1\n")
-    with pytest.raises(DataError, match="cannot be decompressed"):
+    with pytest.raises(DataError, match="damaged or cut short"):
         open_dolma(store, "x.npy", "u")
     array = io.BytesIO()
     np.save(array, np.zeros(3))

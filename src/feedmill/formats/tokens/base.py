@@ -331,3 +331,13 @@ class TokenDataset(Dataset):
 
 def _decode(dtype: np.dtype[Any], _name: str, data: bytes) -> Int64s:
     return np.frombuffer(data, dtype).astype(np.int64)
+
+
+def refuse_missing(store: Store, path: str) -> None:
+    """Refuse the name of a file that is not there, which else is taken for a folder's. Raises `NotFound`."""
+    if store.exists(path):
+        return
+    try:
+        next(iter(store.files(path)), None)
+    except NotFound:  # no folder either
+        raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.") from None

@@ -21,7 +21,9 @@ import contextlib
 import csv
 import gzip
 import io
-import zlib
+import itertools
+import threading
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
@@ -37,6 +39,9 @@ from feedmill.storage import Store
 FORMAT = "dolma"
 NPY, CSV = ".npy", ".csv.gz"
 
+_LONGEST = 64 << 20
+"""Characters of an id; an unclosed quote would take in all that follows it."""
+_limiting = threading.Lock()
 _NUMPY_MAGIC = b"\x93NUMPY"
 _TYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 
@@ -76,7 +81,7 @@ def read_origins(store: Store, path: str) -> Iterator[Origin]:
         DataError: it is damaged.
     """
     name = _beside(path)
-    for number, row in enumerate(_rows(store, name, _unzipped(store, name))):
+    for number, row in enumerate(_rows(store, name)):
         try:
             yield Origin(row[2], row[3], int(row[4]))
         except (ValueError, IndexError):
@@ -194,34 +199,48 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
     )
 
 
-def _unzipped(store: Store, path: str) -> bytes:
-    try:
-        return gzip.decompress(store.read(path))
-    except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(store, path, f"it cannot be decompressed ({error})") from None
+def _blocks(store: Store, path: str) -> Iterator[bytes]:
+    """Whole rows, about a megabyte at a time."""
+    from feedmill.formats.documents import read_lines  # it loads libraries that other formats do without
+
+    return read_lines(store, path)
 
 
-def _rows(store: Store, path: str, data: bytes) -> Iterator[list[str]]:
+def _rows(store: Store, path: str) -> Iterator[list[str]]:
+    blocks = (block.decode("utf-8", "surrogatepass") for block in _blocks(store, path))
+    rows = csv.reader(line for block in blocks for line in io.StringIO(block, newline=""))
     try:
-        yield from csv.reader(io.StringIO(data.decode("utf-8", "surrogatepass"), newline=""))
+        while some := _some(rows):
+            yield from some
     except (csv.Error, UnicodeDecodeError) as error:
         raise _damaged(store, path, f"it cannot be read ({error})") from None
 
 
+def _some(rows: Iterator[list[str]]) -> list[list[str]]:
+    """The next rows. Their ids may be longer than csv allows, whose limit is the whole process's: it is put back."""
+    with _limiting:
+        before = csv.field_size_limit()
+        csv.field_size_limit(max(before, _LONGEST))
+        try:
+            return list(itertools.islice(rows, 256))
+        finally:
+            csv.field_size_limit(before)
+
+
 def _bounds(store: Store, path: str) -> Int64s:
     """int64[documents + 1], from the first two columns."""
-    data = _unzipped(store, path)
-    table = _plain_columns(data) if b'"' not in data else None
+    table = _plain_table(store, path)
     if table is None:
-        pairs = []
-        for number, row in enumerate(_rows(store, path, data)):
+        pairs = array("q")
+        for number, row in enumerate(_rows(store, path)):
             try:
-                pairs.append((int(row[0]), int(row[1])))
-                if (pairs[-1][0] | pairs[-1][1]) >> 63:  # negative, or no int64
+                start, end = int(row[0]), int(row[1])
+                if (start | end) >> 63:  # negative, or no int64
                     raise ValueError
             except (ValueError, IndexError):
                 raise _damaged(store, path, f"expected start and end, found {row!s:.80}", number) from None
-        table = np.array(pairs, np.int64).reshape(-1, 2)
+            pairs.extend((start, end))
+        table = np.frombuffer(pairs, np.int64).reshape(-1, 2)
     bounds = np.concatenate((np.zeros(1, np.int64), table[:, 1]))
     wrong = np.flatnonzero((table[:, 0] != bounds[:-1]) | (table[:, 1] < table[:, 0]))
     if len(wrong):
@@ -231,10 +250,19 @@ def _bounds(store: Store, path: str) -> Int64s:
     return bounds
 
 
+def _plain_table(store: Store, path: str) -> Int64s | None:
+    """The first two columns, int64[n, 2]; None where a row has quotes, or anything but numbers there."""
+    tables = [np.zeros((0, 2), np.int64)]
+    for block in _blocks(store, path):
+        table = _plain_columns(block) if b'"' not in block else None
+        if table is None:
+            return None
+        tables.append(table)
+    return np.concatenate(tables)
+
+
 def _plain_columns(data: bytes) -> Int64s | None:
     """The first two columns of rows without quotes, int64[n, 2]; None where they are not all numbers."""
-    if not data:
-        return np.zeros((0, 2), np.int64)
     text = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
     ends = np.flatnonzero(text == ord("\n"))
     starts = np.concatenate(([0], ends[:-1] + 1))
