@@ -54,6 +54,14 @@ def test_a_round_trip_through_every_pair_gives_the_same_rows(
     assert same(read(tmp_path / "back.jsonl"), list(rows(120)))
 
 
+@pytest.mark.parametrize("to", LINES)
+def test_more_rows_than_are_read_back_at_once_are_compared_too(tmp_path: Path, to: str) -> None:
+    source = lines(tmp_path / "x.jsonl", 3000)
+    convert(source, tmp_path / f"a.{to}", to)
+    assert convert(tmp_path / f"a.{to}", tmp_path / "back.jsonl", "jsonl").samples == 3000
+    assert same(read(tmp_path / "back.jsonl"), list(rows(3000)))
+
+
 def test_a_tree_keeps_its_shape(tmp_path: Path) -> None:
     source = tree(tmp_path / "source")
     convert(source, tmp_path / "p", "parquet")

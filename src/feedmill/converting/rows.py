@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -369,7 +370,7 @@ def check_unit(shared: Shared, item: Written) -> Different | None:
     wanted = np.frombuffer(LocalStore(shared.notes).read(f"{done.number:06d}.hashes"), np.uint8).reshape(-1, 16)
     rows = _read_table(shared, done, first) if shared.to == "parquet" else _read_lines(shared, done, at)
     low = 0
-    while batch := [row for row, _ in zip(rows, range(_BATCH), strict=False)]:
+    while batch := list(islice(rows, _BATCH)):
         found = compare(wanted[low : low + len(batch)], [row_digest(row) for row in batch], [""] * len(batch))
         if found is not None:
             return Different(low + found.number, f"row {first + low + found.number}")
