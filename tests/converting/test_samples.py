@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -281,6 +283,14 @@ def test_columns_with_keys_of_their_own(tmp_path: Path, make: str) -> None:
         convert(source, tmp_path / to, to)
         convert(tmp_path / to, tmp_path / f"{to}-back", "wds")
         assert parts(tmp_path / f"{to}-back") == [(key, values) for key, values in parts(tmp_path / "d")]
+
+
+@pytest.mark.parametrize("to", ["wds", "vla", "webdataset"])
+def test_columns_that_begin_with_underscores_are_parts(tmp_path: Path, to: str) -> None:
+    table = pa.table({"text": ["a", "b"], "__index_level_0__": [5, 6]})  # as pandas writes an index
+    pq.write_table(table, tmp_path / "x.parquet")
+    convert(tmp_path / "x.parquet", tmp_path / "d", to)
+    assert parts(tmp_path / "d")[1] == ("1", {"text": b"b", "__index_level_0__.json": b"6"})
 
 
 def test_splits_of_tables_that_number_their_rows(tmp_path: Path) -> None:

@@ -275,6 +275,15 @@ class TestAddParts:
         add_parts(str(root), str(tmp_path / "extra"), replace=True, workers=1)
         assert fm.open(root, raw=True)["s00008"]["txt"] == "text 8"
 
+    def test_parts_are_kept_whatever_they_are_called(self, tmp_path: Path) -> None:
+        for name, names in (("d", ("__a", "txt")), ("extra", ("__b", "cls", "__key__"))):
+            write_tar(tmp_path / name / "0.tar", [(f"{key}.{part}", b"1") for key in "xy" for part in names])
+            prepare(str(tmp_path / name), split_ratio="1,0,0", progress=False)
+        add_parts(str(tmp_path / "d"), str(tmp_path / "extra"), into=str(tmp_path / "e"), workers=1)
+        assert set(contents(tmp_path / "e")["y"]) == {"__b", "cls", "__key__"}
+        add_parts(str(tmp_path / "d"), str(tmp_path / "extra"), workers=1)
+        assert set(contents(tmp_path / "d")["y"]) == {"__a", "txt", "__b", "cls", "__key__"}
+
     def test_parts_of_a_function(self, root: Path, tmp_path: Path) -> None:
         copy = tmp_path / "copy"
         shutil.copytree(root, copy)

@@ -58,7 +58,7 @@ class TarOutput:
                 fix="Rename one of them.",
             )
         parts = parts_of(taken)
-        encoded = self._encoding({KEY: taken.key, **parts})
+        encoded = self._encoding.of(taken.key, parts.items())
         self._key = taken.key
         self._waiting.append(encoded)
         self._bytes += encoded.size
