@@ -284,6 +284,23 @@ class TestAddParts:
         add_parts(str(tmp_path / "d"), str(tmp_path / "extra"), workers=1)
         assert set(contents(tmp_path / "d")["y"]) == {"__a", "txt", "__b", "cls", "__key__"}
 
+    def test_a_shard_that_changed_since_an_interruption_is_read_again(self, tmp_path: Path) -> None:
+        for number in range(3):
+            write_tar(tmp_path / f"d/s{number}.tar", [(f"k{number}{i}.txt", b"old") for i in range(3)])
+        prepare(str(tmp_path / "d"), split_ratio="1,0,0", progress=False)
+        fm.write(
+            str(tmp_path / "x"), [{"__key__": f"k{n}{i}", "cls": n} for n in range(3) for i in range(3) if n + i < 4]
+        )
+        with pytest.raises(NotFound, match="no sample with this key"):
+            add_parts(str(tmp_path / "d"), str(tmp_path / "x"), workers=1)
+        write_tar(tmp_path / "d/s0.tar", [(f"k0{i}.txt", b"new") for i in range(3)])  # mended, as is the bad one
+        write_tar(tmp_path / "d/s2.tar", [(f"k2{i}.txt", b"old") for i in range(2)])
+        prepare(str(tmp_path / "d"), split_ratio="1,0,0", progress=False)
+        add_parts(str(tmp_path / "d"), str(tmp_path / "x"), workers=1)
+        found = contents(tmp_path / "d")
+        assert found["k00"] == {"txt": b"new", "cls": b"0"} and found["k21"] == {"txt": b"old", "cls": b"2"}
+        assert check(str(tmp_path / "d")).findings == []
+
     def test_parts_of_a_function(self, root: Path, tmp_path: Path) -> None:
         copy = tmp_path / "copy"
         shutil.copytree(root, copy)
