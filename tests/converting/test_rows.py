@@ -21,6 +21,7 @@ from feedmill.formats import jsonl
 from feedmill.formats.documents import read_rows
 from feedmill.storage import open_store
 
+PLAIN = {"use_dictionary": False, "write_page_checksum": True}
 LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 
 
@@ -225,3 +226,24 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         convert(source, tmp_path / "d", "parquet")
     assert error.value.kind == "name-clash"
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet", "wds"])
+def test_rows_beside_bad_ones_are_kept(tmp_path: Path, to: str) -> None:
+    texts = [f"{n:080d}" for n in range(100)]
+    pq.write_table(pa.table({"t": texts}), tmp_path / "x.parquet", row_group_size=10, compression="none", **PLAIN)
+    raw = bytearray((tmp_path / "x.parquet").read_bytes())
+    raw[pq.read_metadata(tmp_path / "x.parquet").row_group(3).column(0).data_page_offset + 200] ^= 1
+    (tmp_path / "x.parquet").write_bytes(raw)
+    report = convert(tmp_path / "x.parquet", tmp_path / "d", to, on_error="skip")
+    assert (report.samples, report.skipped) == (90, 10)
+    assert [bad.index for bad in report.examples] == list(range(30, 40))
+
+
+@pytest.mark.parametrize("to", ["jsonl", "wds"])
+def test_rows_beside_one_that_is_not_utf8_are_kept(tmp_path: Path, to: str) -> None:
+    data = pa.array([b"a", b"\xff", *[b"x"] * 50])
+    text = pa.StringArray.from_buffers(len(data), data.buffers()[1], data.buffers()[2])
+    pq.write_table(pa.table({"t": text}), tmp_path / "x.parquet")
+    report = convert(tmp_path / "x.parquet", tmp_path / "d", to, on_error="skip")
+    assert (report.samples, [bad.index for bad in report.examples]) == (51, [1])

@@ -28,9 +28,10 @@ from feedmill.converting.jsontypes import (
 from feedmill.converting.lines import Line, line_files, parse, rows_in, stem
 from feedmill.converting.notes import Bad, Done, Notes, note_done
 from feedmill.converting.plan import Loss, Options, Plan, named
+from feedmill.converting.reading import read_each
 from feedmill.converting.shards import arrow_table
 from feedmill.converting.taking import KEY, digest, simple
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import rows_of as split_lines
@@ -232,16 +233,10 @@ def _set_rows(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int,
     dataset = opened(shared.source, shared.split)
     _, start, stop = unit.what
     for low in range(start, stop, _BATCH):
-        numbers = range(low, min(low + _BATCH, stop))
-        try:
-            samples = dataset.read_raw(numbers)
-        except StorageError:
-            raise
-        except FeedmillError as error:  # a row group or a file: all of its rows are gone
-            for number in numbers:
-                _refuse(shared, dataset.url, f"row {number}", number, error, bad)
-            continue
-        for number, sample in zip(numbers, samples, strict=True):
+        for number, sample in read_each(dataset, range(low, min(low + _BATCH, stop))):
+            if isinstance(sample, FeedmillError):
+                _refuse(shared, dataset.url, f"row {number}", number, sample, bad)
+                continue
             try:
                 yield number, row_of(dataset, sample)
             except (DataError, NotFound) as error:

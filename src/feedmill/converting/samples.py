@@ -15,11 +15,12 @@ from feedmill.converting.engine import Conversion, Different, Unit, Written, com
 from feedmill.converting.finishing import finish_samples
 from feedmill.converting.notes import Bad, Done, Notes, note_done
 from feedmill.converting.plan import Options, Plan
+from feedmill.converting.reading import read_each
 from feedmill.converting.said import KEEP_SPLITS, binary_parts, described, keeps_media, losses_of, source_facts
 from feedmill.converting.shards import line_digest, open_output
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.rows import RowSample, RowsDataset
 from feedmill.formats.sniff import open_raw
@@ -208,9 +209,9 @@ def samples_of(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int
     dataset = opened(shared.source, split)
     taker = Taker(dataset, shared.fields, shared.drop)
     for low in range(start, stop, shared.batch):
-        numbers = range(low, min(low + shared.batch, stop))
-        for number, sample in zip(numbers, _read(shared, dataset, numbers, bad), strict=True):
-            if sample is None:
+        for number, sample in read_each(dataset, range(low, min(low + shared.batch, stop))):
+            if isinstance(sample, FeedmillError):
+                _refuse(shared, dataset, number, "", sample, bad)
                 continue
             try:
                 taken = taker(sample)
@@ -219,22 +220,6 @@ def samples_of(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int
                 yield number, taken
             except (DataError, NotFound) as error:
                 _refuse(shared, dataset, number, sample.key, error, bad)
-
-
-def _read(shared: Shared, dataset: Dataset, numbers: Sequence[int], bad: list[Bad]) -> list[Sample | None]:
-    try:
-        return list(dataset.read_raw(numbers))
-    except StorageError:
-        raise
-    except FeedmillError:
-        out: list[Sample | None] = []
-        for number in numbers:
-            try:
-                out.append(dataset.read_raw([number])[0])
-            except (DataError, NotFound) as error:
-                _refuse(shared, dataset, number, "", error, bad)
-                out.append(None)
-        return out
 
 
 def _refuse(shared: Shared, dataset: Dataset, number: int, key: str, error: FeedmillError, bad: list[Bad]) -> None:
