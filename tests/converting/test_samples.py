@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from pathlib import Path
@@ -17,7 +18,7 @@ from PIL import Image
 
 import feedmill as fm
 from converted import files, parts, sample_set, samples
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.writing.write import write
 from tars import write_tar
@@ -323,3 +324,29 @@ def test_media_metadata_goes_along_where_all_is_taken(tmp_path: Path) -> None:
     assert keys == [f"k{i}.png" for i in range(6)]
     lost = convert(tmp_path / "s", tmp_path / "e", "webdataset", fields=["txt"]).plan.losses
     assert any("prepare-media" in loss.what for loss in lost)
+
+
+@pytest.mark.parametrize("to", [*BINARY, "jsonl"])
+def test_a_full_disk_is_one_message_and_leaves_nothing(tmp_path: Path, to: str, monkeypatch: Any) -> None:
+    source = tmp_path / "source"
+    texts = np.random.default_rng(1).integers(97, 123, (20, 30_000), np.uint8)  # more than one buffer each
+    write(str(source), [{"__key__": f"s{n}", "txt": text.tobytes()} for n, text in enumerate(texts)], progress=False)
+    convert(source, place(tmp_path, to, "whole"), to)
+    before = set(tmp_path.rglob("*"))
+
+    room = [10_000]
+
+    def full(self: Any, data: Any) -> int:
+        if "out" not in str(self.name) or len(data) < room[0]:
+            return io.FileIO.write(self, data)
+        room[0] = 1 << 30  # what is given up is closed in peace
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="the disk is full"):
+        patch.setattr("feedmill.storage.behind.WriteBehind.write", full)
+        patch.setattr("feedmill.converting.shards._GROUP_BYTES", 100)
+        convert(source, place(tmp_path, to), to)
+    left = {path.name for path in set(tmp_path.rglob("*")) - before if path.is_file()}
+    assert left <= {"lock", "job.json"}
+    convert(source, place(tmp_path, to), to)
+    assert files(place(tmp_path, to)) == files(place(tmp_path, to, "whole"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from feedmill.converting.notes import Done
 from feedmill.errors import DataError
@@ -145,13 +145,13 @@ def join_parquet(store: Store, name: str, pieces: Sequence[str]) -> None:
     """One Parquet file of the row groups of pieces."""
     import pyarrow.parquet as pq
 
-    with store.write(name) as out:
-        writer: Any = None
+    with pq.ParquetFile(pieces[0]) as first:
+        schema = first.schema_arrow
+    with (
+        store.write(name) as out,
+        pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
         for piece in pieces:
             with pq.ParquetFile(piece) as file:
-                if writer is None:
-                    writer = pq.ParquetWriter(out, file.schema_arrow, compression="zstd", write_page_checksum=True)
                 for group in range(file.num_row_groups):
                     writer.write_table(file.read_row_group(group))
-        if writer is not None:
-            writer.close()

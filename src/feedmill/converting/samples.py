@@ -28,7 +28,7 @@ from feedmill.formats.webdataset import ScannedShards, TarDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store, join_url, open_store
-from feedmill.storage.local import LocalStore
+from feedmill.storage.local import LocalStore, is_disk_trouble, storage_error
 
 READ_BYTES = 32 << 20
 PATTERNS = {
@@ -262,9 +262,11 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
             entry = store.stat(path)
             place = f"{shared.notes}/{path}" if shared.piece else path
             done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad, extra)
-    except BaseException:
+    except BaseException as error:
         if output is not None:
             output.abort()
+        if isinstance(error, OSError) and is_disk_trouble(error):
+            raise storage_error(error, store.locate(path)) from None
         raise
     note_done(shared.notes, done, b"".join(hashes))
     return done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO, Protocol
 
 from feedmill.converting.columns import arrow_schema, mds_row, parquet_row
@@ -169,6 +169,8 @@ class ParquetOutput:
 
     def abort(self) -> None:
         """See `Output`."""
+        with suppress(Exception):
+            self._writer.close()  # or it would write to the closed file when nobody has it any more
         _drop(self._stack)
 
 
