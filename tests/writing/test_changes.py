@@ -146,6 +146,15 @@ class TestAppend:
         fm.write(str(tmp_path / "b"), samples(40, 60), samples_per_shard=20, append=True)
         assert files(tmp_path / "a") == files(tmp_path / "b")
 
+    @pytest.mark.parametrize("split", [None, "val"])
+    def test_samples_without_a_split_file_are_those_to_train_on(
+        self, root: Path, tmp_path: Path, split: str | None
+    ) -> None:
+        (root / ".nv-meta/split.yaml").unlink()
+        fm.write(str(tmp_path / "more"), samples(50, 100))
+        append(str(root), [str(tmp_path / "more")], split=split, workers=1)
+        assert fm.open(root).splits == ({"train": 150} if split is None else {"train": 100, "val": 50})
+
     def test_keys_that_are_there_are_refused_and_nothing_changes(self, root: Path) -> None:
         before = files(root)
         with pytest.raises(DataError) as error:
