@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
@@ -33,7 +34,16 @@ if TYPE_CHECKING:
     from feedmill.converting.samples import Part, Shared
 
 WIDS = "wids.json"
-_META = (energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH)
+_META = (
+    *(energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH),
+    *(f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"),
+)
+_BESIDE = {"webdataset": _META, "wds": (WIDS,), "vla": (MANIFEST,), "mds": (mds.INDEX,)}
+
+
+def may_write(to: str, pattern: str) -> tuple[Sequence[str], str]:
+    """What is there when writing this format to a folder is killed, as `Conversion.writes`."""
+    return _BESIDE.get(to, ()), re.sub(r"%0\dd", r"\\d+", pattern.replace(".", r"\.")) + r"(\.idx)?"
 
 
 def finish_samples(
@@ -129,8 +139,7 @@ def _prepared(
     description = facts.description if keep else None
     commit(store, shards, splits, description=description, media=media)
     files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
-    known = [*_META, f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"]
-    return [*files, *(path for path in known if store.exists(path))]
+    return [*files, *(path for path in _META if store.exists(path))]
 
 
 def join(store: Store, name: str, pieces: Sequence[str]) -> None:

@@ -134,7 +134,8 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         if mixed:
             plan.losses.append(Loss(f"one type for {named(mixed)}: what has none is text of JSON there"))
     finish = partial(_finish, shared, splits)
-    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file, "rows")
+    writes = ([] if is_file else [output_path(shared, unit) for unit in units], "")
+    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file, "rows")
 
 
 def _unique(files: Sequence[Any], source: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
-from feedmill.converting.finishing import finish_samples
+from feedmill.converting.finishing import finish_samples, may_write
 from feedmill.converting.notes import Bad, Done, Notes, note_done
 from feedmill.converting.plan import Options, Plan
 from feedmill.converting.reading import read_each
@@ -116,7 +116,8 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     shared = replace(shared, prefix=prefix, columns=columns, drop=drop)
     media = keeps_media(to, facts, options)
     finish = partial(finish_samples, shared, facts, parts, units, options.wids, media)
-    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file)
+    writes = ((), "") if is_file else may_write(to, PATTERNS[to])
+    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file)
 
 
 def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, str]) -> dict[str, str]:
