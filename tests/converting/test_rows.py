@@ -247,3 +247,28 @@ def test_rows_beside_one_that_is_not_utf8_are_kept(tmp_path: Path, to: str) -> N
     pq.write_table(pa.table({"t": text}), tmp_path / "x.parquet")
     report = convert(tmp_path / "x.parquet", tmp_path / "d", to, on_error="skip")
     assert (report.samples, [bad.index for bad in report.examples]) == (51, [1])
+
+
+def test_text_that_is_none_is_left_out_or_told(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": "x"}\n{"a": "\\ud800"}\n{"a": "z"}\n')
+    report = convert(tmp_path / "x.jsonl", tmp_path / "d.parquet", "parquet", on_error="skip")
+    assert (report.samples, [bad.index for bad in report.examples]) == (2, [1])
+    (tmp_path / "y.jsonl").write_text('{"a": "x"}\n{"\\ud800": "y"}\n')
+    with pytest.raises(DataError) as error:
+        convert(tmp_path / "y.jsonl", tmp_path / "e.parquet", "parquet")
+    assert error.value.kind == "bad-name"
+
+
+def test_long_lists_are_not_gathered_without_end(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "x.jsonl").write_text("".join(f'{{"ids": {list(range(n, n + 100))}}}\n' for n in range(50)))
+    monkeypatch.setattr("feedmill.converting.rows._GROUP_BYTES", 10_000)
+    convert(tmp_path / "x.jsonl", tmp_path / "d", "parquet")
+    assert pq.read_metadata(tmp_path / "d/part-000000.parquet").num_row_groups == 9
+
+
+def test_a_source_that_changed_after_it_was_surveyed_is_told(tmp_path: Path, monkeypatch: Any) -> None:
+    path = lines(tmp_path / "x.jsonl", 20)
+    survey = "feedmill.converting.rows._surveyed"
+    monkeypatch.setattr(survey, lambda *_: {"id": "str"})
+    with pytest.raises(DataError, match="was not there when the source was surveyed"):
+        convert(path, tmp_path / "d", "parquet")

@@ -350,3 +350,22 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(tmp_path: Path, to: str, 
     assert left <= {"lock", "job.json"}
     convert(source, place(tmp_path, to), to)
     assert files(place(tmp_path, to)) == files(place(tmp_path, to, "whole"))
+
+
+@pytest.mark.parametrize("to", BINARY)
+def test_keys_that_are_no_text_are_told_or_left_out(tmp_path: Path, to: str) -> None:
+    write_tar(tmp_path / "x.tar", [("a.txt", b"1"), ("\udce9.txt", b"2"), ("c.txt", b"3")])  # a name in Latin-1
+    with pytest.raises(DataError):
+        convert(tmp_path / "x.tar", tmp_path / "d", to)
+    report = convert(tmp_path / "x.tar", tmp_path / "d", to, on_error="skip", overwrite=True)
+    assert (report.samples, report.skipped, report.examples[0].key) == (2, 1, "\\udce9")
+
+
+@pytest.mark.parametrize("line", ['{"__key__": "b", "txt": "\\ud800"}', '{"__key__": "\\ud800", "txt": "b"}'])
+@pytest.mark.parametrize("to", ["webdataset", "wds", "vla", "mds"])
+def test_lines_that_are_no_text_are_told_or_left_out(tmp_path: Path, to: str, line: str) -> None:
+    (tmp_path / "x.jsonl").write_text('{"__key__": "a", "txt": "x"}\n' + line + "\n")
+    with pytest.raises(DataError):
+        convert(tmp_path / "x.jsonl", tmp_path / "d", to)
+    report = convert(tmp_path / "x.jsonl", tmp_path / "d", to, on_error="skip", overwrite=True)
+    assert (report.samples, report.skipped) == (1, 1)

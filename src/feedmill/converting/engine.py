@@ -151,13 +151,13 @@ def finished(notes: Notes, conversion: Conversion, options: Options) -> ConvertR
 
 
 def _job(conversion: Conversion) -> str:
-    return hash_words([orjson.dumps(_plain(conversion.identity), option=orjson.OPT_SORT_KEYS).decode()])
+    return hash_words([orjson.dumps(_plain(conversion), option=orjson.OPT_SORT_KEYS).decode()])
 
 
 def begin(notes: Notes, conversion: Conversion, options: Options) -> None:
     """Make the destination ready: go on with an unfinished conversion, replace an old one, or refuse what is there."""
     plan = conversion.plan
-    job, before = _plain(conversion.identity), notes.read_job()
+    job, before = _plain(conversion), notes.read_job()
     if before is not None and before.get("identity") != job:
         if not options.overwrite:
             raise unfinished(plan.destination)
@@ -202,8 +202,17 @@ def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None
         store.delete(path)
 
 
-def _plain(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+def _plain(conversion: Conversion) -> Any:
+    """The identity as it is noted."""
+    try:
+        return orjson.loads(orjson.dumps(conversion.identity, option=orjson.OPT_NON_STR_KEYS))
+    except TypeError as error:
+        raise DataError(
+            f"a name of a file, a column or a part cannot be noted ({error})",
+            file=conversion.plan.source.encode("utf-8", "backslashreplace").decode(),
+            kind="bad-name",
+            fix="Rename it, or leave the part out with --fields.",
+        ) from None
 
 
 def _place(destination: str, *, is_file: bool) -> tuple[Store, str]:

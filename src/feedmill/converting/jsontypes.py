@@ -180,3 +180,12 @@ def canonical(value: Any) -> Any:
     if type(value) is float:
         return int(value) if value.is_integer() else "NaN" if value != value else value
     return value
+
+
+def weight(value: Any) -> int:
+    """About the bytes that a value takes, so that long lists are not gathered without end."""
+    if isinstance(value, dict):
+        return 64 + sum(map(weight, value.values()))
+    if isinstance(value, list):
+        return 16 + sum(map(weight, value))
+    return len(value) if isinstance(value, str) else 16

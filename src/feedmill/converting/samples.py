@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
 from feedmill.converting.finishing import finish_samples, may_write
-from feedmill.converting.notes import Bad, Done, Notes, note_done
+from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
 from feedmill.converting.plan import Options, Plan
 from feedmill.converting.reading import read_each
 from feedmill.converting.said import KEEP_SPLITS, binary_parts, described, keeps_media, losses_of, source_facts
@@ -230,7 +230,7 @@ def _refuse(shared: Shared, dataset: Dataset, number: int, key: str, error: Feed
     if not shared.skip:
         error.fix = f"{error.fix or 'Mend it.'} To leave such samples out and have them listed: --on-error skip."
         raise error
-    bad.append(Bad(number, key or error.record, f"{error.what} ({error.kind})"))
+    bad.append(bad_sample(number, key or error.record, f"{error.what} ({error.kind})"))
 
 
 def survey_unit(shared: Shared, unit: Unit) -> Survey:
