@@ -272,3 +272,22 @@ def test_a_source_that_changed_after_it_was_surveyed_is_told(tmp_path: Path, mon
     monkeypatch.setattr(survey, lambda *_: {"id": "str"})
     with pytest.raises(DataError, match="was not there when the source was surveyed"):
         convert(path, tmp_path / "d", "parquet")
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet", "wds", "mds"])
+def test_columns_with_one_name_are_refused(tmp_path: Path, to: str) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="two columns have this name"):
+        convert(tmp_path / "x.parquet", tmp_path / "d", to)
+
+
+def test_columns_that_are_no_more_what_the_file_says_of_them(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"m": {"x": 1}, "l": [1]}\n{"m": {"x": "s"}, "l": ["a"]}\n')
+    convert(tmp_path / "x.jsonl", tmp_path / "x.parquet", "parquet")
+    table = pq.read_table(tmp_path / "x.parquet")  # other programs keep what is said where they change a column
+    table = table.set_column(0, "m", pa.array([5, 6])).set_column(1, "l", pa.array(["a", "b"]))
+    wanted = [{"m": 5, "l": "a"}, {"m": 6, "l": "b"}]
+    for number, said in enumerate((table.schema.metadata, {b"feedmill.types": b'{"m": ["list"], "l": 7}'})):
+        pq.write_table(table.replace_schema_metadata(said), tmp_path / f"{number}.parquet")
+        convert(tmp_path / f"{number}.parquet", tmp_path / f"{number}.jsonl", "jsonl")
+        assert read(tmp_path / f"{number}.jsonl") == wanted

@@ -23,6 +23,20 @@ def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | 
             yield from _one_by_one(dataset, piece)
 
 
+def refuse_twofold_columns(dataset: Dataset) -> None:
+    """Raises `DataError` where two columns have one name: only one of them could be read."""
+    names = dataset.names if isinstance(dataset, TableDataset) else []
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            "two columns have this name, and only one of them could be kept",
+            file=dataset.url,
+            record=twice,
+            kind="duplicate-column",
+            fix="Rename one of them.",
+        )
+
+
 def _pieces(dataset: Dataset, numbers: range) -> Sequence[range]:
     """What of a table is stored together, and so is gone together."""
     return dataset.blocks(numbers) if isinstance(dataset, TableDataset) else [numbers]

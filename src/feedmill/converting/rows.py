@@ -29,7 +29,7 @@ from feedmill.converting.jsontypes import (
 from feedmill.converting.lines import FileRange, Line, line_files, parse, rows_in, stem
 from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
 from feedmill.converting.plan import Loss, Options, Plan, named
-from feedmill.converting.reading import read_each
+from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.shards import arrow_table
 from feedmill.converting.taking import KEY, digest, simple
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
@@ -119,6 +119,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         identity["files"] = [[f.path, f.size, f.version] for f in files]
     else:
         dataset = opened(source, options.split)
+        refuse_twofold_columns(dataset)
         plan.count = len(dataset)
         units = _ranges(dataset, options)
         identity["fingerprint"] = dataset.fingerprint()

@@ -15,7 +15,7 @@ from feedmill.converting.engine import Conversion, Different, Unit, Written, com
 from feedmill.converting.finishing import finish_samples, may_write
 from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
 from feedmill.converting.plan import Options, Plan
-from feedmill.converting.reading import read_each
+from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.said import KEEP_SPLITS, binary_parts, described, keeps_media, losses_of, source_facts
 from feedmill.converting.shards import line_digest, open_output
 from feedmill.converting.survey import Survey, merge, survey
@@ -84,6 +84,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     """The conversion of a data set of samples. Raises as opening it does, and `ConfigError` for a bad destination."""
     opened.cache_clear()
     whole = opened(source, options.split)
+    refuse_twofold_columns(whole)
     facts = source_facts(whole, source, kind, options.split)
     parts = [Part(split, count) for split, count in facts.parts] if to in KEEP_SPLITS else []
     parts = parts or [Part(options.split, len(whole))]
