@@ -274,6 +274,16 @@ def test_a_source_that_changed_after_it_was_surveyed_is_told(tmp_path: Path, mon
         convert(path, tmp_path / "d", "parquet")
 
 
+def test_limits_that_are_asked_for_hold_for_tables(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": range(25_000)}), tmp_path / "x.parquet", **PLAIN)
+    size = (tmp_path / "x.parquet").stat().st_size
+    for options, outputs in (({}, 1), ({"samples_per_shard": 10_000}, 3), ({"shard_size": size // 4}, 4)):
+        report = convert(tmp_path / "x.parquet", tmp_path / "d", "parquet", overwrite=True, **options)
+        assert (report.samples, report.outputs) == (25_000, outputs)
+    with pytest.raises(ConfigError, match="make no sense"):
+        convert(tmp_path / "x.parquet", tmp_path / "e", "parquet", shard_size=0)
+
+
 @pytest.mark.parametrize("to", ["jsonl", "parquet", "wds", "mds"])
 def test_columns_with_one_name_are_refused(tmp_path: Path, to: str) -> None:
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "x.parquet")

@@ -10,6 +10,8 @@ from feedmill.errors import ConfigError
 from feedmill.storage import real_place
 
 OnError = Literal["stop", "skip"]
+SAMPLES_EACH = 10_000
+"""Samples of an output, unless another number is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Options:
 
     split: str | None = None
     fields: tuple[str, ...] = ()
-    samples_per_shard: int = 10_000
+    samples_per_shard: int | None = None
     shard_size: int | None = None
     token_size: int | None = None
     seq_len: int | None = None

@@ -30,6 +30,7 @@ from feedmill.converting.lines import FileRange, Line, line_files, parse, rows_i
 from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
 from feedmill.converting.plan import Loss, Options, Plan, named
 from feedmill.converting.reading import read_each, refuse_twofold_columns
+from feedmill.converting.said import described
 from feedmill.converting.shards import arrow_table
 from feedmill.converting.taking import KEY, digest, simple
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
@@ -158,7 +159,10 @@ def _unique(files: Sequence[Any], source: str) -> None:
 
 def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
     """Runs of rows, each within one file of the source."""
-    most = options.samples_per_shard if options.samples_per_shard != 10_000 else ROWS_EACH
+    most = options.samples_per_shard or ROWS_EACH
+    if options.shard_size is not None and len(dataset):
+        mean = int(described(dataset).get("bytes") or 0) // len(dataset)
+        most = max(1, min(most, options.shard_size // max(1, mean)))
     counts = getattr(dataset, "counts", None)
     ends = np.cumsum(counts).tolist() if counts is not None and len(counts) else [len(dataset)]
     units: list[Unit] = []

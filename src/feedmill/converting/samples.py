@@ -14,7 +14,7 @@ import numpy.typing as npt
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
 from feedmill.converting.finishing import finish_samples, may_write
 from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
-from feedmill.converting.plan import Options, Plan
+from feedmill.converting.plan import SAMPLES_EACH, Options, Plan
 from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.said import KEEP_SPLITS, binary_parts, described, keeps_media, losses_of, source_facts
 from feedmill.converting.shards import line_digest, open_output
@@ -172,7 +172,7 @@ def cut(source: str, parts: Sequence[Part], options: Options, to: str) -> list[U
     size = options.shard_size if options.shard_size is not None else MDS_SIZE if to == "mds" else None
     units: list[Unit] = []
     for split, count in parts:
-        ends = _run_ends(opened(source, split), count, options.samples_per_shard, size) if count else []
+        ends = _run_ends(opened(source, split), count, options.samples_per_shard or SAMPLES_EACH, size) if count else []
         for start, stop in zip([0, *ends[:-1]], ends, strict=False):
             units.append(Unit(len(units), (split, start, stop), stop - start))
     return units

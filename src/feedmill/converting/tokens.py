@@ -113,7 +113,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
 
 
 def _per_shard(options: Options) -> int:
-    return SEQUENCES if options.samples_per_shard == 10_000 else options.samples_per_shard
+    return options.samples_per_shard or SEQUENCES
 
 
 def _refuse_options(source: str, to: str, options: Options) -> None:
