@@ -80,6 +80,29 @@ def test_other_work_does_not_go_on_with_it(tmp_path: Path) -> None:
     ]
 
 
+AFTER = {  # what is killed, and before which file: an output without its note, parts of one, what joins them, the end
+    "webdataset": (5, 14, 17),
+    "vla": (3, 9),
+    "mds": (3, 9),
+    "rows": (3, 6),
+    "tokens": (4, 8),
+    "sequences": (3, 4),
+}
+
+
+@pytest.mark.parametrize(("name", "moment"), [(name, moment) for name, moments in AFTER.items() for moment in moments])
+def test_other_work_can_begin_wherever_it_was_killed(tmp_path: Path, name: str, moment: int) -> None:
+    import feedmill as fm
+    from converted import files
+
+    make(name, tmp_path / "w")
+    assert run_until_killed(moment, words(name), tmp_path / "w")
+    source = sample_set(tmp_path / "other", 50)
+    for place in ("w/out", "calm"):
+        fm.convert(source, tmp_path / place, "mds", overwrite=True, workers=1, progress=False)
+    assert files(tmp_path / "w/out") == files(tmp_path / "calm")
+
+
 def test_a_source_that_changed_is_noticed(tmp_path: Path) -> None:
     import feedmill as fm
     from feedmill.writing.write import write

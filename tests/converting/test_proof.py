@@ -97,6 +97,15 @@ def test_a_file_is_replaced_where_that_is_said(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / ".feedmill").iterdir()] == ["convert.d.jsonl.json"]
 
 
+def test_a_source_is_not_replaced_by_itself(tmp_path: Path) -> None:
+    convert(sample_set(tmp_path / "source"), tmp_path / "d", "wds")
+    before = files(tmp_path)
+    for source in (f"file://{tmp_path}/d", f"file://{tmp_path}/d/shard-000000.tar", f"file://localhost{tmp_path}"):
+        with pytest.raises(ConfigError) as error:
+            fm.convert(source, tmp_path / "d", "mds", overwrite=True, progress=False)
+        assert error.value.kind == "same-place" and files(tmp_path) == before
+
+
 def test_places_that_cannot_be(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
     before = files(tmp_path)

@@ -21,6 +21,7 @@ from feedmill.formats import jsonl
 from feedmill.formats.documents import read_rows
 from feedmill.storage import open_store
 
+PLAIN = {"use_dictionary": False, "write_page_checksum": True}
 LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 
 
@@ -52,6 +53,14 @@ def test_a_round_trip_through_every_pair_gives_the_same_rows(
     convert(a, b, second)
     convert(b, tmp_path / "back.jsonl", "jsonl")
     assert same(read(tmp_path / "back.jsonl"), list(rows(120)))
+
+
+@pytest.mark.parametrize("to", LINES)
+def test_more_rows_than_are_read_back_at_once_are_compared_too(tmp_path: Path, to: str) -> None:
+    source = lines(tmp_path / "x.jsonl", 3000)
+    convert(source, tmp_path / f"a.{to}", to)
+    assert convert(tmp_path / f"a.{to}", tmp_path / "back.jsonl", "jsonl").samples == 3000
+    assert same(read(tmp_path / "back.jsonl"), list(rows(3000)))
 
 
 def test_a_tree_keeps_its_shape(tmp_path: Path) -> None:
@@ -217,3 +226,78 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         convert(source, tmp_path / "d", "parquet")
     assert error.value.kind == "name-clash"
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet", "wds"])
+def test_rows_beside_bad_ones_are_kept(tmp_path: Path, to: str) -> None:
+    texts = [f"{n:080d}" for n in range(100)]
+    pq.write_table(pa.table({"t": texts}), tmp_path / "x.parquet", row_group_size=10, compression="none", **PLAIN)
+    raw = bytearray((tmp_path / "x.parquet").read_bytes())
+    raw[pq.read_metadata(tmp_path / "x.parquet").row_group(3).column(0).data_page_offset + 200] ^= 1
+    (tmp_path / "x.parquet").write_bytes(raw)
+    report = convert(tmp_path / "x.parquet", tmp_path / "d", to, on_error="skip")
+    assert (report.samples, report.skipped) == (90, 10)
+    assert [bad.index for bad in report.examples] == list(range(30, 40))
+
+
+@pytest.mark.parametrize("to", ["jsonl", "wds"])
+def test_rows_beside_one_that_is_not_utf8_are_kept(tmp_path: Path, to: str) -> None:
+    data = pa.array([b"a", b"\xff", *[b"x"] * 50])
+    text = pa.StringArray.from_buffers(len(data), data.buffers()[1], data.buffers()[2])
+    pq.write_table(pa.table({"t": text}), tmp_path / "x.parquet")
+    report = convert(tmp_path / "x.parquet", tmp_path / "d", to, on_error="skip")
+    assert (report.samples, [bad.index for bad in report.examples]) == (51, [1])
+
+
+def test_text_that_is_none_is_left_out_or_told(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": "x"}\n{"a": "\\ud800"}\n{"a": "z"}\n')
+    report = convert(tmp_path / "x.jsonl", tmp_path / "d.parquet", "parquet", on_error="skip")
+    assert (report.samples, [bad.index for bad in report.examples]) == (2, [1])
+    (tmp_path / "y.jsonl").write_text('{"a": "x"}\n{"\\ud800": "y"}\n')
+    with pytest.raises(DataError) as error:
+        convert(tmp_path / "y.jsonl", tmp_path / "e.parquet", "parquet")
+    assert error.value.kind == "bad-name"
+
+
+def test_long_lists_are_not_gathered_without_end(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "x.jsonl").write_text("".join(f'{{"ids": {list(range(n, n + 100))}}}\n' for n in range(50)))
+    monkeypatch.setattr("feedmill.converting.rows._GROUP_BYTES", 10_000)
+    convert(tmp_path / "x.jsonl", tmp_path / "d", "parquet")
+    assert pq.read_metadata(tmp_path / "d/part-000000.parquet").num_row_groups == 9
+
+
+def test_a_source_that_changed_after_it_was_surveyed_is_told(tmp_path: Path, monkeypatch: Any) -> None:
+    path = lines(tmp_path / "x.jsonl", 20)
+    survey = "feedmill.converting.rows._surveyed"
+    monkeypatch.setattr(survey, lambda *_: {"id": "str"})
+    with pytest.raises(DataError, match="was not there when the source was surveyed"):
+        convert(path, tmp_path / "d", "parquet")
+
+
+def test_limits_that_are_asked_for_hold_for_tables(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": range(25_000)}), tmp_path / "x.parquet", **PLAIN)
+    size = (tmp_path / "x.parquet").stat().st_size
+    for options, outputs in (({}, 1), ({"samples_per_shard": 10_000}, 3), ({"shard_size": size // 4}, 4)):
+        report = convert(tmp_path / "x.parquet", tmp_path / "d", "parquet", overwrite=True, **options)
+        assert (report.samples, report.outputs) == (25_000, outputs)
+    with pytest.raises(ConfigError, match="make no sense"):
+        convert(tmp_path / "x.parquet", tmp_path / "e", "parquet", shard_size=0)
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet", "wds", "mds"])
+def test_columns_with_one_name_are_refused(tmp_path: Path, to: str) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="two columns have this name"):
+        convert(tmp_path / "x.parquet", tmp_path / "d", to)
+
+
+def test_columns_that_are_no_more_what_the_file_says_of_them(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"m": {"x": 1}, "l": [1]}\n{"m": {"x": "s"}, "l": ["a"]}\n')
+    convert(tmp_path / "x.jsonl", tmp_path / "x.parquet", "parquet")
+    table = pq.read_table(tmp_path / "x.parquet")  # other programs keep what is said where they change a column
+    table = table.set_column(0, "m", pa.array([5, 6])).set_column(1, "l", pa.array(["a", "b"]))
+    wanted = [{"m": 5, "l": "a"}, {"m": 6, "l": "b"}]
+    for number, said in enumerate((table.schema.metadata, {b"feedmill.types": b'{"m": ["list"], "l": 7}'})):
+        pq.write_table(table.replace_schema_metadata(said), tmp_path / f"{number}.parquet")
+        convert(tmp_path / f"{number}.parquet", tmp_path / f"{number}.jsonl", "jsonl")
+        assert read(tmp_path / f"{number}.jsonl") == wanted

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +18,7 @@ from PIL import Image
 
 import feedmill as fm
 from converted import files, parts, sample_set, samples
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.writing.write import write
 from tars import write_tar
@@ -283,6 +286,14 @@ def test_columns_with_keys_of_their_own(tmp_path: Path, make: str) -> None:
         assert parts(tmp_path / f"{to}-back") == [(key, values) for key, values in parts(tmp_path / "d")]
 
 
+@pytest.mark.parametrize("to", ["wds", "vla", "webdataset"])
+def test_columns_that_begin_with_underscores_are_parts(tmp_path: Path, to: str) -> None:
+    table = pa.table({"text": ["a", "b"], "__index_level_0__": [5, 6]})  # as pandas writes an index
+    pq.write_table(table, tmp_path / "x.parquet")
+    convert(tmp_path / "x.parquet", tmp_path / "d", to)
+    assert parts(tmp_path / "d")[1] == ("1", {"text": b"b", "__index_level_0__.json": b"6"})
+
+
 def test_splits_of_tables_that_number_their_rows(tmp_path: Path) -> None:
     import sourcedata
 
@@ -313,3 +324,48 @@ def test_media_metadata_goes_along_where_all_is_taken(tmp_path: Path) -> None:
     assert keys == [f"k{i}.png" for i in range(6)]
     lost = convert(tmp_path / "s", tmp_path / "e", "webdataset", fields=["txt"]).plan.losses
     assert any("prepare-media" in loss.what for loss in lost)
+
+
+@pytest.mark.parametrize("to", [*BINARY, "jsonl"])
+def test_a_full_disk_is_one_message_and_leaves_nothing(tmp_path: Path, to: str, monkeypatch: Any) -> None:
+    source = tmp_path / "source"
+    texts = np.random.default_rng(1).integers(97, 123, (20, 30_000), np.uint8)  # more than one buffer each
+    write(str(source), [{"__key__": f"s{n}", "txt": text.tobytes()} for n, text in enumerate(texts)], progress=False)
+    convert(source, place(tmp_path, to, "whole"), to)
+    before = set(tmp_path.rglob("*"))
+
+    room = [10_000]
+
+    def full(self: Any, data: Any) -> int:
+        if "out" not in str(self.name) or len(data) < room[0]:
+            return io.FileIO.write(self, data)
+        room[0] = 1 << 30  # what is given up is closed in peace
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="the disk is full"):
+        patch.setattr("feedmill.storage.behind.WriteBehind.write", full)
+        patch.setattr("feedmill.converting.shards._GROUP_BYTES", 100)
+        convert(source, place(tmp_path, to), to)
+    left = {path.name for path in set(tmp_path.rglob("*")) - before if path.is_file()}
+    assert left <= {"lock", "job.json"}
+    convert(source, place(tmp_path, to), to)
+    assert files(place(tmp_path, to)) == files(place(tmp_path, to, "whole"))
+
+
+@pytest.mark.parametrize("to", BINARY)
+def test_keys_that_are_no_text_are_told_or_left_out(tmp_path: Path, to: str) -> None:
+    write_tar(tmp_path / "x.tar", [("a.txt", b"1"), ("\udce9.txt", b"2"), ("c.txt", b"3")])  # a name in Latin-1
+    with pytest.raises(DataError):
+        convert(tmp_path / "x.tar", tmp_path / "d", to)
+    report = convert(tmp_path / "x.tar", tmp_path / "d", to, on_error="skip", overwrite=True)
+    assert (report.samples, report.skipped, report.examples[0].key) == (2, 1, "\\udce9")
+
+
+@pytest.mark.parametrize("line", ['{"__key__": "b", "txt": "\\ud800"}', '{"__key__": "\\ud800", "txt": "b"}'])
+@pytest.mark.parametrize("to", ["webdataset", "wds", "vla", "mds"])
+def test_lines_that_are_no_text_are_told_or_left_out(tmp_path: Path, to: str, line: str) -> None:
+    (tmp_path / "x.jsonl").write_text('{"__key__": "a", "txt": "x"}\n' + line + "\n")
+    with pytest.raises(DataError):
+        convert(tmp_path / "x.jsonl", tmp_path / "d", to)
+    report = convert(tmp_path / "x.jsonl", tmp_path / "d", to, on_error="skip", overwrite=True)
+    assert (report.samples, report.skipped) == (1, 1)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -100,3 +101,22 @@ def test_a_video_that_was_cut_is_told(tmp_path: Path) -> None:
         open_dataset(root)[13][CAMERA]
     short.unlink()
     assert [error.kind for error in open_dataset(root).verify()] == ["missing-shard"]
+
+
+def test_a_file_that_lacks_a_feature_is_told_when_it_is_read(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path / "r", COUNTS)
+    path = root / "data/chunk-000/episode_000001.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["n"]), path)
+    dataset = open_dataset(root)
+    assert dataset[0]["n"] == 0
+    with pytest.raises(DataError, match="no such column") as error:
+        dataset[COUNTS[0]]
+    assert error.value.kind == "no-column" and "episode_000001" in str(error.value)
+    assert len(dataset.verify()) == 1
+
+
+def test_other_words_of_a_task_are_another_data_set(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path / "r", COUNTS)
+    before = open_dataset(root).fingerprint()
+    (root / "meta/tasks.jsonl").write_text('{"task_index": 0, "task": "fold"}\n{"task_index": 1, "task": "lift"}\n')
+    assert open_dataset(root).fingerprint() != before

@@ -146,6 +146,15 @@ class TestAppend:
         fm.write(str(tmp_path / "b"), samples(40, 60), samples_per_shard=20, append=True)
         assert files(tmp_path / "a") == files(tmp_path / "b")
 
+    @pytest.mark.parametrize("split", [None, "val"])
+    def test_samples_without_a_split_file_are_those_to_train_on(
+        self, root: Path, tmp_path: Path, split: str | None
+    ) -> None:
+        (root / ".nv-meta/split.yaml").unlink()
+        fm.write(str(tmp_path / "more"), samples(50, 100))
+        append(str(root), [str(tmp_path / "more")], split=split, workers=1)
+        assert fm.open(root).splits == ({"train": 150} if split is None else {"train": 100, "val": 50})
+
     def test_keys_that_are_there_are_refused_and_nothing_changes(self, root: Path) -> None:
         before = files(root)
         with pytest.raises(DataError) as error:
@@ -274,6 +283,32 @@ class TestAddParts:
         assert error.value.kind == "part-exists"
         add_parts(str(root), str(tmp_path / "extra"), replace=True, workers=1)
         assert fm.open(root, raw=True)["s00008"]["txt"] == "text 8"
+
+    def test_parts_are_kept_whatever_they_are_called(self, tmp_path: Path) -> None:
+        for name, names in (("d", ("__a", "txt")), ("extra", ("__b", "cls", "__key__"))):
+            write_tar(tmp_path / name / "0.tar", [(f"{key}.{part}", b"1") for key in "xy" for part in names])
+            prepare(str(tmp_path / name), split_ratio="1,0,0", progress=False)
+        add_parts(str(tmp_path / "d"), str(tmp_path / "extra"), into=str(tmp_path / "e"), workers=1)
+        assert set(contents(tmp_path / "e")["y"]) == {"__b", "cls", "__key__"}
+        add_parts(str(tmp_path / "d"), str(tmp_path / "extra"), workers=1)
+        assert set(contents(tmp_path / "d")["y"]) == {"__a", "txt", "__b", "cls", "__key__"}
+
+    def test_a_shard_that_changed_since_an_interruption_is_read_again(self, tmp_path: Path) -> None:
+        for number in range(3):
+            write_tar(tmp_path / f"d/s{number}.tar", [(f"k{number}{i}.txt", b"old") for i in range(3)])
+        prepare(str(tmp_path / "d"), split_ratio="1,0,0", progress=False)
+        fm.write(
+            str(tmp_path / "x"), [{"__key__": f"k{n}{i}", "cls": n} for n in range(3) for i in range(3) if n + i < 4]
+        )
+        with pytest.raises(NotFound, match="no sample with this key"):
+            add_parts(str(tmp_path / "d"), str(tmp_path / "x"), workers=1)
+        write_tar(tmp_path / "d/s0.tar", [(f"k0{i}.txt", b"new") for i in range(3)])  # mended, as is the bad one
+        write_tar(tmp_path / "d/s2.tar", [(f"k2{i}.txt", b"old") for i in range(2)])
+        prepare(str(tmp_path / "d"), split_ratio="1,0,0", progress=False)
+        add_parts(str(tmp_path / "d"), str(tmp_path / "x"), workers=1)
+        found = contents(tmp_path / "d")
+        assert found["k00"] == {"txt": b"new", "cls": b"0"} and found["k21"] == {"txt": b"old", "cls": b"2"}
+        assert check(str(tmp_path / "d")).findings == []
 
     def test_parts_of_a_function(self, root: Path, tmp_path: Path) -> None:
         copy = tmp_path / "copy"

@@ -24,8 +24,11 @@ def convert(
         typer.Option("--fields", "--keep", metavar="A,B", help="Take these parts only; '*' matches all."),
     ] = None,
     samples_per_shard: Annotated[
-        int, typer.Option("--samples-per-shard", metavar="N", min=1, help="Most samples of an output.")
-    ] = 10_000,
+        int | None,
+        typer.Option(
+            "--samples-per-shard", metavar="N", min=1, help="Most samples of an output: 10,000, or 100,000 rows."
+        ),
+    ] = None,
     shard_size: Annotated[
         str | None,
         typer.Option("--shard-size", metavar="SIZE", help="Most bytes of the source in an output: 1G."),

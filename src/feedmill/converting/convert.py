@@ -22,7 +22,7 @@ def convert(
     *,
     split: str | None = None,
     fields: Sequence[str] = (),
-    samples_per_shard: int = 10_000,
+    samples_per_shard: int | None = None,
     shard_size: int | str | None = None,
     token_size: int | None = None,
     seq_len: int | None = None,
@@ -48,8 +48,8 @@ def convert(
         to: the format, see `feedmill.converting.table`.
         split: take this split only.
         fields: take only these parts or columns; names or patterns (``*.json``).
-        samples_per_shard, shard_size: an output ends before it has more samples, or more bytes of the source (a number,
-            or text such as ``"1G"``).
+        samples_per_shard, shard_size: an output ends before it has more samples (10,000 by default, 100,000 rows of a
+            table), or more bytes of the source (a number, or text such as ``"1G"``).
         token_size: bytes per token, where it should not be that of the source.
         seq_len: for ``vla-text``, the sequence length of the training program.
         wids: write an index ``wids.json`` beside plain tars.
@@ -68,12 +68,14 @@ def convert(
         DataError: a sample cannot be converted, or what was written is not what was read.
     """
     check_target(to)
-    if samples_per_shard < 1 or on_error not in ("stop", "skip"):
+    size = parse_size(shard_size)
+    if any(most is not None and most < 1 for most in (samples_per_shard, size)) or on_error not in ("stop", "skip"):
         raise ConfigError(
-            f"shards of {samples_per_shard} samples, or on_error={on_error!r}, make no sense", kind="bad-option"
+            f"shards of {samples_per_shard} samples or {size} bytes, or on_error={on_error!r}, make no sense",
+            kind="bad-option",
         )
     options = Options(
-        split, tuple(fields), samples_per_shard, parse_size(shard_size), token_size, seq_len, wids, allow_loss,
+        split, tuple(fields), samples_per_shard, size, token_size, seq_len, wids, allow_loss,
         on_error, max_bad, overwrite, verify, workers, progress,
     )  # fmt: skip
     return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, said)

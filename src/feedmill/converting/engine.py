@@ -8,6 +8,7 @@ is written when all are there.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -65,6 +66,8 @@ class Conversion:
         work: ``(shared, unit) -> Done``, a function at the top level of a module; it notes what it has done itself.
         shared: what the functions need, sent to each process once.
         identity: plain data that decides the bytes.
+        writes: paths in the store that it may have written when it is killed, and a pattern of such paths (a regular
+            expression, or nothing); none where the destination is one file.
         is_file: whether the destination is one file.
         finish: makes the destination whole of all its outputs; gives its files, paths in the store.
         check: ``(shared, written) -> the first difference, or None``; reads the destination back.
@@ -78,6 +81,7 @@ class Conversion:
     identity: dict[str, Any]
     finish: Callable[[Store, Sequence[Done]], list[str]]
     check: Callable[[Any, Written], Different | None]
+    writes: tuple[Sequence[str], str] = ((), "")
     is_file: bool = False
     noun: str = "samples"
 
@@ -147,27 +151,23 @@ def finished(notes: Notes, conversion: Conversion, options: Options) -> ConvertR
 
 
 def _job(conversion: Conversion) -> str:
-    return hash_words([orjson.dumps(_plain(conversion.identity), option=orjson.OPT_SORT_KEYS).decode()])
+    return hash_words([orjson.dumps(_plain(conversion), option=orjson.OPT_SORT_KEYS).decode()])
 
 
 def begin(notes: Notes, conversion: Conversion, options: Options) -> None:
     """Make the destination ready: go on with an unfinished conversion, replace an old one, or refuse what is there."""
     plan = conversion.plan
-    job, before = _plain(conversion.identity), notes.read_job()
+    job, before = _plain(conversion), notes.read_job()
     if before is not None and before.get("identity") != job:
         if not options.overwrite:
             raise unfinished(plan.destination)
-        store, _ = _place(plan.destination, is_file=conversion.is_file)
-        for done in notes.done(store).values():
-            _remove(store, done.path)
-        for path in before.get("replace", []):
-            store.delete(path)
+        _discard(plan.destination, before, is_file=conversion.is_file)
         notes.clear()
         before = None
     store, name = _place(plan.destination, is_file=conversion.is_file)
     if before is None:
         replace = _present(store, name, plan.destination, overwrite=options.overwrite, is_file=conversion.is_file)
-        before = {"identity": job, "replace": replace}
+        before = {"identity": job, "replace": replace, "writes": conversion.writes}
         notes.clear()
         notes.write_job(before)
     for path in before.get("replace", []):
@@ -192,14 +192,27 @@ def _sweep(store: Store, name: str, notes: Notes) -> None:
         sweep_all(folder.rstrip("/") + "/")
 
 
-def _remove(store: Store, path: str) -> None:
-    if path and not path.startswith("/"):
-        for each in (path, path + ".idx"):
-            store.delete(each)
+def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None:
+    """Remove all that an unfinished conversion has written: where it began, the place held nothing else."""
+    store, _ = _place(destination, is_file=is_file)
+    paths, pattern = job.get("writes", ((), ""))
+    with contextlib.suppress(LookupError):
+        paths = [*paths, *(e.path for e in store.files() if pattern and re.fullmatch(pattern, e.path))]
+    for path in (*job.get("replace", ()), *paths):
+        store.delete(path)
 
 
-def _plain(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+def _plain(conversion: Conversion) -> Any:
+    """The identity as it is noted."""
+    try:
+        return orjson.loads(orjson.dumps(conversion.identity, option=orjson.OPT_NON_STR_KEYS))
+    except TypeError as error:
+        raise DataError(
+            f"a name of a file, a column or a part cannot be noted ({error})",
+            file=conversion.plan.source.encode("utf-8", "backslashreplace").decode(),
+            kind="bad-name",
+            fix="Rename it, or leave the part out with --fields.",
+        ) from None
 
 
 def _place(destination: str, *, is_file: bool) -> tuple[Store, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from feedmill.converting.notes import Done
 from feedmill.errors import DataError
@@ -33,7 +34,16 @@ if TYPE_CHECKING:
     from feedmill.converting.samples import Part, Shared
 
 WIDS = "wids.json"
-_META = (energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH)
+_META = (
+    *(energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH),
+    *(f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"),
+)
+_BESIDE = {"webdataset": _META, "wds": (WIDS,), "vla": (MANIFEST,), "mds": (mds.INDEX,)}
+
+
+def may_write(to: str, pattern: str) -> tuple[Sequence[str], str]:
+    """What is there when writing this format to a folder is killed, as `Conversion.writes`."""
+    return _BESIDE.get(to, ()), re.sub(r"%0\dd", r"\\d+", pattern.replace(".", r"\.")) + r"(\.idx)?"
 
 
 def finish_samples(
@@ -129,8 +139,7 @@ def _prepared(
     description = facts.description if keep else None
     commit(store, shards, splits, description=description, media=media)
     files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
-    known = [*_META, f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"]
-    return [*files, *(path for path in known if store.exists(path))]
+    return [*files, *(path for path in _META if store.exists(path))]
 
 
 def join(store: Store, name: str, pieces: Sequence[str]) -> None:
@@ -145,13 +154,13 @@ def join_parquet(store: Store, name: str, pieces: Sequence[str]) -> None:
     """One Parquet file of the row groups of pieces."""
     import pyarrow.parquet as pq
 
-    with store.write(name) as out:
-        writer: Any = None
+    with pq.ParquetFile(pieces[0]) as first:
+        schema = first.schema_arrow
+    with (
+        store.write(name) as out,
+        pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
         for piece in pieces:
             with pq.ParquetFile(piece) as file:
-                if writer is None:
-                    writer = pq.ParquetWriter(out, file.schema_arrow, compression="zstd", write_page_checksum=True)
                 for group in range(file.num_row_groups):
                     writer.write_table(file.read_row_group(group))
-        if writer is not None:
-            writer.close()

@@ -118,8 +118,8 @@ def unfit(value: Any, kind: Type) -> Any:
     if kind == "json":
         return _loads(value) if isinstance(value, str) else value
     if isinstance(kind, list):
-        return [unfit(item, kind[1]) for item in value]
-    return {name: unfit(item, kind.get(name, "null")) for name, item in value.items()}
+        return [unfit(item, kind[1]) for item in value] if isinstance(value, list) else value
+    return {n: unfit(v, kind.get(n, "null")) for n, v in value.items()} if isinstance(value, dict) else value
 
 
 def _loads(text: str) -> Any:
@@ -168,7 +168,14 @@ def types_in(schema: Any) -> dict[str, Type]:
         found = orjson.loads(said) if said else {}
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) and all(map(_is_type, found.values())) else {}
+
+
+def _is_type(kind: Any) -> bool:
+    """Whether this is a type: what a file says may be anything."""
+    if isinstance(kind, list):
+        return len(kind) == 2 and kind[0] == "list" and _is_type(kind[1])
+    return all(map(_is_type, kind.values())) if isinstance(kind, dict) else isinstance(kind, str)
 
 
 def canonical(value: Any) -> Any:
@@ -180,3 +187,12 @@ def canonical(value: Any) -> Any:
     if type(value) is float:
         return int(value) if value.is_integer() else "NaN" if value != value else value
     return value
+
+
+def weight(value: Any) -> int:
+    """About the bytes that a value takes, so that long lists are not gathered without end."""
+    if isinstance(value, dict):
+        return 64 + sum(map(weight, value.values()))
+    if isinstance(value, list):
+        return 16 + sum(map(weight, value))
+    return len(value) if isinstance(value, str) else 16

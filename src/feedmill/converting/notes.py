@@ -37,6 +37,12 @@ class Bad(msgspec.Struct, frozen=True):
     reason: str
 
 
+def bad_sample(index: int, key: str, reason: str) -> Bad:
+    """A `Bad` of names that need not be text: a key may be bad for that very reason."""
+    key, reason = (text.encode("utf-8", "backslashreplace").decode() for text in (key, reason))
+    return Bad(index, key, reason)
+
+
 class Done(msgspec.Struct, frozen=True):
     """An output that is whole.
 

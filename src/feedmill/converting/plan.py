@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from feedmill.errors import ConfigError
+from feedmill.storage import real_place
 
 OnError = Literal["stop", "skip"]
+SAMPLES_EACH = 10_000
+"""Samples of an output, unless another number is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Options:
 
     split: str | None = None
     fields: tuple[str, ...] = ()
-    samples_per_shard: int = 10_000
+    samples_per_shard: int | None = None
     shard_size: int | None = None
     token_size: int | None = None
     seq_len: int | None = None
@@ -95,7 +97,7 @@ class Plan:
 
 def check_places(source: str, destination: str) -> None:
     """Refuse a destination that is the source, in it or around it. Raises `ConfigError`."""
-    a, b = _absolute(source), _absolute(destination)
+    a, b = real_place(source), real_place(destination)
     if a == b:
         raise ConfigError("the destination is the source", file=source, kind="same-place", fix="Name another place.")
     if b.startswith(a.rstrip("/") + "/") or a.startswith(b.rstrip("/") + "/"):
@@ -106,10 +108,6 @@ def check_places(source: str, destination: str) -> None:
             kind="same-place",
             fix="Name a place of its own.",
         )
-
-
-def _absolute(url: str) -> str:
-    return url.rstrip("/") if "://" in url else os.path.realpath(url)
 
 
 def named(names: Iterable[str], most: int = 6) -> str:

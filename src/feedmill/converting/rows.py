@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,16 @@ from feedmill.converting.jsontypes import (
     schema_of,
     types_in,
     unfit,
+    weight,
 )
-from feedmill.converting.lines import Line, line_files, parse, rows_in, stem
-from feedmill.converting.notes import Bad, Done, Notes, note_done
+from feedmill.converting.lines import FileRange, Line, line_files, parse, rows_in, stem
+from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
 from feedmill.converting.plan import Loss, Options, Plan, named
+from feedmill.converting.reading import read_each, refuse_twofold_columns
+from feedmill.converting.said import described
 from feedmill.converting.shards import arrow_table
 from feedmill.converting.taking import KEY, digest, simple
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import rows_of as split_lines
@@ -49,6 +53,9 @@ from feedmill.storage.local import LocalStore
 ROWS_EACH = 100_000
 _BATCH = 1024
 _GROUP_BYTES = 32 << 20
+
+Rows = list[tuple[int, dict[str, Any]]]
+"""Rows with their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         identity["files"] = [[f.path, f.size, f.version] for f in files]
     else:
         dataset = opened(source, options.split)
+        refuse_twofold_columns(dataset)
         plan.count = len(dataset)
         units = _ranges(dataset, options)
         identity["fingerprint"] = dataset.fingerprint()
@@ -132,7 +140,8 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         if mixed:
             plan.losses.append(Loss(f"one type for {named(mixed)}: what has none is text of JSON there"))
     finish = partial(_finish, shared, splits)
-    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file, "rows")
+    writes = ([] if is_file else [output_path(shared, unit) for unit in units], "")
+    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file, "rows")
 
 
 def _unique(files: Sequence[Any], source: str) -> None:
@@ -150,7 +159,10 @@ def _unique(files: Sequence[Any], source: str) -> None:
 
 def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
     """Runs of rows, each within one file of the source."""
-    most = options.samples_per_shard if options.samples_per_shard != 10_000 else ROWS_EACH
+    most = options.samples_per_shard or ROWS_EACH
+    if options.shard_size is not None and len(dataset):
+        mean = int(described(dataset).get("bytes") or 0) // len(dataset)
+        most = max(1, min(most, options.shard_size // max(1, mean)))
     counts = getattr(dataset, "counts", None)
     ends = np.cumsum(counts).tolist() if counts is not None and len(counts) else [len(dataset)]
     units: list[Unit] = []
@@ -231,16 +243,10 @@ def _set_rows(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int,
     dataset = opened(shared.source, shared.split)
     _, start, stop = unit.what
     for low in range(start, stop, _BATCH):
-        numbers = range(low, min(low + _BATCH, stop))
-        try:
-            samples = dataset.read_raw(numbers)
-        except StorageError:
-            raise
-        except FeedmillError as error:  # a row group or a file: all of its rows are gone
-            for number in numbers:
-                _refuse(shared, dataset.url, f"row {number}", number, error, bad)
-            continue
-        for number, sample in zip(numbers, samples, strict=True):
+        for number, sample in read_each(dataset, range(low, min(low + _BATCH, stop))):
+            if isinstance(sample, FeedmillError):
+                _refuse(shared, dataset.url, f"row {number}", number, sample, bad)
+                continue
             try:
                 yield number, row_of(dataset, sample)
             except (DataError, NotFound) as error:
@@ -261,7 +267,7 @@ def _refuse(shared: Shared, file: str, record: str, number: int, error: Feedmill
     if not shared.skip:
         error.fix = f"{error.fix or 'Mend it.'} To leave such rows out and have them listed: --on-error skip."
         raise error
-    bad.append(Bad(number, f"{file.rpartition('/')[2]}, {record}", f"{error.what} ({error.kind})"))
+    bad.append(bad_sample(number, f"{file.rpartition('/')[2]}, {record}", f"{error.what} ({error.kind})"))
 
 
 def row_digest(row: Mapping[str, Any]) -> bytes:
@@ -285,6 +291,8 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     with ExitStack() as stack:
         write = None
         for batch in _batches(shared, unit, bad):
+            if shared.skip and shared.columns:
+                batch = _storable(shared, batch, bad)
             write = write or _writer(stack, shared, store, path)
             hashes += [row_digest(row) for _, row in batch]
             write(batch)
@@ -297,13 +305,13 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     return done
 
 
-def _batches(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+def _batches(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[Rows]:
     """The rows of a unit with their numbers, some at a time."""
-    batch: list[tuple[int, dict[str, Any]]] = []
+    batch: Rows = []
     size = 0
     for number, row in rows_of(shared, unit, bad):
         batch.append((number, row))
-        size += 64 + sum(len(v) if isinstance(v, str) else 16 for v in row.values())
+        size += weight(row)
         if size >= _GROUP_BYTES:
             yield batch
             batch, size = [], 0
@@ -323,16 +331,46 @@ def _writer(stack: ExitStack, shared: Shared, store: Store, path: str) -> Any:
     file = stack.enter_context(store.write(path))
     writer = stack.enter_context(pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True))
 
-    def write(rows: list[tuple[int, dict[str, Any]]]) -> None:
+    def write(rows: Rows) -> None:
         if columns:
-            fitted = [{n: fit(v, columns[n]) for n, v in row.items()} for _, row in rows]
-            writer.write_table(arrow_table(fitted, schema, store.locate(path)))
+            writer.write_table(_table(columns, schema, rows, shared.source))
             return
         dataset = opened(shared.source, shared.split)
         assert isinstance(dataset, TableDataset)
         writer.write_table(dataset.arrow_rows([number for number, _ in rows]).select(schema.names).cast(schema))
 
     return write
+
+
+def _table(columns: Mapping[str, Any], schema: Any, rows: Rows, source: str) -> Any:
+    try:
+        fitted = [{n: fit(v, columns[n]) for n, v in row.items()} for _, row in rows]
+    except KeyError as error:
+        raise DataError(
+            f"the name {error} was not there when the source was surveyed",
+            file=source,
+            kind="changed",
+            fix="The source changed meanwhile: run it again with --overwrite.",
+        ) from None
+    return arrow_table(fitted, schema, source)
+
+
+def _storable(shared: Shared, batch: Rows, bad: list[Bad]) -> Rows:
+    """The rows of a batch that the columns can hold; others are entered in `bad`."""
+    schema = schema_of(shared.columns)
+    try:
+        _table(shared.columns, schema, batch, shared.source)
+    except DataError:
+        kept = []
+        for number, row in batch:
+            try:
+                _table(shared.columns, schema, [(number, row)], shared.source)
+            except DataError as error:
+                _refuse(shared, shared.source, f"row {number}", number, error, bad)
+            else:
+                kept.append((number, row))
+        return kept
+    return batch
 
 
 def _kept_schema(shared: Shared) -> Any:
@@ -369,7 +407,7 @@ def check_unit(shared: Shared, item: Written) -> Different | None:
     wanted = np.frombuffer(LocalStore(shared.notes).read(f"{done.number:06d}.hashes"), np.uint8).reshape(-1, 16)
     rows = _read_table(shared, done, first) if shared.to == "parquet" else _read_lines(shared, done, at)
     low = 0
-    while batch := [row for row, _ in zip(rows, range(_BATCH), strict=False)]:
+    while batch := list(islice(rows, _BATCH)):
         found = compare(wanted[low : low + len(batch)], [row_digest(row) for row in batch], [""] * len(batch))
         if found is not None:
             return Different(low + found.number, f"row {first + low + found.number}")
@@ -384,27 +422,10 @@ def _read_lines(shared: Shared, done: Done, at: int) -> Iterator[dict[str, Any]]
             yield parse(line)
         return
     folder, name = split_url(shared.destination)
-    raw = io.BufferedReader(_Range(open_store(folder), name, at, at + done.size), 1 << 20)
+    raw = io.BufferedReader(FileRange(open_store(folder), name, at, at + done.size), 1 << 20)
     with unpacked(raw, compression(name), file=shared.destination) as stream:
         for lines in whole_lines(stream):
             yield from map(parse, split_lines(lines))
-
-
-class _Range(io.RawIOBase):
-    """Bytes ``[at, end)`` of a file, read as they are asked for."""
-
-    def __init__(self, store: Store, path: str, at: int, end: int) -> None:
-        self._store, self._path, self._at, self._end = store, path, at, end
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = min(len(buffer), self._end - self._at)
-        if count:
-            buffer[:count] = self._store.read(self._path, self._at, count)
-        self._at += count
-        return count
 
 
 def _read_table(shared: Shared, done: Done, first: int) -> Iterator[dict[str, Any]]:

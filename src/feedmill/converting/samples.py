@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
-from feedmill.converting.finishing import finish_samples
-from feedmill.converting.notes import Bad, Done, Notes, note_done
-from feedmill.converting.plan import Options, Plan
+from feedmill.converting.finishing import finish_samples, may_write
+from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
+from feedmill.converting.plan import SAMPLES_EACH, Options, Plan
+from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.said import KEEP_SPLITS, binary_parts, described, keeps_media, losses_of, source_facts
 from feedmill.converting.shards import line_digest, open_output
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.rows import RowSample, RowsDataset
 from feedmill.formats.sniff import open_raw
@@ -27,7 +28,7 @@ from feedmill.formats.webdataset import ScannedShards, TarDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store, join_url, open_store
-from feedmill.storage.local import LocalStore
+from feedmill.storage.local import LocalStore, is_disk_trouble, storage_error
 
 READ_BYTES = 32 << 20
 PATTERNS = {
@@ -83,6 +84,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     """The conversion of a data set of samples. Raises as opening it does, and `ConfigError` for a bad destination."""
     opened.cache_clear()
     whole = opened(source, options.split)
+    refuse_twofold_columns(whole)
     facts = source_facts(whole, source, kind, options.split)
     parts = [Part(split, count) for split, count in facts.parts] if to in KEEP_SPLITS else []
     parts = parts or [Part(options.split, len(whole))]
@@ -115,7 +117,8 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     shared = replace(shared, prefix=prefix, columns=columns, drop=drop)
     media = keeps_media(to, facts, options)
     finish = partial(finish_samples, shared, facts, parts, units, options.wids, media)
-    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, is_file)
+    writes = ((), "") if is_file else may_write(to, PATTERNS[to])
+    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file)
 
 
 def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, str]) -> dict[str, str]:
@@ -169,7 +172,7 @@ def cut(source: str, parts: Sequence[Part], options: Options, to: str) -> list[U
     size = options.shard_size if options.shard_size is not None else MDS_SIZE if to == "mds" else None
     units: list[Unit] = []
     for split, count in parts:
-        ends = _run_ends(opened(source, split), count, options.samples_per_shard, size) if count else []
+        ends = _run_ends(opened(source, split), count, options.samples_per_shard or SAMPLES_EACH, size) if count else []
         for start, stop in zip([0, *ends[:-1]], ends, strict=False):
             units.append(Unit(len(units), (split, start, stop), stop - start))
     return units
@@ -208,9 +211,9 @@ def samples_of(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int
     dataset = opened(shared.source, split)
     taker = Taker(dataset, shared.fields, shared.drop)
     for low in range(start, stop, shared.batch):
-        numbers = range(low, min(low + shared.batch, stop))
-        for number, sample in zip(numbers, _read(shared, dataset, numbers, bad), strict=True):
-            if sample is None:
+        for number, sample in read_each(dataset, range(low, min(low + shared.batch, stop))):
+            if isinstance(sample, FeedmillError):
+                _refuse(shared, dataset, number, "", sample, bad)
                 continue
             try:
                 taken = taker(sample)
@@ -221,22 +224,6 @@ def samples_of(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int
                 _refuse(shared, dataset, number, sample.key, error, bad)
 
 
-def _read(shared: Shared, dataset: Dataset, numbers: Sequence[int], bad: list[Bad]) -> list[Sample | None]:
-    try:
-        return list(dataset.read_raw(numbers))
-    except StorageError:
-        raise
-    except FeedmillError:
-        out: list[Sample | None] = []
-        for number in numbers:
-            try:
-                out.append(dataset.read_raw([number])[0])
-            except (DataError, NotFound) as error:
-                _refuse(shared, dataset, number, "", error, bad)
-                out.append(None)
-        return out
-
-
 def _refuse(shared: Shared, dataset: Dataset, number: int, key: str, error: FeedmillError, bad: list[Bad]) -> None:
     """Count a sample that cannot be converted, or stop."""
     error.file = error.file or dataset.url
@@ -244,7 +231,7 @@ def _refuse(shared: Shared, dataset: Dataset, number: int, key: str, error: Feed
     if not shared.skip:
         error.fix = f"{error.fix or 'Mend it.'} To leave such samples out and have them listed: --on-error skip."
         raise error
-    bad.append(Bad(number, key or error.record, f"{error.what} ({error.kind})"))
+    bad.append(bad_sample(number, key or error.record, f"{error.what} ({error.kind})"))
 
 
 def survey_unit(shared: Shared, unit: Unit) -> Survey:
@@ -277,9 +264,11 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
             entry = store.stat(path)
             place = f"{shared.notes}/{path}" if shared.piece else path
             done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad, extra)
-    except BaseException:
+    except BaseException as error:
         if output is not None:
             output.abort()
+        if isinstance(error, OSError) and is_disk_trouble(error):
+            raise storage_error(error, store.locate(path)) from None
         raise
     note_done(shared.notes, done, b"".join(hashes))
     return done

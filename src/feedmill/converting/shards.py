@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO, Protocol
 
 from feedmill.converting.columns import arrow_schema, mds_row, parquet_row
-from feedmill.converting.taking import KEY, Taken, digest, folded, parse_json, parts_of
+from feedmill.converting.taking import KEY, Taken, digest, encoded, folded, parse_json, parts_of
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.mds_write import write_shard
 from feedmill.samples.encode import Encoder, encode_json
@@ -58,7 +58,7 @@ class TarOutput:
                 fix="Rename one of them.",
             )
         parts = parts_of(taken)
-        encoded = self._encoding({KEY: taken.key, **parts})
+        encoded = self._encoding.of(taken.key, parts.items())
         self._key = taken.key
         self._waiting.append(encoded)
         self._bytes += encoded.size
@@ -119,8 +119,8 @@ class MdsOutput:
 
     def add(self, taken: Taken) -> bytes:
         """See `Output`."""
+        _check(taken, self._columns)
         row, parts = mds_row(self._columns, taken)
-        _refuse_unknown(taken, self._columns)
         self._rows.append(row)
         return digest(taken.key if KEY in self._columns else "", parts)
 
@@ -147,8 +147,8 @@ class ParquetOutput:
 
     def add(self, taken: Taken) -> bytes:
         """See `Output`."""
+        _check(taken, self._columns)
         row, parts = parquet_row(self._columns, taken)
-        _refuse_unknown(taken, self._columns)
         self._rows.append(row)
         self._bytes += sum(map(len, parts.values()))
         if self._bytes >= _GROUP_BYTES:
@@ -169,6 +169,8 @@ class ParquetOutput:
 
     def abort(self) -> None:
         """See `Output`."""
+        with suppress(Exception):
+            self._writer.close()  # or it would write to the closed file when nobody has it any more
         _drop(self._stack)
 
 
@@ -187,7 +189,11 @@ def arrow_table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:
         ) from None
 
 
-def _refuse_unknown(taken: Taken, columns: Mapping[str, str]) -> None:
+def _check(taken: Taken, columns: Mapping[str, str]) -> None:
+    """Refuse what columns cannot hold: text that is none, parts that nobody has heard of."""
+    for name, value in {KEY: taken.key, **taken.values}.items():
+        if isinstance(value, str):
+            encoded(taken.key, name, value)
     if all(name in columns for name in taken.values):
         return
     known = {name.removesuffix(".npy") for name in columns} | set(columns)

@@ -127,13 +127,26 @@ def unfolded(key: str, line: bytes) -> tuple[str, dict[str, Any]]:
     if type(row.get(KEY)) is not str:
         return key, {"json": line}
     found = row.pop(KEY)
-    return found, {name: _part(name, value) for name, value in row.items()}
+    return found, {name: _part(found, name, value) for name, value in row.items()}
 
 
-def _part(name: str, value: Any) -> bytes:
+def _part(key: str, name: str, value: Any) -> bytes:
     if type(value) is str and not is_json(name):
-        return value.encode()
+        return encoded(key, name, value)
     return encode_json(value)
+
+
+def encoded(key: str, name: str, text: str) -> bytes:
+    """Text as UTF-8. Raises `DataError` for lone surrogates, which are no text."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"{name!r} is not Unicode text (it has a lone surrogate)",
+            record=key.encode("utf-8", "backslashreplace").decode(),
+            kind="bad-text",
+            fix="Mend it, or leave it out.",
+        ) from None
 
 
 def folded(taken: Taken) -> dict[str, Any]:

@@ -108,11 +108,12 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
         plan.losses.append(Loss("where documents end, and the tokens after the last sequence", content=True, fix=fix))
     plan.outputs = len(units)
     finish = partial(_finish, shared)
-    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, False, "documents")
+    writes = ([MANIFEST], r"shard-\d+\.tar") if to == "vla-text" else ([p for u in units for p in _written(to, u)], "")
+    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, writes, False, "documents")
 
 
 def _per_shard(options: Options) -> int:
-    return SEQUENCES if options.samples_per_shard == 10_000 else options.samples_per_shard
+    return options.samples_per_shard or SEQUENCES
 
 
 def _refuse_options(source: str, to: str, options: Options) -> None:
@@ -158,6 +159,17 @@ def is_megatron_folder(source: str) -> bool:
     """Whether a folder holds files of Megatron-LM, which are only opened by their names elsewhere."""
     paths = {entry.path for entry in open_store(source).files(suffixes=(".bin", ".idx"))}
     return any(path.endswith(".bin") and path[:-4] + ".idx" in paths for path in paths)
+
+
+def _target(to: str, name: str) -> str:
+    return name if name.endswith(ENDINGS[to]) else name + ENDINGS[to]
+
+
+def _written(to: str, unit: Unit) -> list[str]:
+    """All files of a file of tokens."""
+    main = main_file(_target(to, unit.what[1]))
+    stem = main.rpartition(".")[0]
+    return [*(stem + suffix for suffix in _BESIDE[to]), manifest_path(main)]
 
 
 def _is_folder(source: str) -> bool:
@@ -214,7 +226,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     path, target = unit.what
     if shared.to == "vla-text":
         return _convert_sequences(shared, unit)
-    target = target if target.endswith(ENDINGS[shared.to]) else target + ENDINGS[shared.to]
+    target = _target(shared.to, target)
     hashes: list[bytes] = []
     documents = tokens = 0
     with _writer(shared, store, target) as writer:

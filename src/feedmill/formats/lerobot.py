@@ -89,12 +89,12 @@ class LeRobotDataset(TableDataset):
         self._skipped = np.maximum(first - file_starts[kept], 0)  # rows of the first file that lie before the split
         self._sample_counts = counts[kept]
         files = [episodes.files[n] for n in kept.tolist()]
-        columns = _Files(store, files, rows[kept])
+        features = [name for name, feature in info["features"].items() if feature.get("dtype") != "video"]
+        columns = _Files(store, files, rows[kept], features)
         super().__init__(store, files, name=name, split=split, columns=columns)
         self._frames = Frames(store, 0.5 / float(info["fps"]))
         self._splits = splits_of(store, info, len(length))
         self._known: str | None = None
-        self._check_columns()
         self._grids = _grids(info["features"], self.names)
 
     def _counted(self) -> Int64s:
@@ -102,17 +102,6 @@ class LeRobotDataset(TableDataset):
 
     def _stored(self, file: int, local: Int64s) -> Int64s:
         return np.asarray(local + self._skipped[file], np.int64)
-
-    def _check_columns(self) -> None:
-        for name, feature in self.info["features"].items():
-            if feature.get("dtype") != "video" and name not in self.names and self.files:
-                raise DataError(
-                    f"{INFO} has the feature {name!r}, but the data has no such column",
-                    file=self.store.locate(self.files[0]),
-                    record=name,
-                    kind="no-column",
-                    fix=AGAIN,
-                )
 
     def _episode(self, index: int) -> tuple[int, int]:
         """Place among the episodes, and number of the frame in it, of a sample."""
@@ -155,7 +144,8 @@ class LeRobotDataset(TableDataset):
             words = [f"{path} {sizes.get(path, -1)}" for path in self.files]
             features = orjson.dumps(self.info["features"], option=orjson.OPT_SORT_KEYS).decode()
             lengths = self.episodes.length[self._chosen].tobytes().hex()
-            self._known = hash_words([features, lengths, self._chosen[:1].tobytes().hex(), *words])
+            tasks = [f"{number} {task}" for number, task in self.tasks.items()]
+            self._known = hash_words([features, lengths, self._chosen[:1].tobytes().hex(), *words, *tasks])
         return self._known
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
@@ -208,8 +198,8 @@ def _grids(features: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str,
 class _Files(Sequence[ColumnFile]):
     """Data files, opened when they are first read: there may be as many as episodes."""
 
-    def __init__(self, store: Store, paths: list[str], rows: Int64s) -> None:
-        self._store, self._paths, self._expected = store, paths, rows
+    def __init__(self, store: Store, paths: list[str], rows: Int64s, features: list[str]) -> None:
+        self._store, self._paths, self._expected, self._features = store, paths, rows, features
         self._open: OrderedDict[int, ColumnFile] = OrderedDict()
 
     def __len__(self) -> int:
@@ -231,10 +221,22 @@ class _Files(Sequence[ColumnFile]):
                     kind="wrong-count",
                     fix=AGAIN,
                 )
+            self._check_columns(path, known)
             self._open[number] = known
             while len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
         return known
+
+    def _check_columns(self, path: str, file: ColumnFile) -> None:
+        lacking = next((name for name in self._features if name not in file.schema.names), None)
+        if lacking is not None:
+            raise DataError(
+                f"{INFO} has the feature {lacking!r}, but the data has no such column",
+                file=self._store.locate(path),
+                record=lacking,
+                kind="no-column",
+                fix=AGAIN,
+            )
 
 
 def is_lerobot(store: Store) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -111,6 +112,17 @@ class TableDataset(RowsDataset):
                     table = pyarrow.Table.from_batches([table])
                 pieces.append(table.take(pyarrow.array(stored[run] - first)))
         return pyarrow.concat_tables(pieces)
+
+    def blocks(self, indices: range) -> list[range]:
+        """Neighbouring samples, cut where another block begins: those of one are read, or lost, together."""
+        wanted = np.asarray(indices, np.int64)
+        files = np.searchsorted(self._ends, wanted, side="right")
+        cuts = [0]
+        for number in np.unique(files).tolist():
+            stored = self._stored(number, wanted[files == number] - self._starts[number])
+            blocks = np.searchsorted(self._columns[number].ends, stored, side="right")
+            cuts += [cuts[-1] + int(at) for at in np.flatnonzero(np.diff(blocks, append=-1)) + 1]
+        return [indices[a:b] for a, b in pairwise(cuts)]
 
     def _extent(self, file: int, local: int) -> tuple[int, int]:
         columns = self._columns[file]

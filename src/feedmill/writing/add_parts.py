@@ -19,7 +19,7 @@ from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
 from feedmill.writing.copying import Piece, open_source, refuse_twofold
 from feedmill.writing.encoding import Encoded, Encoding
-from feedmill.writing.fields import Taker
+from feedmill.writing.fields import Taker, is_about
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
@@ -55,7 +55,7 @@ class _Column:
                     kind="bad-parts",
                     fix="Give one mapping for each sample, in their order.",
                 )
-            return [dict(parts) for parts in made]
+            return [{name: value for name, value in parts.items() if not is_about(name)} for parts in made]
         return self._looked_up(self.source, [sample.key for sample in samples])
 
     def _looked_up(self, source: Dataset, keys: list[str]) -> list[dict[str, Any]]:
@@ -171,7 +171,8 @@ class _Adder:
             for samples in _samples_of(change):
                 added = self.column.of(samples)
                 whole = [self._with(sample, new) for sample, new in zip(samples, added, strict=True)]
-                file.add([encoding(sample) for sample in whole])
+                keys = [sample.key for sample in samples]
+                file.add([encoding.of(key, parts.items()) for key, parts in zip(keys, whole, strict=True)])
             return file.close()
         except BaseException:
             file.abort()
@@ -188,8 +189,7 @@ class _Adder:
                 kind="part-exists",
                 fix="Leave the part out, or replace it with replace=True (--replace).",
             )
-        old = {name: sample.raw(name) for name in sample}
-        return {"__key__": sample.key, **old, **added}
+        return {name: sample.raw(name) for name in sample} | dict(added)
 
 
 def _samples_of(change: Change) -> Iterator[list[Sample]]:
@@ -221,7 +221,7 @@ class _New:
             samples = self.dataset.read_raw(range(first, min(first + _AT_ONCE, piece.last)))
             for sample, added in zip(samples, self.column.of(samples), strict=True):
                 if added:
-                    yield encoding({"__key__": sample.key, **added})
+                    yield encoding.of(sample.key, added.items())
 
 
 def _into(

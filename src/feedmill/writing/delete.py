@@ -142,9 +142,9 @@ def _without(change: Change) -> Shard:
             for at in range(begin, end, _STEP):
                 block = store.read(change.shard.path, at, min(_STEP, end - at))
                 hashed.update(block)
-                _put(out, block, change.new)
+                _put(out, block, store.locate(change.new))
         hashed.update(END)
-        _put(out, END, change.new)
+        _put(out, END, store.locate(change.new))
     scan = scan_shard(store, change.new)
     wanted = [key for key, kept in zip(change.shard.scan.keys, keep.tolist(), strict=True) if kept]
     if scan.problem is not None or scan.keys != wanted:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.tar_write import BLOCK, encode_name
 from feedmill.samples.encode import Encoder
-from feedmill.writing.fields import Taker
+from feedmill.writing.fields import Parts, Taker
 
 _KEY = re.compile(r"(?:(?!\.{0,2}/)[^/\0]+/)*[^/.\0]+")
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
@@ -44,17 +44,28 @@ class Encoding:
         self._suffixes: dict[str, bytes] = {}
 
     def __call__(self, sample: Any) -> Encoded:
-        key = check_key(self.taker.key(sample))
-        base = encode_name(key)
+        key = self.taker.key(sample)
+        try:
+            parts = self.taker.parts(sample)
+        except FeedmillError as error:
+            error.record = key if error.record is None else error.record
+            raise
+        return self.of(key, parts)
+
+    def of(self, key: str, given: Parts) -> Encoded:
+        """A key and all its parts, those too that a mapping would have to say something about the sample."""
+        base = encode_name(check_key(key))
         parts: list[str] = []
         names: list[bytes] = []
         contents: list[bytes] = []
         size = 0
         suffixes, encoder = self._suffixes, self.encoder
         try:
-            for part, value in self.taker.parts(sample):
+            for part, value in given:
                 name = base + (suffixes.get(part) or self._suffix(part))
                 content = value if type(value) is bytes else encoder(part, value)
+                if base[:2] == b"__" and _SKIPPED.match(f"{key}.{part}"):
+                    raise _bad_part(part, "readers skip members whose names begin with '__' and end with it")
                 parts.append(part)
                 names.append(name)
                 contents.append(content)
@@ -63,8 +74,7 @@ class Encoding:
                     encode_name(f"{key}.{part}")
                     size += 2 * BLOCK + (len(name) & -BLOCK)
         except FeedmillError as error:
-            if error.record is None:
-                error.record = key
+            error.record = key if error.record is None else error.record
             raise
         if not parts:
             raise DataError("the sample has no parts", record=key, kind="no-parts", fix="Give it at least one.")
@@ -76,13 +86,15 @@ class Encoding:
 
     def _suffix(self, part: Any) -> bytes:
         if not isinstance(part, str) or not part or "/" in part or "\0" in part:
-            raise DataError(
-                f"there can be no part named {part!r}",
-                kind="bad-part-name",
-                fix="A part is named like a file's extension, without a slash: 'jpg', 'detail.json'.",
-            )
+            raise _bad_part(part, "a part is named like a file's extension, without a slash ('jpg', 'detail.json')")
         self._suffixes[part] = encode_name(f".{part}")
         return self._suffixes[part]
+
+
+def _bad_part(part: Any, why: str) -> DataError:
+    return DataError(
+        f"there can be no part named {part!r}: {why}", kind="bad-part-name", fix="Rename it, or leave it out."
+    )
 
 
 def check_key(key: str) -> str:

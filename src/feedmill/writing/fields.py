@@ -46,11 +46,11 @@ class Taker:
     def parts(self, sample: Any) -> Parts:
         """Names and values of its parts; entries that begin with ``__`` say something about the sample and are none."""
         if type(sample) is dict:  # the usual case; asking for abstract classes takes longer
-            return [item for item in sample.items() if item[0][:2] != "__"]
+            return [item for item in sample.items() if not is_about(item[0])]
         if isinstance(sample, Sample):
             return [(name, sample.raw(name)) for name in sample]
         if isinstance(sample, Mapping):
-            return [item for item in sample.items() if item[0][:2] != "__"]
+            return [item for item in sample.items() if not is_about(item[0])]
         if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
             return self._of_dataclass(sample)
         raise DataError(
@@ -82,6 +82,11 @@ class Taker:
             else:
                 out[target.part] = value
         return out.items()
+
+
+def is_about(name: Any) -> bool:
+    """Whether an entry of a mapping says something about the sample and is no part of it."""
+    return isinstance(name, str) and name.startswith("__")
 
 
 def _target(field: str, text: str) -> Option:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import ENERGON, sniff
 from feedmill.formats.webdataset import TarDataset
-from feedmill.storage import Store
+from feedmill.storage import Store, real_place
 from feedmill.storage.cache import cached_copy
 from feedmill.writing.commit import Media
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
@@ -57,7 +56,7 @@ def reshard(
         workers: processes; by default one per core.
 
     Raises:
-        ConfigError: neither a number nor a size, or there is a data set already.
+        ConfigError: neither a number nor a size, a folder in the source, or there is a data set already.
         DataError: the source is damaged, or a key occurs twice.
         StorageError: it cannot be written.
     """
@@ -66,10 +65,12 @@ def reshard(
         raise ConfigError(
             "the shards have no limit", kind="bad-limit", fix="Give samples (--samples) or size (--size)."
         )
-    if _same_folder(source, url):
+    if f"{real_place(url)}/".startswith(f"{real_place(source)}/"):
         raise ConfigError("a data set cannot be re-sharded into itself", file=url, fix="Write to another folder.")
     layout = Layout(pattern or PATTERN, samples, parse_size(size))
     dataset = open_source(source)
+    if overwrite:
+        _keep_source(dataset, url)
     groups = groups_of(dataset, shuffle)
     if any(dataset.splits.values()) and not any(group.splits for group in groups):
         raise ConfigError(
@@ -104,10 +105,20 @@ def _words(groups: Sequence[Group]) -> str:
     return hash_words([f"{g.splits} {g.order.begins.tobytes().hex()} {g.order.ends.tobytes().hex()}" for g in groups])
 
 
-def _same_folder(source: str, url: str) -> bool:
-    if "://" in source or "://" in url:
-        return source.rstrip("/") == url.rstrip("/")
-    return os.path.realpath(source) == os.path.realpath(url)
+def _keep_source(dataset: Dataset, url: str) -> None:
+    """Refuse to replace a data set whose shards are those that are to be read."""
+    if not isinstance(dataset, TarDataset):
+        return
+    folder = real_place(url)
+    for shard in dataset.table.shards:
+        place = dataset.store.locate(shard)
+        if real_place(place).startswith(f"{folder}/"):
+            raise ConfigError(
+                "this shard would be read, and is of the data set that would be replaced",
+                file=place,
+                kind="same-place",
+                fix="Write to another folder.",
+            )
 
 
 def _splits(

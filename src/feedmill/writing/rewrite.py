@@ -18,6 +18,7 @@ from typing import Any
 from feedmill.errors import DataError
 from feedmill.formats import energon
 from feedmill.formats.energon import idx_name
+from feedmill.formats.offsets import hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store
@@ -119,8 +120,8 @@ class Rewrite:
         """
         done = self.work.finished()
         todo = [
-            Change(self.url, shard, f"{NEW}/{number:06d}.tar", changes[shard.path])
-            for number, shard in enumerate(self.shards)
+            Change(self.url, shard, _new_path(shard), changes[shard.path])
+            for shard in self.shards
             if shard.path in changes
         ]
         out: list[Shard] = []
@@ -229,6 +230,12 @@ class Rewrite:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _new_path(shard: Shard) -> str:
+    """Where the new form of a shard is written: that of a shard which has changed since is not taken for it."""
+    word = hash_words([shard.path, str(shard.record.size), shard.record.version])
+    return f"{NEW}/{word}.tar"
 
 
 def _call(function: Make, change: Change) -> Shard:

@@ -156,7 +156,9 @@ class Target:
         exclude: list[str] = []
         parts: dict[str, list[str]] = {}
         if self.append:
-            present = energon.read_splits(self.store) or energon.Splits()
+            present = energon.read_splits(self.store)
+            if present is None:  # what is there is in no split, and would be passed over once there is one
+                present = energon.Splits({"train": [shard.path for shard in self.base]})
             new = set(paths)
             parts = {name: [s for s in names if s not in new] for name, names in present.parts.items()}
             exclude = [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)]
