@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from feedmill.formats.base import Dataset
-from feedmill.kernels.binpack import best_fit_decreasing
+from feedmill.kernels.order.binpack import best_fit_decreasing
 from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.plan import Plan
 
