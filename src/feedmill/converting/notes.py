@@ -8,7 +8,6 @@ output that is whole ``000012.json`` (a `Done`) and ``000012.hashes`` (16 bytes 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ import xxhash
 from feedmill.errors import ConfigError, NotFound, StorageError
 from feedmill.storage import Entry, Store, open_store, split_url
 from feedmill.storage.local import LocalStore, storage_error
+from feedmill.storage.locks import FileLock
 
 FOLDER = ".feedmill-convert"
 Hashes = npt.NDArray[np.uint8]
@@ -81,22 +81,14 @@ class Notes:
         self._fresh = not self.folder.parent.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise storage_error(error, str(self.folder)) from None
-        self._take()
-        self.store = LocalStore(str(self.folder))
-
-    def _take(self) -> None:
-        import fcntl
-
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = FileLock(self.folder / "lock")
         except BlockingIOError:
-            os.close(self._lock)
             raise StorageError(
                 "another process converts to this place", file=self.destination, kind="busy", fix="Wait, or stop it."
             ) from None
+        except OSError as error:
+            raise storage_error(error, str(self.folder)) from None
+        self.store = LocalStore(str(self.folder))
 
     def read_job(self) -> dict[str, Any] | None:
         """The job that was begun here and not finished."""
@@ -145,15 +137,14 @@ class Notes:
 
     def close(self) -> None:
         """Let go; what is noted stays, and nothing at all where nothing was begun."""
-        if self._lock < 0:
+        if not self._lock.held:
             return
         if not (self.folder / "job.json").exists():
             self.finish()
             if self._fresh:
                 with contextlib.suppress(OSError):
                     self.folder.parent.rmdir()
-        os.close(self._lock)
-        self._lock = -1
+        self._lock.close()
 
 
 def note_done(folder: str, done: Done, hashes: bytes) -> None:

@@ -35,6 +35,11 @@ class FileLock:
             pass
         _held.add(self)
 
+    @property
+    def held(self) -> bool:
+        """Whether it was not let go of yet."""
+        return self._file is not None
+
     def close(self) -> None:
         """Let go of it."""
         if self._file is not None:
