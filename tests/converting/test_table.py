@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from feedmill.converting import table
+from feedmill.converting.convert import convert
 from feedmill.converting.table import SOURCES, TARGETS, conversion_table, family, target_table
 from feedmill.errors import ConfigError
 
@@ -23,7 +25,7 @@ def test_every_conversion_has_a_family() -> None:
         for to in TARGETS:
             if to in source.targets:
                 assert family(kind, to, "x") in (table.SAMPLES, table.ROWS, table.TOKENS)
-            elif not (kind == "vla" and to in table._TOKENS):  # tokenized text is told by what is asked for
+            elif not (kind == "vla" and to in table.TOKEN_TARGETS):  # tokenized text is told by what is asked for
                 with pytest.raises(ConfigError) as error:
                     family(kind, to, "x")
                 assert error.value.kind == "no-conversion" and error.value.fix
@@ -38,3 +40,14 @@ def test_what_was_meant(to: str, meant: str) -> None:
 def test_unknown_formats() -> None:
     with pytest.raises(ConfigError, match="Formats are webdataset"):
         family("energon", "qqq", "x")
+
+
+@pytest.mark.parametrize(
+    ("to", "options"),
+    [("webdataset", {"wids": True}), ("pbin", {"wids": True}), ("mds", {"token_size": 2}), ("parquet", {"seq_len": 8})],
+)
+def test_options_that_a_format_has_no_use_for(to: str, options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(ConfigError, match=f"{to} has no use for --"):
+        convert(tmp_path / "x.jsonl", tmp_path / "y", to, **options)
+    assert not (tmp_path / "y").exists()

@@ -9,7 +9,7 @@ from contextlib import closing
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform, refuse_present
 from feedmill.converting.notes import Notes
 from feedmill.converting.plan import OnError, Options, Plan, check_places
-from feedmill.converting.table import ROWS, SAMPLES, check_target, family
+from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import is_local_folder
 from feedmill.writing.layout import parse_size
@@ -78,7 +78,21 @@ def convert(
         split, tuple(fields), samples_per_shard, size, token_size, seq_len, wids, allow_loss,
         on_error, max_bad, overwrite, verify, workers, progress,
     )  # fmt: skip
+    _check_options(to, options)
     return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, said)
+
+
+def _check_options(to: str, options: Options) -> None:
+    """Refuse what the format has no use for: whoever asked for it would believe that it was done."""
+    for name, given, targets in (
+        ("--wids", options.wids, ("wds",)),
+        ("--token-size", options.token_size is not None, TOKEN_TARGETS),
+        ("--seq-len", options.seq_len is not None, TOKEN_TARGETS),
+    ):
+        if given and to not in targets:
+            raise ConfigError(
+                f"{to} has no use for {name}", kind="unknown-option", fix=f"Leave it out; {', '.join(targets)} has it."
+            )
 
 
 def _convert(

@@ -36,7 +36,7 @@ TARGETS: Final[dict[str, Target]] = {
 _SAMPLES = ("webdataset", "wds", "vla", "jsonl", "mds", "parquet")
 _LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 _ROWS = ("webdataset", "wds", "vla", "mds", *_LINES)
-_TOKENS = ("pbin", "ds", "megatron", "dolma", "vla-text")
+TOKEN_TARGETS = ("pbin", "ds", "megatron", "dolma", "vla-text")
 
 
 class Source(NamedTuple):
@@ -60,11 +60,11 @@ SOURCES: Final[dict[str, Source]] = {
     "parquet": Source("Parquet", _ROWS),
     "arrow": Source("Arrow file", _ROWS),
     "huggingface": Source("Hugging Face data set on disk", _ROWS),
-    "pbin": Source("packed tokens (Modalities)", _TOKENS),
-    "ds": Source("`.ds` tokens (Nanotron)", _TOKENS),
-    "megatron": Source("Megatron-LM's tokens", _TOKENS),
-    "dolma": Source("Dolma's tokens", _TOKENS),
-    "vla-text": Source("VLA Foundry's tokenized text", _TOKENS[:-1]),
+    "pbin": Source("packed tokens (Modalities)", TOKEN_TARGETS),
+    "ds": Source("`.ds` tokens (Nanotron)", TOKEN_TARGETS),
+    "megatron": Source("Megatron-LM's tokens", TOKEN_TARGETS),
+    "dolma": Source("Dolma's tokens", TOKEN_TARGETS),
+    "vla-text": Source("VLA Foundry's tokenized text", TOKEN_TARGETS[:-1]),
 }
 """Kinds as `feedmill.formats.sniff` has them; ``documents`` are lines that are no single file."""
 
@@ -92,17 +92,18 @@ def family(kind: str, to: str, url: str) -> str:
     """
     check_target(to)
     tokens = kind in TOKEN_SOURCES
-    if kind == "vla" and to in _TOKENS:
+    if kind == "vla" and to in TOKEN_TARGETS:
         kind = "vla-text"
     source = SOURCES.get(kind)
     if source is not None and to in source.targets:
-        return TOKENS if to in _TOKENS else ROWS if kind in (*ROW_SOURCES, "documents") and to in _LINES else SAMPLES
-    if tokens and to not in _TOKENS:
+        rows = kind in (*ROW_SOURCES, "documents") and to in _LINES
+        return TOKENS if to in TOKEN_TARGETS else ROWS if rows else SAMPLES
+    if tokens and to not in TOKEN_TARGETS:
         what = "tokens are never turned back into text or samples: that would have to guess what the tokenizer lost"
-        fix = f"Convert to {', '.join(_TOKENS)}; 'feedmill decode' shows documents of tokens as text."
+        fix = f"Convert to {', '.join(TOKEN_TARGETS)}; 'feedmill decode' shows documents of tokens as text."
     elif kind == "vla-text":
         what, fix = "it is tokenized text of VLA Foundry already", "Copy it, or convert to another token format."
-    elif to in _TOKENS:
+    elif to in TOKEN_TARGETS:
         what = f"{source.name if source else kind} has no tokens, and which tokenizer to use is yours to say"
         fix = "Make tokens of text with 'feedmill tokenize'."
     else:
