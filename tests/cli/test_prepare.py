@@ -85,6 +85,10 @@ def test_energons_refusals_are_kept(tmp_path: Path) -> None:
 MESSAGES = [
     (["--split-ratio", "1;2"], "not a split ratio"),
     (["--field-map", "{", "--sample-type", "TextSample"], "--field-map is not JSON"),
+    (["--field-map", '{"text": "txt"}'], "--sample-type"),
+    (["--split-ratio", "1,1", "--split-parts", "train:.*"], "--split-ratio and --split-parts contradict each other"),
+    (["--tar-index-only", "--split-ratio", "1,1"], "--tar-index-only and --split-ratio contradict each other"),
+    (["--sample-type", "TextSample", "--skip-dataset-yaml"], "--skip-dataset-yaml contradict each other"),
     (["--field-map", "[1]", "--sample-type", "TextSample"], "must be an object"),
     (["--media-by-glob", "*.jpg", "--media-by-header"], "exactly one way"),
     (["--media-metadata"], "exactly one way"),

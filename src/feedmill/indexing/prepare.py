@@ -151,6 +151,7 @@ def prepare(
     _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
     if tar_index_only:
         entries = _listed(store, entries, old)
+    _check_yaml_name(dataset_yaml_name)
     _check_writable(store)
     description = describe_type(sample_type, field_map) if sample_type is not None else None
     journal, notes = Journal.of(store), MediaNotes.of(store)
@@ -244,6 +245,14 @@ def _check_names(store: Store, entries: Sequence[Entry], *, divided: bool) -> No
             file=store.locate(entry.path),
             kind="bad-name",
             fix="Rename it, or leave it out with --exclude.",
+        )
+
+
+def _check_yaml_name(name: str) -> None:
+    """Refuse to write the description over another file of the index."""
+    if not name.endswith((".yaml", ".yml")) or name in ("split.yaml", ".info.yaml"):
+        raise ConfigError(
+            f"the description cannot be called {name!r}", kind="bad-name", fix="Choose another name that ends in .yaml."
         )
 
 
