@@ -9,7 +9,7 @@ from feedmill.errors import ConfigError
 from feedmill.storage.base import Entry, Store
 from feedmill.storage.local import LocalStore
 
-__all__ = ["Entry", "LocalStore", "Store", "is_local_folder", "join_url", "open_store", "split_url"]
+__all__ = ["Entry", "LocalStore", "Store", "is_local_file", "is_local_folder", "join_url", "open_store", "split_url"]
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
@@ -26,6 +26,12 @@ def is_local_folder(url: str) -> bool:
     """Whether this is a folder of this machine, whatever its name ends with."""
     path = _plain(url)
     return "://" not in path and os.path.isdir(LocalStore(path).root)
+
+
+def is_local_file(url: str) -> bool:
+    """Whether this is a file of this machine."""
+    path = _plain(url)
+    return "://" not in path and os.path.isfile(LocalStore(path).root)
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
