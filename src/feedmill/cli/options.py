@@ -28,6 +28,10 @@ Threads = Annotated[
     int | None,
     typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: four for each core."),
 ]
+MediaThreads = Annotated[
+    int | None,
+    typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: one for each core."),
+]
 RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (docs/recipes.md); a path or a URL.")]
 Samples = Annotated[
     int | None, typer.Option("--samples", metavar="N", min=0, help="Look at the first so many samples of the plan.")

@@ -14,6 +14,8 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import is_local_folder
 from feedmill.writing.layout import parse_size
 
+_ENDINGS = (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar", ".pbin", ".ds", ".bin", ".idx", ".npy")
+
 
 def convert(
     source: str | os.PathLike[str],
@@ -72,6 +74,7 @@ def convert(
         raise ConfigError(
             f"shards of {samples_per_shard} samples, or on_error={on_error!r}, make no sense", kind="bad-option"
         )
+    _check_options(to, seq_len, wids, on_error, max_bad)
     options = Options(
         split, tuple(fields), samples_per_shard, parse_size(shard_size), token_size, seq_len, wids, allow_loss,
         on_error, max_bad, overwrite, verify, workers, progress,
@@ -118,21 +121,33 @@ def _planned(source: str, destination: str, to: str, kind: str, options: Options
     return plan_tokens(source, destination, to, kind, options, notes)
 
 
+def _check_options(to: str, seq_len: int | None, wids: bool, on_error: str, max_bad: int | None) -> None:
+    """Refuse options that would do nothing."""
+    for option, given, belongs in (
+        ("--seq-len", seq_len is not None and to != "vla-text", "--to vla-text"),
+        ("--wids", wids and to != "wds", "--to wds"),
+        ("--max-bad", max_bad is not None and on_error != "skip", "--on-error skip"),
+    ):
+        if given:
+            raise ConfigError(f"{option} goes with {belongs}", kind="bad-option", fix="Leave it out, or add that.")
+
+
 def _is_file(destination: str) -> bool:
     return destination.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"))
 
 
 def _check_destination(destination: str, to: str) -> None:
-    ending = next((e for e in (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar") if destination.endswith(e)), "")
-    if ending not in ("", f".{to}"):
-        raise ConfigError(
-            f"the destination ends in {ending!r}, which is not {to}",
-            file=destination,
-            kind="bad-destination",
-            fix=f"Name a folder, or a file that ends in '.{to}'."
-            if to.startswith(("jsonl", "parquet"))
-            else "Name a folder.",
-        )
+    ending = next((e for e in _ENDINGS if destination.endswith(e)), "")
+    if not ending or (_is_file(destination) and ending == f".{to}"):
+        return
+    lines = to.startswith(("jsonl", "parquet"))
+    raise ConfigError(
+        f"the destination ends in {ending!r}, "
+        + (f"which is not {to}" if lines else f"and {to} is written to a folder"),
+        file=destination,
+        kind="bad-destination",
+        fix=f"Name a folder, or a file that ends in '.{to}'." if lines else "Name a folder.",
+    )
 
 
 def kind_of(source: str) -> str:
