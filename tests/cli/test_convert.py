@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from converted import sample_set, tokens
@@ -40,3 +41,21 @@ def test_json(tmp_path: Path) -> None:
     assert status == 0 and report["samples"] == 180 and report["plan"]["family"] == "tokens" and report["digest"]
     status, shown = run(source, tmp_path / "e", "--to", "wds", "--json")
     assert status == 1 and json.loads(shown[: shown.rindex("}") + 1])["error"]["kind"] == "no-conversion"
+
+
+@pytest.mark.parametrize(
+    ("to", "options", "told"),
+    [
+        ("wds", ["--seq-len", 8], "--seq-len goes with --to vla-text"),
+        ("mds", ["--wids"], "--wids goes with --to wds"),
+        ("wds", ["--max-bad", 3], "--max-bad goes with --on-error skip"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(to: str, options: list[object], told: str, tmp_path: Path) -> None:
+    status, shown = run(sample_set(tmp_path / "source"), tmp_path / "d", "--to", to, *options)
+    assert status == 1 and told in shown and not (tmp_path / "d").exists()
+
+
+def test_tokens_go_to_a_folder_that_is_not_called_like_a_file(tmp_path: Path) -> None:
+    status, shown = run(tokens(tmp_path / "source"), tmp_path / "d.ds", "--to", "ds")
+    assert status == 1 and "d.ds: the destination ends in '.ds', and ds is written to a folder" in shown

@@ -85,6 +85,10 @@ def test_energons_refusals_are_kept(tmp_path: Path) -> None:
 MESSAGES = [
     (["--split-ratio", "1;2"], "not a split ratio"),
     (["--field-map", "{", "--sample-type", "TextSample"], "--field-map is not JSON"),
+    (["--field-map", '{"text": "txt"}'], "--sample-type"),
+    (["--split-ratio", "1,1", "--split-parts", "train:.*"], "--split-ratio and --split-parts contradict each other"),
+    (["--tar-index-only", "--split-ratio", "1,1"], "--tar-index-only and --split-ratio contradict each other"),
+    (["--sample-type", "TextSample", "--skip-dataset-yaml"], "--skip-dataset-yaml contradict each other"),
     (["--field-map", "[1]", "--sample-type", "TextSample"], "must be an object"),
     (["--media-by-glob", "*.jpg", "--media-by-header"], "exactly one way"),
     (["--media-metadata"], "exactly one way"),
@@ -132,13 +136,20 @@ def test_the_console_command_works_as_installed(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("verb", ["check", "repair", "info", "preview", "prepare"])
-def test_a_missing_file_is_called_a_file_and_other_files_are_not_called_missing(verb: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verb", "told"),
+    [
+        *((verb, "this kind of file is no data set") for verb in ("check", "repair", "info", "preview")),
+        ("prepare", "notes.md: folders of tar shards, .jsonl files and metadatasets are prepared"),
+    ],
+)
+def test_a_missing_file_is_called_a_file_and_other_files_by_what_they_are(verb: str, told: str, tmp_path: Path) -> None:
     missing = run(verb, tmp_path / "nothing.jsonl")
     assert missing.exit_code == 1
     assert "there is no such file" in missing.stderr
     (tmp_path / "notes.md").write_text("hello")
-    assert "this is a file, a folder was expected" in run(verb, tmp_path / "notes.md").stderr
+    other = run(verb, tmp_path / "notes.md")
+    assert other.exit_code == 1 and told in other.stderr
 
 
 def test_media_metadata_that_is_empty_is_said(tmp_path: Path) -> None:

@@ -42,6 +42,14 @@ def test_picture(tmp_path: Path) -> None:
         assert picture.width > 1000
     done = feedmill("stat", DOCUMENTS, "--plot-to", tmp_path / "p.doc")
     assert done.exit_code == 1 and "picture format" in done.output
+    done = feedmill("stat", DOCUMENTS, "--plot-to", tmp_path / "none/p.png", "--json")
+    assert done.exit_code == 1 and json.loads(done.stdout)["error"]["what"] == "there is no such folder"
+
+
+def test_with_json_an_error_of_drawing_is_the_only_document(tmp_path: Path) -> None:
+    pytest.importorskip("PIL.Image")
+    done = feedmill("stat", ATTRIBUTES, "-a", "nothing", "--plot-to", tmp_path / "p.png", "--json")
+    assert done.exit_code == 1 and "not 0" in json.loads(done.stdout)["error"]["what"]
 
 
 def test_bad_files(tmp_path: Path) -> None:

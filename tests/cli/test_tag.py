@@ -45,6 +45,8 @@ def test_a_bad_file_is_one_message(tmp_path: Path) -> None:
 def test_taggers_are_listed_with_the_files_that_they_need() -> None:
     output = run("--list").output
     assert "gopher_v2 " in output and "ft_lang_id_doc_v1=PATH" in output
+    listed = {each["name"]: each for each in json.loads(run("--list", "--json").stdout)}
+    assert listed["ft_lang_id_doc_v1"]["needs_file"] and not listed["gopher_v2"]["needs_file"]
 
 
 def test_mistakes_are_one_message() -> None:

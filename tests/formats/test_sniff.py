@@ -114,3 +114,17 @@ def test_an_empty_manifest_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="it names no shard") as caught:
         sniff(str(tmp_path))
     assert caught.value.kind == "empty-manifest"
+
+
+def test_a_file_of_another_kind_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "docs.jsonl.gz").write_bytes(b"x")
+    with pytest.raises(NotFound, match=r"notes\.txt: this kind of file is no data set\. Known are"):
+        sniff(str(tmp_path / "notes.txt"))
+    with pytest.raises(NotFound, match="reads packed lines: convert, tokenize"):
+        sniff(str(tmp_path / "docs.jsonl.gz"))
+    (tmp_path / "recipe.yaml").write_text("source: x")
+    with pytest.raises(ConfigError, match="'feedmill plan' shows"):
+        sniff(str(tmp_path / "recipe.yaml"))
+    with pytest.raises(NotFound, match=r"none\.yaml: there is no such file"):
+        sniff(str(tmp_path / "none.yaml"))

@@ -204,6 +204,8 @@ WRONG = [
     ({"sample_type": "TextSample", "field_map": {"text": "txt", "tetx": "txt"}}, ConfigError, "tetx"),
     ({"sample_type": "CrudeWebdataset", "field_map": {"a": "txt"}}, ConfigError, "takes no field map"),
     ({"tar_index_only": True}, NotFound, "not prepared"),
+    ({"sample_type": "CrudeWebdataset", "dataset_yaml_name": "split.yaml"}, ConfigError, "'split.yaml'"),
+    ({"sample_type": "CrudeWebdataset", "dataset_yaml_name": "index.sqlite"}, ConfigError, "'index.sqlite'"),
 ]  # fmt: skip
 
 

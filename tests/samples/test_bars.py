@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feedmill.errors import ConfigError, StorageError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.samples.bars import Histogram, draw_histograms
 
 Image = pytest.importorskip("PIL.Image")
@@ -27,5 +27,5 @@ def test_refused(tmp_path: Path) -> None:
         draw_histograms([], tmp_path / "p.png")
     with pytest.raises(ConfigError, match="picture format"):
         draw_histograms(one, tmp_path / "p.doc")
-    with pytest.raises(StorageError):
+    with pytest.raises(NotFound):
         draw_histograms(one, tmp_path / "no" / "p.png")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feedmill.errors import ConfigError, StorageError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.samples.chart import draw_mixture
 
 Image = pytest.importorskip("PIL.Image")
@@ -40,5 +40,5 @@ def test_many_sources_are_drawn_as_ten_and_the_rest(tmp_path: Path) -> None:
 def test_a_picture_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"mix.what: the picture format is unknown"):
         drawn(tmp_path / "mix.what", np.ones((3, 1)))
-    with pytest.raises(StorageError, match=r"mix.png"):
+    with pytest.raises(NotFound, match=r"mix.png"):
         drawn(tmp_path / "none" / "mix.png", np.ones((3, 1)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.samples.sheet import as_image, contact_sheet
 
 Image = pytest.importorskip("PIL.Image")
@@ -54,3 +54,5 @@ def test_bad_sheets_are_refused(tmp_path: Path) -> None:
     for images, name in (([], "s.png"), (["text"], "s.png"), ([RED], "s.nonsense")):
         with pytest.raises(ConfigError):
             contact_sheet(images, [""] * len(images), tmp_path / name)
+    with pytest.raises(NotFound, match=r"none/s\.png"):
+        contact_sheet([RED], [""], tmp_path / "none/s.png")

@@ -39,6 +39,11 @@ def test_lines() -> None:
     assert count_lines(str(GOLDEN / "main.idx")) == count_lines(str(GOLDEN / "main.jsonl")) == 69
 
 
+def test_bytes_of_lines_are_no_tokens() -> None:
+    with pytest.raises(ConfigError, match="--lines"):
+        count_tokens(str(GOLDEN / "main.jsonl"))
+
+
 @pytest.mark.parametrize("case", EXPECTED["continuous"], ids=lambda c: f"{c['file']}-{c['sequence_length']}")
 def test_windows(case: dict[str, int | str | bool]) -> None:
     tokens = count_tokens(str(GOLDEN / str(case["file"])))

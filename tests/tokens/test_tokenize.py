@@ -370,6 +370,8 @@ def test_no_documents_at_all(tmp_path: Path) -> None:
 
 def test_formats_and_sizes(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["x"])
+    with pytest.raises(ConfigError, match="the output has no name"):
+        run(source, f"{tmp_path}/a/")
     with pytest.raises(ConfigError, match="no token format 'npz'"):
         run(source, tmp_path / "a", formats=["npz"])
     with pytest.raises(ConfigError, match="--seq-len"):

@@ -164,6 +164,14 @@ class TestAppend:
         fm.write(str(root), samples(3, 100), append=True)
         assert len(fm.open(root)) == 103
 
+    def test_refused_data_sets_leave_no_shards(self, root: Path, tmp_path: Path) -> None:
+        before = files(root)
+        fm.write(str(tmp_path / "more"), samples(50, 60))
+        with pytest.raises(DataError, match="--prefix") as error:
+            append(str(root), [str(tmp_path / "more")], samples=20, workers=1)
+        assert error.value.kind == "duplicate-key" and error.value.record == "s00060"
+        assert files(root) == before
+
     def test_a_data_set_that_energon_prepared_grows(self, tmp_path: Path) -> None:
         make_shards(tmp_path / "d", [4, 5])
         prepare(str(tmp_path / "d"), progress=False, split_ratio="1,1,0")

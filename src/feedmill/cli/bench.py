@@ -12,15 +12,19 @@ from feedmill.cli.output import emit, table
 
 def bench(
     recipe: RecipePath,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", min=1, help="Samples per batch.")] = 32,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", metavar="N", min=1, help="Samples per batch.")] = 32,
     workers: Annotated[
         str | None, typer.Option("--workers", metavar="N,N,...", help="Numbers to try; default: 0 to the cores.")
     ] = None,
     processes: Annotated[bool, typer.Option("--processes", help="Worker processes instead of threads.")] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long each number is tried.")] = 3.0,
-    start: Annotated[int, typer.Option("--start", min=0, help="Position of the plan to begin at.")] = 0,
-    output: Annotated[str, typer.Option("--output", help="numpy or torch.")] = "numpy",
-    device: Annotated[str | None, typer.Option("--device", help="Copy torch batches there, such as cuda.")] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="How long each number is tried.")
+    ] = 3.0,
+    start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Position of the plan to begin at.")] = 0,
+    output: Annotated[str, typer.Option("--output", metavar="numpy|torch", help="What batches are made of.")] = "numpy",
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Copy torch batches there, such as cuda.")
+    ] = None,
     trust: Trust = False,
     json: Json = False,
 ) -> None:

@@ -22,17 +22,24 @@ def dedupe(
     documents: Documents,
     by: Annotated[str, typer.Option("--by", metavar="UNIT", help="documents, paragraphs or ngrams.")] = "documents",
     name: Annotated[
-        str | None, typer.Option("--name", "-n", help="Name of the attribute set; default: dup_UNIT.")
+        str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the attribute set; default: dup_UNIT.")
     ] = None,
-    key: Annotated[str, typer.Option("--key", help="JSONPath of what documents are compared by.")] = "$.text",
-    separator: Annotated[str, typer.Option("--separator", help="Between paragraphs.")] = "\n",
-    ngram: Annotated[int, typer.Option("--ngram", min=1, help="Words of an n-gram.")] = 13,
-    stride: Annotated[int, typer.Option("--stride", min=1, help="Words from one n-gram to the next.")] = 1,
+    key: Annotated[
+        str, typer.Option("--key", metavar="PATH", help="JSONPath of what documents are compared by.")
+    ] = "$.text",
+    separator: Annotated[
+        str, typer.Option("--separator", metavar="TEXT", show_default="\\n", help="Between paragraphs.")
+    ] = "\n",
+    ngram: Annotated[int, typer.Option("--ngram", metavar="N", min=1, help="Words of an n-gram.")] = 13,
+    stride: Annotated[int, typer.Option("--stride", metavar="N", min=1, help="Words from one n-gram to the next.")] = 1,
     threshold: Annotated[
-        float, typer.Option("--threshold", min=0, max=1, help="Share of n-grams seen before from which to mark.")
+        float,
+        typer.Option("--threshold", metavar="T", min=0, max=1, help="Share of n-grams seen before from which to mark."),
     ] = 0.5,
-    min_length: Annotated[int, typer.Option("--min-length", min=0, help="Leave shorter texts alone.")] = 0,
-    min_words: Annotated[int, typer.Option("--min-words", min=0, help="Leave texts of fewer words alone.")] = 0,
+    min_length: Annotated[int, typer.Option("--min-length", metavar="N", min=0, help="Leave shorter texts alone.")] = 0,
+    min_words: Annotated[
+        int, typer.Option("--min-words", metavar="N", min=0, help="Leave texts of fewer words alone.")
+    ] = 0,
     keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Compare blank texts too.")] = False,
     against: Annotated[
         list[str] | None,
@@ -41,8 +48,10 @@ def dedupe(
     bloom: Annotated[
         str | None, typer.Option("--bloom", metavar="FILE", help="Use a Bloom filter in Dolma's format.")
     ] = None,
-    items: Annotated[int, typer.Option("--items", min=0, help="Keys that a new filter is to hold.")] = 0,
-    false_positives: Annotated[float, typer.Option("--false-positives", help="Of a new filter.")] = 1e-6,
+    items: Annotated[int, typer.Option("--items", metavar="N", min=0, help="Keys that a new filter is to hold.")] = 0,
+    false_positives: Annotated[
+        float, typer.Option("--false-positives", metavar="SHARE", help="Errors of a new filter.")
+    ] = 1e-6,
     read_only: Annotated[bool, typer.Option("--read-only", help="Do not add to the filter.")] = False,
     processes: Processes = None,
     json: Json = False,
@@ -55,6 +64,12 @@ def dedupe(
 
     if by not in ("documents", "paragraphs", "ngrams"):
         raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs or ngrams.")
+    if bloom is None and (items or read_only):
+        raise ConfigError("--items and --read-only are for a Bloom filter", fix="Name its file with --bloom.")
+    if items and read_only:
+        raise ConfigError(
+            "--items is for a new filter, and --read-only takes one that is there", fix="Give one of them."
+        )
     options = DedupeOptions(
         name=name or f"dup_{by}",
         attribute=name or f"dup_{by}",

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 def neardedupe(
     documents: Documents,
-    name: Annotated[str, typer.Option("--name", help="Name of the attribute set.")] = "dup_near",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the attribute set.")] = "dup_near",
     threshold: Annotated[
         float, typer.Option("--threshold", metavar="T", help="Jaccard similarity from which documents are duplicates.")
     ] = 0.8,
     ngram: Annotated[int, typer.Option("--ngram", metavar="N", help="Words of a shingle.")] = 5,
-    keep: Annotated[str, typer.Option("--keep", help="Document of a cluster to keep: first or longest.")] = "first",
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="first|longest", help="Document of a cluster to keep.")
+    ] = "first",
     keep_case: Annotated[bool, typer.Option("--keep-case", help="Tell upper from lower case.")] = False,
     keep_punctuation: Annotated[
         bool, typer.Option("--keep-punctuation", help="Words include punctuation; only white space ends them.")

@@ -28,9 +28,17 @@ Threads = Annotated[
     int | None,
     typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: four for each core."),
 ]
+MediaThreads = Annotated[
+    int | None,
+    typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: one for each core."),
+]
 RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (docs/recipes.md); a path or a URL.")]
-Samples = Annotated[int | None, typer.Option("--samples", min=0, help="Look at the first so many samples of the plan.")]
-GlobalBatch = Annotated[int | None, typer.Option("--global-batch", min=1, help="Samples per step over all ranks.")]
+Samples = Annotated[
+    int | None, typer.Option("--samples", metavar="N", min=0, help="Look at the first so many samples of the plan.")
+]
+GlobalBatch = Annotated[
+    int | None, typer.Option("--global-batch", metavar="G", min=1, help="Samples per step over all ranks.")
+]
 Json = Annotated[
     bool, typer.Option("--json", callback=remember_json, is_eager=True, help="Print one JSON document for programs.")
 ]
@@ -40,7 +48,9 @@ TokenInputs = Annotated[
 ]
 TokenOutput = Annotated[str, typer.Argument(metavar="OUTPUT", help="The file to write; its ending says the format.")]
 PartsOutput = Annotated[str, typer.Argument(metavar="OUTPUT", help="Files to write, e.g. 'x.{part}.pbin'.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the order; drawn and shown where it is left out.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="Seed of the order; drawn and shown where it is left out.")
+]
 TokenSize = Annotated[
     int | None, typer.Option("--token-size", metavar="1|2|4", help="Bytes per token, where the inputs differ.")
 ]

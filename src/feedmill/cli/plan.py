@@ -16,9 +16,12 @@ def plan(
     recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A recipe; a path or a URL.")] = None,
     samples: Samples = None,
     tokens: Annotated[
-        int | None, typer.Option("--tokens", min=1, help="Budget in tokens, where the data sets know their lengths.")
+        int | None,
+        typer.Option("--tokens", metavar="N", min=1, help="Budget in tokens, where the data sets know their lengths."),
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Budget in steps of --global-batch.")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", min=1, help="Budget in steps of --global-batch.")
+    ] = None,
     global_batch: GlobalBatch = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")

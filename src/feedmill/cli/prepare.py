@@ -107,6 +107,22 @@ def prepare(
     import sys
 
     asking = (sys.stdin.isatty() and not json) if interactive is None else interactive
+    refuse_contradictions(
+        ("--split-ratio", split_ratio is not None, "--split-parts", bool(split_parts)),
+        ("--sample-type", sample_type is not None, "--skip-dataset-yaml", skip_dataset_yaml),
+        *(
+            ("--tar-index-only", tar_index_only, option, given)
+            for option, given in (
+                ("--split-ratio", split_ratio is not None),
+                ("--split-parts", bool(split_parts)),
+                ("--sample-type", sample_type is not None),
+            )
+        ),
+    )
+    if field_map is not None and sample_type is None:
+        from feedmill.errors import ConfigError
+
+        raise ConfigError("--field-map fills the fields of a sample type", fix="Say which, with --sample-type.")
     report = run(
         path,
         asking=asking and not tar_index_only,
@@ -144,6 +160,15 @@ def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: A
     if describe and options["sample_type"] is None:
         dialogue.describe(url, report, options["dataset_yaml_name"])
     return report
+
+
+def refuse_contradictions(*pairs: tuple[str, bool, str, bool]) -> None:
+    """Raise `ConfigError` for two options that were both given (option, whether, option, whether)."""
+    from feedmill.errors import ConfigError
+
+    for one, given, other, too in pairs:
+        if given and too:
+            raise ConfigError(f"{one} and {other} contradict each other", fix="Leave one of them out.")
 
 
 def is_file(url: str) -> bool:

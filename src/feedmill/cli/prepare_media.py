@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import Json, Threads
+from feedmill.cli.options import Json, MediaThreads
 from feedmill.cli.output import emit, facts
 from feedmill.cli.prepare import ByExtension, ByGlob, ByHeader, Media, Progress, media_filter
 
@@ -24,7 +24,7 @@ def prepare_media(
     media_by_extension: ByExtension = False,
     media_by_header: ByHeader = False,
     media_by_glob: ByGlob = None,
-    workers: Threads = None,
+    workers: MediaThreads = None,
     progress: Progress = True,
     json: Json = False,
 ) -> None:

@@ -52,15 +52,26 @@ def stat(
     """
     from feedmill.curation.stat import stat as run
 
-    report = run(inputs, attributes=attributes, processes=processes, on_error=on_error, progress=progress and not json)
-    emit(report.as_dict(bins if plot else 0), json, lambda: _show(report, bins if plot else 0))
     if plot_to is not None:
-        from feedmill.samples.bars import Histogram, draw_histograms
+        from feedmill.samples.sheet import check_picture
 
-        drawn = [Histogram(name, *series.histogram(bins)) for name, series in report.stats.series.items()]
-        draw_histograms(drawn, plot_to)
+        check_picture(plot_to)
+    report = run(inputs, attributes=attributes, processes=processes, on_error=on_error, progress=progress and not json)
+    if json:  # an error of drawing is then the only document
+        _picture(report, bins, plot_to)
+    emit(report.as_dict(bins if plot else 0), json, lambda: _show(report, bins if plot else 0))
+    if not json:
+        _picture(report, bins, plot_to)
     if report.failed:
         raise typer.Exit(1)
+
+
+def _picture(report: StatReport, bins: int, path: str | None) -> None:
+    if path is None:
+        return
+    from feedmill.samples.bars import Histogram, draw_histograms
+
+    draw_histograms([Histogram(name, *each.histogram(bins)) for name, each in report.stats.series.items()], path)
 
 
 def _show(report: StatReport, bins: int) -> None:

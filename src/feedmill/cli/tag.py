@@ -61,7 +61,7 @@ def tag(
     from feedmill.curation.tag import tag as run
 
     if list_:
-        show_taggers(tagger_modules or ())
+        show_taggers(tagger_modules or (), json)
         return
     report = run(
         documents or (),
@@ -95,13 +95,13 @@ def show(report: TagReport) -> None:
         typer.echo(f"error: {error}", err=True)
 
 
-def show_taggers(modules: Sequence[str]) -> None:
+def show_taggers(modules: Sequence[str], json: bool = False) -> None:
     """Print the names of all taggers and where they come from."""
     from feedmill.curation.modules import load_modules
     from feedmill.curation.registry import known, needs_file
 
     load_modules(modules)
-    taggers = {f"{name}=PATH" if needs_file(name) else name: where for name, where in known().items()}
-    width = max(map(len, taggers))
-    for name, where in taggers.items():
-        typer.echo(f"{name:<{width}}  {where}")
+    data = [{"name": name, "needs_file": needs_file(name), "from": where} for name, where in known().items()]
+    shown = [(f"{name}=PATH" if needs_file(name) else name, where) for name, where in known().items()]
+    width = max(len(name) for name, _ in shown)
+    emit(data, json, lambda: typer.echo("\n".join(f"{name:<{width}}  {where}" for name, where in shown)))

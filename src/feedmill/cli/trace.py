@@ -18,21 +18,32 @@ Start = tuple[int, int]
 
 def trace(
     recipe: RecipePath,
-    step: Annotated[int | None, typer.Option("--step", min=0, help="Say what this step sees; from 0.")] = None,
-    global_batch: GlobalBatch = None,
-    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank's part; with --world.")] = None,
-    world: Annotated[int | None, typer.Option("--world", min=1, help="Ranks of the run.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Say when the sample with this key is seen.")] = None,
-    index: Annotated[
-        int | None, typer.Option("--document", min=0, help="As --key, by number in its source; with --source.")
+    step: Annotated[
+        int | None, typer.Option("--step", metavar="N", min=0, help="Say what this step sees; from 0.")
     ] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Name of the source, as 'plan' shows it.")] = None,
+    global_batch: GlobalBatch = None,
+    rank: Annotated[
+        int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank's part; with --world.")
+    ] = None,
+    world: Annotated[int | None, typer.Option("--world", metavar="W", min=1, help="Ranks of the run.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="K", help="Say when the sample with this key is seen.")
+    ] = None,
+    index: Annotated[
+        int | None,
+        typer.Option("--document", metavar="N", min=0, help="As --key, by number in its source; with --source."),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="Name of the source, as 'plan' shows it.")
+    ] = None,
     samples: Samples = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="As --samples, in steps.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="As --samples, in steps.")] = None,
     from_state: Annotated[
         Path | None, typer.Option("--from-state", metavar="FILE", help="JSON state from which the run went on.")
     ] = None,
-    first_step: Annotated[int, typer.Option("--first-step", min=0, help="Number of the first step after it.")] = 0,
+    first_step: Annotated[
+        int, typer.Option("--first-step", metavar="S", min=0, help="Number of the first step after it.")
+    ] = 0,
     show: Annotated[bool, typer.Option("--show", help="Show the content of the samples.")] = False,
     json: Json = False,
 ) -> None:

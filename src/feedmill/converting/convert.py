@@ -14,6 +14,8 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import is_local_folder
 from feedmill.writing.layout import parse_size
 
+_ENDINGS = (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar", ".pbin", ".ds", ".bin", ".idx", ".npy")
+
 
 def convert(
     source: str | os.PathLike[str],
@@ -82,19 +84,6 @@ def convert(
     return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, said)
 
 
-def _check_options(to: str, options: Options) -> None:
-    """Refuse what the format has no use for: whoever asked for it would believe that it was done."""
-    for name, given, targets in (
-        ("--wids", options.wids, ("wds",)),
-        ("--token-size", options.token_size is not None, TOKEN_TARGETS),
-        ("--seq-len", options.seq_len is not None, TOKEN_TARGETS),
-    ):
-        if given and to not in targets:
-            raise ConfigError(
-                f"{to} has no use for {name}", kind="unknown-option", fix=f"Leave it out; {', '.join(targets)} has it."
-            )
-
-
 def _convert(
     source: str, destination: str, to: str, options: Options, plan_only: bool, said: Callable[[Plan], None] | None
 ) -> ConvertReport:
@@ -134,21 +123,34 @@ def _planned(source: str, destination: str, to: str, kind: str, options: Options
     return plan_tokens(source, destination, to, kind, options, notes)
 
 
+def _check_options(to: str, options: Options) -> None:
+    """Refuse options that would do nothing: whoever asked for them would believe that it was done."""
+    for option, given, does, belongs in (
+        ("--seq-len", options.seq_len is not None, to == "vla-text", "--to vla-text"),
+        ("--token-size", options.token_size is not None, to in TOKEN_TARGETS, f"--to {', '.join(TOKEN_TARGETS)}"),
+        ("--wids", options.wids, to == "wds", "--to wds"),
+        ("--max-bad", options.max_bad is not None, options.on_error == "skip", "--on-error skip"),
+    ):
+        if given and not does:
+            raise ConfigError(f"{option} goes with {belongs}", kind="bad-option", fix="Leave it out, or add that.")
+
+
 def _is_file(destination: str) -> bool:
     return destination.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"))
 
 
 def _check_destination(destination: str, to: str) -> None:
-    ending = next((e for e in (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar") if destination.endswith(e)), "")
-    if ending not in ("", f".{to}"):
-        raise ConfigError(
-            f"the destination ends in {ending!r}, which is not {to}",
-            file=destination,
-            kind="bad-destination",
-            fix=f"Name a folder, or a file that ends in '.{to}'."
-            if to.startswith(("jsonl", "parquet"))
-            else "Name a folder.",
-        )
+    ending = next((e for e in _ENDINGS if destination.endswith(e)), "")
+    if not ending or (_is_file(destination) and ending == f".{to}"):
+        return
+    lines = to.startswith(("jsonl", "parquet"))
+    raise ConfigError(
+        f"the destination ends in {ending!r}, "
+        + (f"which is not {to}" if lines else f"and {to} is written to a folder"),
+        file=destination,
+        kind="bad-destination",
+        fix=f"Name a folder, or a file that ends in '.{to}'." if lines else "Name a folder.",
+    )
 
 
 def kind_of(source: str) -> str:

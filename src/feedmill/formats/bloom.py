@@ -112,14 +112,15 @@ def new_bloom(
         raise ConfigError(
             "a new Bloom filter needs the number of items that it will hold",
             kind="bad-bloom-size",
-            fix="Give bloom_filter.estimated_doc_count.",
+            fix="Give --items, or in a configuration bloom_filter.estimated_doc_count.",
         )
     if size <= 0:
         if not 0 < false_positives < 1:
             raise ConfigError(
                 f"a Bloom filter with {false_positives} false positives cannot be made",
                 kind="bad-bloom-size",
-                fix="Give bloom_filter.size_in_bytes, or a desired_false_positive_rate between 0 and 1.",
+                fix="Give --false-positives between 0 and 1, or in a configuration bloom_filter.size_in_bytes or"
+                " .desired_false_positive_rate.",
             )
         size = 1 << 20
         while _rate(size, items, most) > false_positives:

@@ -153,7 +153,8 @@ def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:
             f"no folder of the path is called {documents!r}, so it is not clear where its attributes belong",
             file=path,
             kind="no-documents-folder",
-            fix=f"Keep documents in a folder {documents!r}, or say where the attributes are to go.",
+            fix=f"Keep documents in a folder {documents!r}, or say where the attributes are to go (--to, or in a"
+            " configuration 'destination').",
         )
     at = parts.index(documents)
     return "/".join([*parts[:at], ATTRIBUTES, name, *parts[at + 1 :]])

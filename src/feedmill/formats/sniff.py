@@ -40,7 +40,7 @@ from feedmill.formats.vla.dataset import open_manifest
 from feedmill.formats.vla.manifest import MANIFEST, looks_like_manifest
 from feedmill.formats.webdataset import TarDataset
 from feedmill.formats.wids import is_wids
-from feedmill.storage import Store, is_local_folder, open_store, split_url
+from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 ENERGON, WEBDATASET, TAR, JSONL, PBIN = "energon", "webdataset", "tar", "jsonl", "pbin"
 DS, MEGATRON, DOLMA = ds.FORMAT, megatron.FORMAT, dolma.FORMAT
@@ -60,6 +60,12 @@ _FILES = {
 _FOLDERS = {".tar": WEBDATASET, ".pbin": PBIN, ds.SUFFIX: DS, dolma.CSV: DOLMA, ".parquet": PARQUET}
 _LISTS = {".tar": WEBDATASET, ".parquet": PARQUET}
 FILE_ORDERS = ("sorted", "nanotron")
+_PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
+_KNOWN = (
+    "Known are folders of .tar shards (prepared or not), .pbin or .ds files; .tar, .jsonl, .pbin, .ds files;"
+    " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma; .parquet and .arrow files; data sets of Hugging"
+    " Face, LeRobot, MosaicML (MDS) and img2dataset."
+)
 
 
 class Found(NamedTuple):
@@ -82,11 +88,13 @@ def sniff(url: str) -> Found:
     """
     folder = is_local_folder(url)
     if url.endswith((".yaml", ".yml")) and not folder:
+        top, name = split_url(url)
+        open_store(top).stat(name)
         raise ConfigError(
             "this is a recipe or metadataset, not a data set",
             file=url,
             kind="is-recipe",
-            fix="Load it with feedmill.Recipe.load(path).",
+            fix="'feedmill plan' shows what it gives; feedmill.Recipe.load(path) loads it.",
         )
     refuse_commands(url)
     if is_pattern(url):
@@ -96,6 +104,15 @@ def sniff(url: str) -> Found:
         store = open_store(top)
         return Found(_kind_of_file(store, name), store, name)
     store = open_store(url)
+    if is_local_file(url):
+        raise NotFound(
+            "this kind of file is no data set",
+            file=url,
+            kind="unknown-format",
+            fix="Unpack it, or give it to a verb that reads packed lines: convert, tokenize, tag, dedupe, mix, stat."
+            if url.endswith(_PACKED_LINES)
+            else _KNOWN,
+        )
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
     if looks_like_manifest(store, MANIFEST):
@@ -124,9 +141,7 @@ def sniff(url: str) -> Found:
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
-        else "Known are folders of .tar shards (prepared or not), .pbin or .ds files; .tar, .jsonl, .pbin, .ds files;"
-        " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma; .parquet and .arrow files; data sets of Hugging"
-        " Face, LeRobot, MosaicML (MDS) and img2dataset.",
+        else _KNOWN,
     )
 
 

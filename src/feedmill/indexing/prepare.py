@@ -28,7 +28,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
-from feedmill.storage import Entry, Store, is_local_folder, open_store
+from feedmill.storage import Entry, Store, is_local_file, is_local_folder, open_store
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")
 MAX_PARTS = 50
@@ -145,6 +145,13 @@ def prepare(
         report.joins, report.samples, report.warnings = prepare_joins(url)
         report.seconds = time.perf_counter() - began
         return report
+    if is_local_file(url):
+        raise ConfigError(
+            "folders of tar shards, .jsonl files and metadatasets are prepared, this is another file",
+            file=url,
+            kind="unknown-format",
+            fix="Give the folder that a tar lies in; token files and data of other tools open as they are.",
+        )
     store = open_store(url)
     report = PrepareReport(url)
     old = _old_info(store, required=tar_index_only)

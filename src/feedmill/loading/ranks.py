@@ -138,7 +138,8 @@ def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
     """What a loader is told, or `find_ranks()` where it is told nothing. Raises ConfigError for half of it."""
     if (rank is None) != (world_size is None):
         raise ConfigError(
-            f"rank={rank} without its counterpart world_size={world_size}", fix="Give both, or neither to find them."
+            f"rank={rank} and world_size={world_size}: one of them is missing",
+            fix="Give both, or neither to find them.",
         )
     if rank is None or world_size is None:
         return find_ranks()

@@ -313,7 +313,7 @@ class Plan:
             raise ConfigError(
                 f"{samples:,} samples are asked for, the plan has {most:,}",
                 kind="bad-budget",
-                fix="Ask for fewer samples, or allow more repeats.",
+                fix="Ask for fewer, or let the recipe give more: samples, epochs, max_repeats.",
             )
         return samples
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, StorageError
-from feedmill.samples.sheet import need_pillow
+from feedmill.errors import ConfigError
+from feedmill.samples.sheet import need_pillow, save_picture
 
 _WIDE, _HIGH, _GAP, _ROW = 360, 150, 46, 3
 _MOST = 300
@@ -34,7 +34,7 @@ def draw_histograms(histograms: Sequence[Histogram], path: str | Path) -> None:
     Raises:
         MissingExtra: Pillow is not installed.
         ConfigError: a name that is no picture's; nothing to draw, or more than 300 panels.
-        StorageError: the picture cannot be written.
+        NotFound, StorageError: the picture cannot be written.
     """
     need_pillow()
     from PIL import Image, ImageDraw, ImageFont
@@ -52,12 +52,7 @@ def draw_histograms(histograms: Sequence[Histogram], path: str | Path) -> None:
         left = _GAP + number % _ROW * (_WIDE + _GAP)
         top = _GAP + number // _ROW * (_HIGH + 2 * _GAP)
         _panel(pen, font, left, top, histogram)
-    try:
-        image.save(path)
-    except ValueError:
-        raise ConfigError("the picture format is unknown", file=str(path), fix="Name it .png or .jpg.") from None
-    except OSError as error:
-        raise StorageError(f"the picture cannot be written ({error})", file=str(path)) from None
+    save_picture(image, path)
 
 
 def _panel(pen: Any, font: Any, left: int, top: int, histogram: Histogram) -> None:

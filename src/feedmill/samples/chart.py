@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, StorageError
-from feedmill.samples.sheet import need_pillow
+from feedmill.samples.sheet import need_pillow, save_picture
 
 _COLOURS = (
     "#4477aa",
@@ -46,7 +45,7 @@ def draw_mixture(
     Raises:
         MissingExtra: Pillow is not installed.
         ConfigError: a name that is no picture's.
-        StorageError: the picture cannot be written.
+        NotFound, StorageError: the picture cannot be written.
     """
     need_pillow()
     from PIL import Image, ImageDraw, ImageFont
@@ -84,12 +83,7 @@ def draw_mixture(
         times = "" if joined and number == len(names) - 1 else f", {epochs[-1, number]:.3g} epochs"
         words = f"{name if len(name) <= 22 else name[:20] + '..'}: {sizes[number]:.1%}{times}"
         pen.text((left + 18, line), words, fill="#222222", font=font)
-    try:
-        image.save(path)
-    except ValueError:
-        raise ConfigError("the picture format is unknown", file=str(path), fix="Name it .png or .jpg.") from None
-    except OSError as error:
-        raise StorageError(f"the picture cannot be written ({error})", file=str(path)) from None
+    save_picture(image, path)
 
 
 def _largest(names: list[str], shares: Floats, epochs: Floats) -> tuple[list[str], Floats, Floats, bool]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, MissingExtra
+from feedmill.errors import ConfigError, MissingExtra, NotFound
+from feedmill.storage.local import storage_error
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,6 +37,7 @@ def contact_sheet(
     Raises:
         ConfigError: no image, or one that is not an image.
         MissingExtra: Pillow is not installed.
+        NotFound, StorageError: the file cannot be written.
     """
     need_pillow()
     from PIL import Image, ImageDraw, ImageFont
@@ -57,10 +59,7 @@ def contact_sheet(
         x, y = _GAP + number % columns * step_x, _GAP + number // columns * step_y
         sheet.paste(picture, (x + (cell - picture.width) // 2, y + (cell - picture.height) // 2))
         draw.text((x, y + cell + 1), _fit(caption, font, cell), fill="#333333", font=font)
-    try:
-        sheet.save(path)
-    except ValueError:
-        raise ConfigError("the picture format is unknown", file=str(path), fix="Name it .png or .jpg.") from None
+    save_picture(sheet, path)
     return width, height
 
 
@@ -112,6 +111,31 @@ def _fit(text: str, font: Any, width: int) -> str:
     while text and font.getlength(text + "...") > width:
         text = text[:-1]
     return text + "..."
+
+
+def save_picture(image: Image, path: str | Path) -> None:
+    """Write a picture file. Raises `ConfigError` for a name of no picture, and what `storage_error` gives."""
+    try:
+        image.save(path)
+    except ValueError:
+        raise _unknown_format(path) from None
+    except OSError as error:
+        raise storage_error(error, str(path)) from None
+
+
+def check_picture(path: str | Path) -> None:
+    """Raise as `save_picture` would for this name, before the work that makes the picture; or `MissingExtra`."""
+    need_pillow()
+    from PIL import Image
+
+    if Path(path).suffix.lower() not in Image.registered_extensions():
+        raise _unknown_format(path)
+    if not Path(path).parent.is_dir():
+        raise NotFound("there is no such folder", file=str(Path(path).parent), fix="Make it first, or check the path.")
+
+
+def _unknown_format(path: str | Path) -> ConfigError:
+    return ConfigError("the picture format is unknown", file=str(path), fix="Name it .png or .jpg.")
 
 
 def need_pillow() -> None:

@@ -9,7 +9,17 @@ from feedmill.errors import ConfigError
 from feedmill.storage.base import Entry, Store
 from feedmill.storage.local import LocalStore
 
-__all__ = ["Entry", "LocalStore", "Store", "is_local_folder", "join_url", "open_store", "real_place", "split_url"]
+__all__ = [
+    "Entry",
+    "LocalStore",
+    "Store",
+    "is_local_file",
+    "is_local_folder",
+    "join_url",
+    "open_store",
+    "real_place",
+    "split_url",
+]
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
@@ -32,6 +42,12 @@ def real_place(url: str) -> str:
     """The one name of a place that may be written in several ways: a local path without links, or the URL."""
     path = _plain(url)
     return path.rstrip("/") if "://" in path else os.path.realpath(LocalStore(path).root)
+
+
+def is_local_file(url: str) -> bool:
+    """Whether this is a file of this machine."""
+    path = _plain(url)
+    return "://" not in path and os.path.isfile(LocalStore(path).root)
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:

@@ -77,7 +77,7 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 f"there is no column {column!r} (there are: {', '.join(names)})",
                 file=file.url,
                 kind="no-column",
-                fix="Name the column of the text with --text.",
+                fix="Name the column of the text with --text (of 'feedmill nanotron': --column).",
             )
         try:
             if file.kind == "parquet":

@@ -70,8 +70,8 @@ def index(
             "only JSONL and .pbin files are indexed here",
             file=path,
             kind="unknown-format",
-            fix="For lines of JSON in a file of another name, say where the index goes; for tar shards and Energon's"
-            " .jsonl.idx there is 'feedmill prepare'.",
+            fix="For lines of JSON in a file of another name, say where the index goes (--output); for tar shards and"
+            " Energon's .jsonl.idx there is 'feedmill prepare'.",
         )
     from feedmill.formats.tokens.pickled import write_pairs
     from feedmill.formats.tokens.raw_index import index_lines, raw_index_path
@@ -80,7 +80,12 @@ def index(
     out_folder, out_name = split_url(target)
     out_store = open_store(out_folder)
     if not overwrite and out_store.exists(out_name):
-        raise ConfigError("there is an index already", file=target, kind="exists", fix="Add --overwrite to redo it.")
+        raise ConfigError(
+            "there is an index already",
+            file=target,
+            kind="exists",
+            fix="Add --overwrite (Modalities: --file_existence_policy override) to redo it.",
+        )
     with Progress("indexing", store.stat(name).size, "B", progress) as bar:
         found = index_lines(store, name, drop=skip_bad, workers=workers, progress=bar)
     with out_store.write(out_name) as file:

@@ -114,7 +114,7 @@ def refuse_existing(targets: Sequence[tuple[Store, str]], overwrite: bool) -> No
                 "it exists already",
                 file=store.locate(path),
                 kind="exists",
-                fix="Name another file, or add --overwrite.",
+                fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
             )
 
 

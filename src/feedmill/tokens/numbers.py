@@ -128,10 +128,19 @@ def trained_tokens(tokens: int, step: Step, *, reuse_last_target: bool = True) -
 
 
 def count_tokens(url: str) -> int:
-    """Tokens of a token file or a folder of them, without reading its documents. Raises as opening it does."""
-    from feedmill.tokens.corpus import open_sets
+    """Tokens of a token file or a folder of them, without reading its documents. Raises as opening it does, and
+    `ConfigError` for lines of text."""
+    from feedmill.tokens.corpus import LINES, open_sets
 
-    return sum(dataset.tokens for dataset in open_sets(url))
+    sets = open_sets(url)
+    if any(dataset.format == LINES for dataset in sets):
+        raise ConfigError(
+            "these are lines of text, not tokens",
+            file=url,
+            kind="no-tokens",
+            fix="Count them as samples with --lines, or tokenize them with 'feedmill tokenize'.",
+        )
+    return sum(dataset.tokens for dataset in sets)
 
 
 def count_lines(url: str) -> int:

@@ -128,7 +128,7 @@ def plan_outputs(
         folder, last = split_url(os.fspath(path))
         for suffix in _STRIP:
             last = last.removesuffix(suffix)
-        if not last:
+        if not last or (os.fspath(path).endswith("/") and name != "vla-text"):
             raise ConfigError("the output has no name", file=os.fspath(path), fix="Add the name of a file to the path.")
         dtype = _dtype(name, vocab_size, base_vocab_size, largest, token_size)
         sequence = (seq_len or 0) + 1 if name == "vla-text" else 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats import energon
 from feedmill.storage import open_store
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
@@ -74,7 +74,12 @@ def append(
     target = Target(url, layout, job=job, split=split, append=True)
     copies = _Copies([Copy(dataset, groups[n], prefix) for n, dataset in enumerate(opened)])
     with closing(target):
-        report = write_shards(target, work, copies, workers=workers, progress=progress)
+        try:
+            report = write_shards(target, work, copies, workers=workers, progress=progress)
+        except DataError as error:
+            if error.kind == "duplicate-key":  # the same command would find it again
+                target.drop()
+            raise
     report.seconds = round(time.perf_counter() - began, 3)
     return report
 

@@ -170,6 +170,11 @@ class Target:
         commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
         self.work.finish()
 
+    def drop(self) -> None:
+        """Remove what was written, as if nothing had been begun."""
+        clear_left(self.store, self.work.job)
+        self.work.finish()
+
     def close(self) -> None:
         """Let go of it; what is unfinished stays for the next time."""
         self.work.close()

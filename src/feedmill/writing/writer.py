@@ -80,18 +80,19 @@ class Keys:
     def add_shard(self, shard: Shard) -> None:
         """The keys of a whole shard."""
         before = len(self._seen)
+        if not self._seen.isdisjoint(shard.scan.keys):
+            raise DataError(
+                "the key occurs in an earlier shard too; keys must be unique in a data set",
+                file=self.url,
+                record=next(key for key in shard.scan.keys if key in self._seen),
+                kind="duplicate-key",
+                fix="Rename the samples, for example by putting their source's name before the key (--prefix).",
+            )
         self._seen.update(shard.scan.keys)
         if len(self._seen) != before + len(shard.scan.keys):
             fresh = Keys(self.url)
-            fresh._seen = self._seen.difference(shard.scan.keys)
             for key in shard.scan.keys:
                 fresh.add(key)
-            raise DataError(
-                "a key of this shard occurs in an earlier one too; keys must be unique in a data set",
-                file=f"{self.url}/{shard.path}",
-                kind="duplicate-key",
-                fix="Rename the samples, for example by putting their source's name before the key.",
-            )
 
 
 class Writer:

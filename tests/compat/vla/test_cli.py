@@ -79,3 +79,8 @@ def test_a_manifest_that_lies_is_one_message(robotics: Path) -> None:
     for words in (("info",), ("vla", "stats"), ("check",)):
         shown = run(*words, robotics, status=1)
         assert "manifest.jsonl:1" in shown and "num_sequences is 512" in shown and "Traceback" not in shown
+
+
+def test_a_plan_of_no_run_is_one_message() -> None:
+    assert "error: no run is named" in run("vla", "plan", status=1)
+    assert "Name the file first" in run("vla", "plan", "--data.seed", 3, "run.yaml", status=1)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import documents as text_rows
 from feedmill.formats.tokens.dolma import dolma_dtype, open_dolma, read_origins, write_dolma
+from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, write_manifest
 from feedmill.storage import LocalStore
 from nanosets import documents
 
@@ -179,7 +180,7 @@ def test_other_things_that_are_refused(tmp_path: Path) -> None:
         open_dolma(store, "x.npy", "u")
     (tmp_path / "x.csv.gz").unlink()
     (tmp_path / "x.npy").write_bytes(bytes(4))
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r"x\.npy: 'x\.csv\.gz' is not beside it"):
         open_dolma(store, "x.npy", "u")
 
 
@@ -194,3 +195,11 @@ def test_writing_wrongly(tmp_path: Path) -> None:
             writer.add(*documents([1, 1]), origins=[("a", "f", 1)])
         with pytest.raises(DataError, match="does not fit into 2 bytes"):
             writer.add(*documents([1], 70_000))
+
+
+def test_the_tokenizer_is_shown(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with write_dolma(store, "x.npy", "u2") as out:
+        out.add(*documents([2, 3]))
+    write_manifest(store, "x.npy", TokenManifest("dolma", 2, 5, tokenizer=TokenizerFacts("gpt2", "ab12", 50257)))
+    assert open_dolma(store, "x.npy", "x.npy").describe()["tokenizer"] == "gpt2"

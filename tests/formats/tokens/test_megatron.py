@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, write_manifest
 from feedmill.formats.tokens.megatron import (
     HEADER,
     is_megatron,
@@ -179,3 +180,11 @@ def test_writing_wrongly(tmp_path: Path) -> None:
             writer.add(np.zeros(0, np.int64), np.array([2**31]))
         with pytest.raises(DataError, match="the token id 70000 does not fit into 2 bytes"):
             writer.add(*documents([1], 70_000))
+
+
+def test_the_tokenizer_is_shown(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with write_megatron(store, "x", "u2") as out:
+        out.add(*documents([2, 3]))
+    write_manifest(store, "x.idx", TokenManifest("megatron", 2, 5, tokenizer=TokenizerFacts("gpt2", "ab12", 50257)))
+    assert open_megatron(store, "x.bin", "x.bin").describe()["tokenizer"] == "gpt2"

@@ -15,7 +15,7 @@ from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
 from feedmill.cli.info import info
-from feedmill.cli.options import DatasetConfig, DatasetPath, SplitConfig, Threads, Trust
+from feedmill.cli.options import DatasetConfig, DatasetPath, MediaThreads, SplitConfig, Threads, Trust
 from feedmill.cli.prepare import (
     ByExtension,
     ByGlob,
@@ -180,7 +180,7 @@ def prepare(
 def prepare_media_(
     path: MediaTarget,
     progress: Progress = True,
-    num_workers: Threads = None,
+    num_workers: MediaThreads = None,
     media_metadata: Media = False,  # noqa: ARG001 - it is the verb's only purpose
     media_metadata_by_glob: ByGlob = None,
     media_metadata_by_header: ByHeader = False,

@@ -100,6 +100,12 @@ def plan(
     from feedmill.compat.vla.run import VlaRun
 
     words = list(ctx.args)
+    if config is None and not words:
+        from feedmill.errors import ConfigError
+
+        raise ConfigError(
+            "no run is named", kind="bad-usage", fix="Name its YAML, or give settings: --data.NAME VALUE."
+        )
     if config is not None and config.startswith("--"):
         words, config = [config, *words], None
     run = VlaRun.load(config, words)

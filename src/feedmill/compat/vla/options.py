@@ -105,7 +105,9 @@ def parse_options(arguments: Sequence[str]) -> dict[str, Any]:
         word = todo.pop(0)
         name, equals, text = word.removeprefix("--").partition("=")
         if not word.startswith("--") or not name:
-            raise ConfigError(f"{word!r} is no option", kind="bad-usage", fix="Write --data.NAME VALUE.")
+            raise ConfigError(
+                f"{word!r} is no option", kind="bad-usage", fix="Name the file first, then --data.NAME VALUE."
+            )
         if not equals:
             if not todo:
                 raise ConfigError(f"the option {word} has no value", kind="bad-usage", fix="Write --data.NAME VALUE.")

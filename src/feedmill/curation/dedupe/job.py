@@ -14,7 +14,7 @@ from feedmill.curation.marked import record, recorded
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
 from feedmill.curation.workplace import remove_folder, work_folder
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import LocalStore, Store, open_store, split_url
@@ -166,6 +166,8 @@ def _bloomed(
 def _open(store: Store, name: str, settings: BloomOptions) -> BloomFilter:
     if store.exists(name):
         return read_bloom(store, name)
+    if settings.read_only and not settings.items:
+        raise NotFound("there is no such Bloom filter to look up in", file=store.locate(name), fix="Check the path.")
     return new_bloom(
         size=settings.size,
         items=settings.items,

@@ -34,6 +34,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, content_word, refuse_loss
+from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.storage import Store
 
 FORMAT = "dolma"
@@ -70,7 +71,7 @@ def open_dolma(store: Store, path: str, url: str, *, dtype: np.dtype[Any] | str 
     """
     names = [path] if path.endswith(NPY) and store.exists(path) else _in_folder(store, path, url)
     shards = [_shard(store, name, None if dtype is None else np.dtype(dtype)) for name in names]
-    return TokenDataset(store, shards, name=url, format=FORMAT)
+    return TokenDataset(store, shards, name=url, format=FORMAT, about=tokenizer_words(store, names))
 
 
 def read_origins(store: Store, path: str) -> Iterator[Origin]:
@@ -177,6 +178,12 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
             file=store.locate(path),
             kind="unknown-format",
             fix="Read it with numpy.load.",
+        )
+    if not store.exists(rows):
+        raise NotFound(
+            f"{rows.rpartition('/')[2]!r} is not beside it, which says where Dolma's documents end",
+            file=store.locate(path),
+            fix="Bring it back, or check that these are Dolma's tokens.",
         )
     bounds = _bounds(store, rows)
     tokens = int(bounds[-1])

@@ -36,6 +36,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, content_word, load_numbers, refuse_loss
+from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.storage import Store
 
 FORMAT = "megatron"
@@ -120,7 +121,7 @@ def open_megatron(
         load_bounds=partial(_load_bounds, store, prefix + IDX, index, unit),
         facts=(content_word(store, data.path, data.size), content_word(store, idx.path, idx.size), unit),
     )
-    about = {"sequences": index.sequences, "multimodal": index.multimodal}
+    about = {"sequences": index.sequences, "multimodal": index.multimodal, **tokenizer_words(store, [prefix + IDX])}
     return TokenDataset(store, [shard], name=strip(url) + BIN, format=FORMAT, about=about)
 
 
