@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from feedmill.kernels import shingles
+from feedmill.kernels.hashing import shingles
 
 
 def make_texts(count: int, seed: int, copies: float = 0.4, words: tuple[int, int] = (3, 60)) -> list[str]:

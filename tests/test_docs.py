@@ -228,7 +228,7 @@ def kinds(path: str) -> set[str]:
         "indexing/check.py",
         "indexing/manifests.py",
         "indexing/scanning.py",
-        "kernels/tar.py",
+        "kernels/files/tar.py",
         "formats/jsonl.py",
         "formats/webdataset.py",
     ],

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError, StorageError
 from feedmill.formats import energon_index
 from feedmill.formats.energon_index import IndexRows, duplicate_keys, write_index
-from feedmill.kernels.tar import scan_reference
+from feedmill.kernels.files.tar import scan_reference
 
 SCHEMA = [
     (

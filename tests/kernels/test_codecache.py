@@ -73,11 +73,11 @@ def test_the_users_own_choice_for_numba_holds(monkeypatch, tmp_path):
 PROGRAM = """
 import json, sys
 import numpy as np
-from feedmill.kernels.text_compiled import byte_lengths
+from feedmill.kernels.text.lengths_compiled import byte_lengths
 
 assert byte_lengths(np.frombuffer("aé".encode("utf-32-le"), "<u4"), np.array([0, 2])).tolist() == [3]
 early = "numba" in sys.modules
-from feedmill.kernels.btree import varint_width
+from feedmill.kernels.files.btree import varint_width
 
 assert varint_width(5) == 1
 print(json.dumps([early, sum(varint_width.stats.cache_hits.values())]))

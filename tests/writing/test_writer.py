@@ -20,7 +20,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.formats.energon import read_info
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
-from feedmill.kernels.tar import sample_name
+from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import LocalStore
 from feedmill.writing.layout import Layout, parse_size
 from feedmill.writing.work import FOLDER

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.formats.documents import json_fault
-from feedmill.kernels import characters
-from feedmill.kernels.text import encode
+from feedmill.kernels.text import characters
+from feedmill.kernels.text.lengths import encode
 
 Table = npt.NDArray[np.int64]
 
@@ -102,7 +102,7 @@ class Batch:
     @cached_property
     def paragraphs(self) -> Table:
         """int64[4, paragraphs]: document, start and end in `codes`, whether blank. See `kernels.text_compiled`."""
-        from feedmill.kernels.text_compiled import paragraphs
+        from feedmill.kernels.text.lengths_compiled import paragraphs
 
         found: Table = paragraphs(self.codes, self.offsets, characters.table())
         return found
@@ -115,7 +115,7 @@ class Batch:
     @cached_property
     def words(self) -> tuple[Table, Table]:
         """int64[2, words], int64[n + 1]: start and end of each word between white space, where each text's begin."""
-        from feedmill.kernels.text_compiled import words
+        from feedmill.kernels.text.lengths_compiled import words
 
         found: tuple[Table, Table] = words(self.codes, self.offsets, characters.table())
         return found
@@ -123,7 +123,7 @@ class Batch:
     @cached_property
     def gopher(self) -> npt.NDArray[np.float64]:
         """float64[n, 15]: the signals of Gopher that both versions share. See `kernels.gopher_compiled`."""
-        from feedmill.kernels.gopher_compiled import word_signals
+        from feedmill.kernels.text.gopher_compiled import word_signals
 
         (starts, ends), first = self.words
         found: npt.NDArray[np.float64] = word_signals(self.codes, self.offsets, starts, ends, first, characters.table())

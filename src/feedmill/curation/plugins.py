@@ -246,7 +246,7 @@ add_tagger = TaggerRegistry.add
 
 def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
     """The paragraphs with their newlines, without blank ones unless asked for."""
-    from feedmill.kernels.text import paragraphs
+    from feedmill.kernels.text.lengths import paragraphs
 
     return [TextSlice(text, low, high) for low, high, blank in paragraphs(text) if not (blank and remove_empty)]
 
@@ -260,7 +260,7 @@ def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  #
 
 def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
     """Words by the rules of UAX 29."""
-    from feedmill.kernels.wordbreak import segments
+    from feedmill.kernels.text.wordbreak import segments
 
     if remove_empty:
         from feedmill.curation.taggers.words import segment_places

@@ -88,7 +88,7 @@ class Spans:
 
         Scores are rounded to five digits.
         """
-        from feedmill.kernels.spans_compiled import fragments
+        from feedmill.kernels.jsonl.spans_compiled import fragments
 
         heads = [_head(experiment, tagger, kind) for kind in self.kinds]
         first = np.searchsorted(self.document, np.arange(n + 1))

@@ -30,7 +30,7 @@ from feedmill.storage import open_store, split_url
 
 FAIL, CONTINUE = "fail", "continue"
 MOST_SOURCES = 1000
-_PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text_compiled")
+_PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text.lengths_compiled")
 OTHERS = "(others)"
 
 

@@ -34,7 +34,7 @@ from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
-_PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text_compiled")
+_PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
 
 
 class Task(NamedTuple):

@@ -9,8 +9,8 @@ Layout, little-endian::
     u64  W, the number of words
     W x u32  the words
 
-Hash h (see `feedmill.kernels.ahash`) is bit ``h mod 32`` of word ``h div 32 mod W``. Refused: another magic or version,
-k of 0, no words, and a file that is shorter or longer than its head says.
+Hash h (see `feedmill.kernels.hashing.ahash`) is bit ``h mod 32`` of word ``h div 32 mod W``. Refused: another magic or
+version, k of 0, no words, and a file that is shorter or longer than its head says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.kernels.ahash import CONSTANTS
+from feedmill.kernels.hashing.ahash import CONSTANTS
 from feedmill.storage import Store
 
 MAGIC, VERSION = 0x81F0F117, 1

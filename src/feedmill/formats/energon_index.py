@@ -5,9 +5,9 @@ Two tables and four indexes, as Energon 7.4 makes them (docs/formats/energon.md)
 (shard number, number in the shard, part name, offset and size of the content). Keys are unique in the whole folder.
 
 Inserting rows and making four indexes is most of the time that preparing a folder takes. As all rows are known before
-the first is written, `write_index` instead writes SQLite's b-trees directly, page by page (`feedmill.kernels.btree`);
-SQLite makes the empty database, so that schema and header are its own. The same through SQLite alone is the reference,
-and the way for few rows and for whatever does not fit the fast one.
+the first is written, `write_index` instead writes SQLite's b-trees directly, page by page
+(`feedmill.kernels.files.btree`); SQLite makes the empty database, so that schema and header are its own. The same
+through SQLite alone is the reference, and the way for few rows and for whatever does not fit the fast one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from feedmill.errors import DataError, StorageError
 from feedmill.storage.local import storage_error
 
 if TYPE_CHECKING:
-    from feedmill.kernels.btree import Columns, Tree
-    from feedmill.kernels.tar import ShardScan
+    from feedmill.kernels.files.btree import Columns, Tree
+    from feedmill.kernels.files.tar import ShardScan
 
 Int64s = npt.NDArray[np.int64]
 
@@ -151,7 +151,7 @@ def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s) -> Sh
         number: of the shard.
         starts: int64[n + 1], the content of the offset file.
     """
-    from feedmill.kernels.tar import ShardScan
+    from feedmill.kernels.files.tar import ShardScan
 
     keys = connection.execute(
         "SELECT sample_key FROM samples WHERE tar_file_id = ? ORDER BY sample_index", (number,)
@@ -231,8 +231,8 @@ def _write_compiled(path: Path, rows: IndexRows) -> bool:
     """`write_index` page by page. False, with nothing written, where the rows have to go through SQLite."""
     if not _fits_memory(rows):
         return False
-    from feedmill.kernels import btree
-    from feedmill.kernels.text_order import sort_groups, sort_rows, sort_texts
+    from feedmill.kernels.files import btree
+    from feedmill.kernels.files.text_order import sort_groups, sort_rows, sort_texts
 
     samples = _columns(rows.sample_columns(), rows.keys)
     parts = _columns(rows.part_columns(), rows.part_names)
@@ -270,7 +270,7 @@ def _fits_memory(rows: IndexRows) -> bool:
 
 def _columns(ints: Sequence[Int64s], names: list[str]) -> Columns | None:
     """A table for the kernel, or None where a name does not suit it."""
-    from feedmill.kernels.btree import LONGEST_TEXT, Columns
+    from feedmill.kernels.files.btree import LONGEST_TEXT, Columns
 
     data = ("\0".join(names) + "\0").encode() if names else b""
     text = np.frombuffer(data, np.uint8)
@@ -297,7 +297,7 @@ def _empty_database(path: Path) -> dict[str, int] | None:
 def _fill(path: Path, trees: list[Tree]) -> None:
     """Writes the b-trees, then the number of pages into the header (SQLite wrote the rest of it; its change counter
     still equals the counter that says for which version the number of pages holds)."""
-    from feedmill.kernels.btree import write_trees
+    from feedmill.kernels.files.btree import write_trees
 
     file = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:

@@ -29,7 +29,7 @@ from feedmill.formats.columns import ParquetFile, values
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tables import TableDataset, open_columns
 from feedmill.formats.webdataset import ShardTable, TarDataset
-from feedmill.kernels.tar import sample_name
+from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import Store
 
 _STATS = re.compile(r"(\d{5,})_stats\.json")

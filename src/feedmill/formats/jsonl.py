@@ -21,7 +21,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.jsonl_splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
-from feedmill.kernels.lines import index_lines
+from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
 
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from feedmill.formats.sidecar import ShardRecord
-from feedmill.kernels.tar import ShardScan
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
 from feedmill.storage.frames import FrameFile, frames_path
 

@@ -37,7 +37,7 @@ from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.formats.webdataset import ScannedShards, ShardTable
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
-from feedmill.kernels.tar import COMPILED_FROM
+from feedmill.kernels.files.tar import COMPILED_FROM
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache import cache_folder
 

@@ -1,7 +1,7 @@
 """What lies in samples of tars: their keys and parts, one sample at a time, or many in one call.
 
 A plain sample has ustar headers with octal sizes and short names, as nearly all have; what else a tar may hold is left
-to the reference in `feedmill.kernels.tar`.
+to the reference in `feedmill.kernels.files.tar`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.jobs.buffers import empty
-from feedmill.kernels import tar
-from feedmill.kernels.tar_many_compiled import plain_samples, read_all
+from feedmill.kernels.files import tar
+from feedmill.kernels.files.tar_many_compiled import plain_samples, read_all
 from feedmill.storage import Store
 
 REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from feedmill.errors import DataError
-from feedmill.kernels import tar
+from feedmill.kernels.files import tar
 from feedmill.storage import Store
 
 

@@ -25,7 +25,7 @@ from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, 
 from feedmill.formats.parts import Parts
 from feedmill.formats.tar_samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
 from feedmill.formats.tar_scan import in_file, scan_shard
-from feedmill.kernels import tar
+from feedmill.kernels.files import tar
 from feedmill.storage import Store
 
 

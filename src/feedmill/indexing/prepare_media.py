@@ -28,7 +28,7 @@ from feedmill.formats.tar_scan import scan_shard
 from feedmill.indexing.media import Filters, Gathered, Piece, collect, pieces_of_folder, pieces_of_shard
 from feedmill.indexing.media_notes import MediaNotes
 from feedmill.indexing.scanning import Scanned
-from feedmill.kernels.tar import ShardScan
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache import cached_copy

@@ -22,8 +22,8 @@ from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
-from feedmill.kernels import tar
-from feedmill.kernels.lines import index_lines
+from feedmill.kernels.files import tar
+from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
 
 CUT = ("truncated-member", "truncated-header", "bad-header")

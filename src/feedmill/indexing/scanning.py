@@ -22,7 +22,7 @@ from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
-from feedmill.kernels.tar import ShardScan
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store
 from feedmill.storage.cache import cached_copy
 
@@ -67,7 +67,7 @@ def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
 
 def load_kernel() -> None:
     """Load the compiled scan, by using it once on an empty archive."""
-    from feedmill.kernels.tar import scan
+    from feedmill.kernels.files.tar import scan
 
     scan(np.zeros(1024, np.uint8), compiled=True)
 

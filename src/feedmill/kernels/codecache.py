@@ -108,7 +108,4 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @cache
 def _for_numba() -> str | None:
-    """The folder, empty for the one that numba takes by itself; None where there is none."""
-    for folder in filter(writable, folders()):
-        return "" if folder.name == "__pycache__" else str(folder)
-    return None
+    return next(map(str, filter(writable, folders())), None)

@@ -262,8 +262,12 @@ def _processor() -> str:
 @cache
 def _sources() -> str:
     """Changes with any source of kernels: they use one another."""
-    with os.scandir(Path(__file__).parent) as entries:
-        found = [(e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py")]
+    found = []
+    for folder, below, names in os.walk(Path(__file__).parent):
+        below[:] = [name for name in below if name != "__pycache__"]
+        for name in names:
+            about = os.stat(os.path.join(folder, name))
+            found.append((os.path.basename(folder), name, about.st_size, about.st_mtime_ns))
     return _hash(sorted(found))
 
 

@@ -1,6 +1,6 @@
 """Counts and places of word segments (UAX 29), blank ones too, over the search in `wordbreak_compiled`.
 
-The oracle is `feedmill.kernels.wordbreak.segments`; a segment is blank where ``str.strip`` leaves nothing of it.
+The oracle is `feedmill.kernels.text.wordbreak.segments`; a segment is blank where ``str.strip`` leaves nothing of it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import numba
 import numpy as np
 
 from feedmill.kernels.codecache import njit
-from feedmill.kernels.wordbreak import CLASS_BITS, CR, LF, SPACE
-from feedmill.kernels.wordbreak_compiled import kind_at, words
+from feedmill.kernels.text.wordbreak import CLASS_BITS, CR, LF, SPACE
+from feedmill.kernels.text.wordbreak_compiled import kind_at, words
 
 
 @numba.njit(nogil=True)
@@ -35,7 +35,7 @@ def count_segments(data, lows, highs, index, pages):  # type: ignore[no-untyped-
 
     Args:
         data: uint8. lows, highs: int64[ranges], in bytes.
-        index, pages: see `feedmill.kernels.wordbreak.tables`.
+        index, pages: see `feedmill.kernels.text.wordbreak.tables`.
     """
     n = len(lows)
     longest = 0

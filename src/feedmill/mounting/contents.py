@@ -9,7 +9,7 @@ from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.webdataset import ShardTable
-from feedmill.kernels import tar
+from feedmill.kernels.files import tar
 from feedmill.mounting.catalog import File
 from feedmill.storage import Store
 

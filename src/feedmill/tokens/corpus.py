@@ -20,7 +20,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
-from feedmill.kernels.lines import newlines
+from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
 
 LINES = "jsonl"

@@ -20,8 +20,8 @@ import msgspec
 
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.formats.documents import one_a_line
-from feedmill.kernels.jsonlines import COMPILED_FROM
-from feedmill.kernels.jsontexts import TextTaker
+from feedmill.kernels.jsonl.jsonlines import COMPILED_FROM
+from feedmill.kernels.jsonl.jsontexts import TextTaker
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _STEP = re.compile(r"""\.?(?:(?P<name>[A-Za-z_]\w*)|\[(?P<key>"(?:[^"\\]|\\.)*")\]|\[(?P<index>-?\d{1,9})\])""")

@@ -14,7 +14,7 @@ from feedmill.formats.energon_index import read_scan
 from feedmill.formats.offsets import load_offsets
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.tar_scan import in_file, scan_shard
-from feedmill.kernels.tar import ShardScan
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 from feedmill.writing.shard import Shard

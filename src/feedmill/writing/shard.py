@@ -14,7 +14,7 @@ from feedmill.formats.energon_write import write_idx
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.tar_write import END, Members
-from feedmill.kernels.tar import ShardScan
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.writing.encoding import Encoded

@@ -14,8 +14,8 @@ from feedmill.curation.dedupe import exact
 from feedmill.curation.dedupe.job import BloomOptions, dedupe
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.kernels.paragraphs import CHARACTERS, pieces, windows
-from feedmill.kernels.wordbreak import words
+from feedmill.kernels.text.paragraphs import CHARACTERS, pieces, windows
+from feedmill.kernels.text.wordbreak import words
 from killing import command, contents, kill_everywhere
 
 FILES = [texts(23), texts(17, seed=1), [], texts(5)]

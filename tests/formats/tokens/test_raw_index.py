@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.tokens import raw_index
 from feedmill.formats.tokens.raw_index import index_lines, load_raw_index, raw_index_path, write_raw_index
-from feedmill.kernels import jsonlines
+from feedmill.kernels.jsonl import jsonlines
 from feedmill.storage import LocalStore
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"

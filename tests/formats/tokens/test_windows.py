@@ -20,7 +20,7 @@ from feedmill.formats.tokens.blocks import BlockDataset
 from feedmill.formats.tokens.bounds import bounds_path
 from feedmill.formats.tokens.pbin import open_pbin, open_pbins, write_pbin
 from feedmill.formats.tokens.windows import WindowDataset
-from feedmill.kernels.blocks import greedy_blocks
+from feedmill.kernels.order.blocks import greedy_blocks
 from feedmill.loading.collate import collate
 from feedmill.storage import LocalStore
 

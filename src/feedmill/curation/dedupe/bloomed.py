@@ -23,7 +23,7 @@ from feedmill.formats.documents import read_lines, write_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
-from feedmill.kernels import ahash, ahash_compiled
+from feedmill.kernels.hashing import ahash, ahash_compiled
 from feedmill.storage.codec import compression
 
 Ints64 = npt.NDArray[np.uint64]

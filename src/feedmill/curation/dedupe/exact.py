@@ -43,7 +43,7 @@ SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
 RANGE = 4 << 20
 """Keys that are decided at once, but for a single part that has more."""
 _PRELOAD = ("feedmill.curation.dedupe.keys",)
-KERNELS = (*_PRELOAD, "feedmill.kernels.murmur_compiled", "feedmill.kernels.paragraphs_compiled")
+KERNELS = (*_PRELOAD, "feedmill.kernels.hashing.murmur_compiled", "feedmill.kernels.text.paragraphs_compiled")
 
 
 @dataclass(frozen=True, slots=True)

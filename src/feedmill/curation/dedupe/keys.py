@@ -29,8 +29,8 @@ def hash_documents(units: Units) -> Hashes:
 
 
 def hash_parts(units: Units) -> Hashes:
-    """uint64[keys, 2]: MurmurHash3 of keys of any number of parts, see `feedmill.kernels.murmur`."""
-    from feedmill.kernels import murmur_compiled
+    """uint64[keys, 2]: MurmurHash3 of keys of any number of parts, see `feedmill.kernels.hashing.murmur`."""
+    from feedmill.kernels.hashing import murmur_compiled
 
     hashes = np.empty((len(units.firsts), 2), np.uint64)
     murmur_compiled.hash_keys(units.data, units.lows, units.highs, units.firsts, units.counts, hashes)
@@ -44,7 +44,7 @@ def partition(hashes: Hashes, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDA
         int64[2^bits + 1], where each part begins; uint32[keys], the order.
     """
     if len(hashes) > FEW:
-        from feedmill.kernels import murmur_compiled
+        from feedmill.kernels.hashing import murmur_compiled
 
         starts, order = np.empty((1 << bits) + 1, np.int64), np.empty(len(hashes), np.uint32)
         murmur_compiled.partition(hashes, 64 - bits, starts, order)
@@ -59,7 +59,7 @@ def first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[n
     count = sum(len(one) for one, goes_in in zip(slices, inserted, strict=True) if goes_in)
     if sum(map(len, slices)) <= FEW:
         return _first_seen(slices, inserted)
-    from feedmill.kernels import murmur_compiled
+    from feedmill.kernels.hashing import murmur_compiled
 
     table = np.zeros((1 << max(4, (2 * count).bit_length()), 2), np.uint64)
     out = []

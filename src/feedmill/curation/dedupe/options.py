@@ -26,7 +26,7 @@ class DedupeOptions:
         skip_empty: leave blank texts alone. min_length: and those with fewer characters (documents: bytes of the key).
         min_words: and those with fewer words (UAX 29).
         partitions, partition: take only keys whose hash leaves this remainder, where several machines share a filter.
-        dolma: count characters and n-grams as Dolma does (see `feedmill.kernels.paragraphs`).
+        dolma: count characters and n-grams as Dolma does (see `feedmill.kernels.text.paragraphs`).
         defects: do as Dolma 1.2.1 does where that is wrong: with `min_words` nothing is ever looked up.
         documents_folder: the name of the folder of documents.
     """

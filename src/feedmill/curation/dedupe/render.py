@@ -11,7 +11,7 @@ import orjson
 
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.units import NO_KEY
-from feedmill.kernels import spanrows
+from feedmill.kernels.jsonl import spanrows
 
 Ints = npt.NDArray[np.int64]
 
@@ -63,8 +63,8 @@ def _compiled(
     scores: list[bytes],
     name: bytes,
 ) -> bytes:
-    from feedmill.kernels.spanrows_compiled import NUMBER
-    from feedmill.kernels.spanrows_compiled import span_rows as compiled
+    from feedmill.kernels.jsonl.spanrows_compiled import NUMBER
+    from feedmill.kernels.jsonl.spanrows_compiled import span_rows as compiled
 
     marks = [b'{"attributes":{' + name + b":[", b'{"attributes":{', b']},"id":', b'},"id":', b"}\n"]
     (id_bytes, id_ends), (score_bytes, score_ends), (mark_bytes, mark_ends) = map(_strings, (ids, scores, marks))

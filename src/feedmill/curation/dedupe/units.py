@@ -14,7 +14,7 @@ from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.rows import bad_row, dump, id_bytes, is_blank, load, parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
-from feedmill.kernels.paragraphs import CHARACTERS, DOLMA
+from feedmill.kernels.text.paragraphs import CHARACTERS, DOLMA
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -114,8 +114,8 @@ def _documents(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Un
     if options.skip_empty:
         chosen &= np.array([not is_blank(text) for text in texts], np.bool_)
     if options.min_words:
-        from feedmill.kernels.wordbreak import tables
-        from feedmill.kernels.wordbreak_compiled import count_words
+        from feedmill.kernels.text.wordbreak import tables
+        from feedmill.kernels.text.wordbreak_compiled import count_words
 
         enough = count_words(data, lows, highs, *tables(), options.min_words)
         chosen &= enough
@@ -134,9 +134,9 @@ def _documents(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Un
 
 
 def _paragraphs(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Units:
-    from feedmill.kernels import paragraphs_compiled as compiled
-    from feedmill.kernels.wordbreak import tables
-    from feedmill.kernels.wordbreak_compiled import count_words
+    from feedmill.kernels.text import paragraphs_compiled as compiled
+    from feedmill.kernels.text.wordbreak import tables
+    from feedmill.kernels.text.wordbreak_compiled import count_words
 
     index, pages = tables()
     data, offsets = _joined(texts)

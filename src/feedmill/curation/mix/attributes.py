@@ -15,8 +15,8 @@ from feedmill.curation.mix.needs import Needs, needed_attributes
 from feedmill.curation.rows import bad_row, load
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.threads import ahead
-from feedmill.kernels.plainrows import plain_rows
-from feedmill.kernels.spanlists import pack
+from feedmill.kernels.jsonl.plainrows import plain_rows
+from feedmill.kernels.jsonl.spanlists import pack
 from feedmill.storage import Store
 
 Pair = tuple[Any, Any]
@@ -98,7 +98,7 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
 
 
 def _pack(rows: list[Any], name: str) -> bool:
-    """Put packed spans in place of those of this name, see `feedmill.kernels.spanlists`; whether that was possible."""
+    """Put packed spans (`feedmill.kernels.jsonl.spanlists`) in place of those of this name; whether that could be."""
     holders = [row.attributes for row in rows if name in row.attributes]
     packed = pack([one[name] for one in holders])
     if packed is None:

@@ -17,8 +17,8 @@ from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.needs import needed_attributes, whole_attribute
 from feedmill.curation.mix.spans import bounds
 from feedmill.curation.rows import dump
-from feedmill.kernels.rawtexts import cut
-from feedmill.kernels.spanlists import choose
+from feedmill.kernels.jsonl.rawtexts import cut
+from feedmill.kernels.jsonl.spanlists import choose
 
 Document = dict[str, Any]
 

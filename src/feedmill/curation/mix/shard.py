@@ -25,7 +25,7 @@ from feedmill.curation.rows import bad_row, dump, dump_lines, load, negative_zer
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of, write_lines
 from feedmill.jobs.threads import ahead, ordered_map
-from feedmill.kernels.rawtexts import lift
+from feedmill.kernels.jsonl.rawtexts import lift
 from feedmill.storage import open_store
 
 Document = dict[str, Any]

@@ -10,7 +10,7 @@ from feedmill.curation.jq import compile_jq
 from feedmill.curation.jsonpath import compile_path, compile_straight
 from feedmill.curation.jsonpath_steps import MISSING
 from feedmill.curation.mix.config import JQ, Replacement
-from feedmill.kernels.spanlists import unpack
+from feedmill.kernels.jsonl.spanlists import unpack
 
 
 class Taken(NamedTuple):

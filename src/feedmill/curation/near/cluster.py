@@ -15,7 +15,7 @@ from feedmill.curation.near.join import index_name, ranges
 from feedmill.curation.near.options import LONGEST
 from feedmill.curation.near.view import Ints, View
 from feedmill.formats.signatures import read_arrays, write_arrays
-from feedmill.kernels import near_pairs_compiled as compiled
+from feedmill.kernels.hashing import near_pairs_compiled as compiled
 
 
 def decide(view: View, bands: int, keep: str) -> None:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from feedmill.curation.near.spread import go_on
 from feedmill.curation.near.view import Ints, View, Words, open_view
 from feedmill.formats.signatures import read_arrays, write_arrays
-from feedmill.kernels import near_pairs_compiled as compiled
-from feedmill.kernels.near_pairs import LEAST, MOST, PAIRS
+from feedmill.kernels.hashing import near_pairs_compiled as compiled
+from feedmill.kernels.hashing.near_pairs import LEAST, MOST, PAIRS
 
 RANGE = 8 << 20
 """Documents in a range of keys, about."""

@@ -16,8 +16,8 @@ from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.rows import bad_row, id_bytes, parse_texts
 from feedmill.formats.documents import read_lines
 from feedmill.formats.signatures import Arrays, read_record, segment_name, write_arrays, write_record
-from feedmill.kernels import shingles_compiled
-from feedmill.kernels.shingles import characters, permutations
+from feedmill.kernels.hashing import shingles_compiled
+from feedmill.kernels.hashing.shingles import characters, permutations
 from feedmill.storage import Store, open_store
 
 SEGMENT = 32 << 20

@@ -25,8 +25,8 @@ THREADS = 4
 KERNELS = (
     "feedmill.curation.near.sketch",
     "feedmill.curation.near.join",
-    "feedmill.kernels.shingles_compiled",
-    "feedmill.kernels.near_pairs_compiled",
+    "feedmill.kernels.hashing.shingles_compiled",
+    "feedmill.kernels.hashing.near_pairs_compiled",
 )
 _here = threading.local()
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.kernels import characters
-from feedmill.kernels.c4 import BRACE, DOTTED, LOREM, NAUGHTY, SCRIPT, SCRIPT_WORD, Automaton, automaton
-from feedmill.kernels.c4 import flags as plain_flags
-from feedmill.kernels.text import encode
+from feedmill.kernels.text import characters
+from feedmill.kernels.text.c4 import BRACE, DOTTED, LOREM, NAUGHTY, SCRIPT, SCRIPT_WORD, Automaton, automaton
+from feedmill.kernels.text.c4 import flags as plain_flags
+from feedmill.kernels.text.lengths import encode
 
 _FLAGS = ("has_naughty_word", "has_javascript", "has_lorem_ipsum", "has_curly_brace")
 _LINES = ("lines_with_no_ending_punctuation", "lines_with_too_few_words")
@@ -60,7 +60,7 @@ def c4_v2(batch: Batch) -> Spans:
 
 
 def _flags(batch: Batch) -> npt.NDArray[np.uint8]:
-    from feedmill.kernels.c4_compiled import flags
+    from feedmill.kernels.text.c4_compiled import flags
 
     found: npt.NDArray[np.uint8] = flags(batch.codes, batch.offsets, characters.table(), *_automaton())
     for k in np.flatnonzero(found & DOTTED).tolist():
@@ -69,7 +69,7 @@ def _flags(batch: Batch) -> npt.NDArray[np.uint8]:
 
 
 def _lines(codes: npt.NDArray[np.uint32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    from feedmill.kernels.c4_compiled import lines
+    from feedmill.kernels.text.c4_compiled import lines
 
     found: npt.NDArray[np.int64] = lines(codes, offsets, characters.table())
     return found

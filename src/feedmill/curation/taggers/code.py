@@ -9,7 +9,7 @@ import numpy as np
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.kernels import characters
+from feedmill.kernels.text import characters
 
 _COMMENT = re.compile(r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/")
 _KINDS = ("copyright_notice", "comment_block", "doc")
@@ -49,7 +49,7 @@ def _comments(text: str, exact: bool) -> list[tuple[int, int, int, float]]:
 @register("code_redpajama_taggers_v1")
 def code_redpajama(batch: Batch) -> Spans:
     """Lengths of lines, and shares of letters and digits."""
-    from feedmill.kernels.text_compiled import count_pieces
+    from feedmill.kernels.text.lengths_compiled import count_pieces
 
     table = characters.table()
     pieces = count_pieces(batch.codes, batch.offsets[:-1], batch.offsets[1:], table) + 1

@@ -7,7 +7,7 @@ import numpy as np
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.kernels.gopher import SIGNALS
+from feedmill.kernels.text.gopher import SIGNALS
 
 
 @register("gopher_v1")
@@ -23,7 +23,7 @@ def gopher_v2(batch: Batch) -> Spans:
 
 
 def _signals(batch: Batch, *, joined: bool) -> Spans:
-    from feedmill.kernels.gopher_compiled import line_signals
+    from feedmill.kernels.text.gopher_compiled import line_signals
 
     sizes = np.concatenate(([0], np.cumsum(batch.words[0][1] - batch.words[0][0])))
     inside = np.diff(sizes[batch.words[1]])

@@ -9,7 +9,7 @@ import xxhash
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.kernels import characters
+from feedmill.kernels.text import characters
 
 
 @register("char_length_v1")
@@ -19,7 +19,7 @@ def char_length(batch: Batch) -> Spans:
 
 @register("char_length_strip_ws_v1")
 def char_length_strip_ws(batch: Batch) -> Spans:
-    from feedmill.kernels.text_compiled import stripped_lengths
+    from feedmill.kernels.text.lengths_compiled import stripped_lengths
 
     lengths = stripped_lengths(batch.codes, batch.offsets, characters.table())
     return Spans.of_documents(batch.lengths, length_no_ws=lengths)
@@ -27,7 +27,7 @@ def char_length_strip_ws(batch: Batch) -> Spans:
 
 @register("bytes_length_v1")
 def bytes_length(batch: Batch) -> Spans:
-    from feedmill.kernels.text_compiled import byte_lengths
+    from feedmill.kernels.text.lengths_compiled import byte_lengths
 
     return Spans.of_documents(batch.lengths, bytes=byte_lengths(batch.codes, batch.offsets))
 
@@ -66,7 +66,7 @@ def char_length_with_paragraphs(batch: Batch) -> Spans:
 
 @register("whitespace_tokenizer_v1")
 def whitespace_tokenizer(batch: Batch) -> Spans:
-    from feedmill.kernels.text_compiled import count_pieces
+    from feedmill.kernels.text.lengths_compiled import count_pieces
 
     counts = count_pieces(batch.codes, batch.offsets[:-1], batch.offsets[1:], characters.table()) + 1
     return Spans.of_documents(batch.lengths, length=counts)
@@ -74,7 +74,7 @@ def whitespace_tokenizer(batch: Batch) -> Spans:
 
 @register("whitespace_tokenizer_with_paragraphs_v1")
 def whitespace_tokenizer_with_paragraphs(batch: Batch) -> Spans:
-    from feedmill.kernels.text_compiled import count_pieces
+    from feedmill.kernels.text.lengths_compiled import count_pieces
 
     chosen = batch.filled
     counts = count_pieces(batch.codes, chosen[1], chosen[2], characters.table()) + 1

@@ -12,8 +12,8 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.errors import DataError
-from feedmill.kernels import characters
-from feedmill.kernels.hints import ADDRESS, EMAIL, PHONE
+from feedmill.kernels.text import characters
+from feedmill.kernels.text.hints import ADDRESS, EMAIL, PHONE
 
 KINDS = ("EMAIL_ADDRESS", "PHONE_NUMBER", "IP_ADDRESS")
 _BITS = (EMAIL, PHONE, ADDRESS)
@@ -29,7 +29,7 @@ Found = list[tuple[int, int, int, float]]
 
 
 def _hints(batch: Batch, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[int]:
-    from feedmill.kernels.hints_compiled import hints
+    from feedmill.kernels.text.hints_compiled import hints
 
     bits: list[int] = hints(batch.codes, starts, ends, characters.table()).tolist()
     return bits

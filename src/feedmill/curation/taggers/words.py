@@ -13,7 +13,7 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.curation.taggers.lengths import paragraph_spans, sums
-from feedmill.kernels.wordbreak import tables
+from feedmill.kernels.text.wordbreak import tables
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -32,7 +32,7 @@ def segment_counts(texts: Sequence[str]) -> npt.NDArray[np.int64]:
 
 def segment_places(text: str) -> list[tuple[int, int]]:
     """Start and end, in characters, of the segments that are not blank."""
-    from feedmill.kernels.wordbreak_compiled import words
+    from feedmill.kernels.text.wordbreak_compiled import words
 
     data = np.frombuffer(text.encode(), np.uint8)
     lows, highs = np.empty((2, len(data) + 1), np.int64)

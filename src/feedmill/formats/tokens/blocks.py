@@ -2,7 +2,7 @@
 
 Modalities' own class cannot be used: it counts starts from the wrong byte, takes lengths in tokens for bytes, and loses
 its place behind a document that is longer than a block. This is the rule that its comments state; see
-`feedmill.kernels.blocks`. The rule goes document by document, so that opening takes as long as reading their bounds.
+`feedmill.kernels.order.blocks`. It goes document by document, so that opening takes as long as reading their bounds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from feedmill.formats.base import Indices
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
-from feedmill.kernels.blocks import greedy_blocks
+from feedmill.kernels.order.blocks import greedy_blocks
 
 
 class BlockDataset(WindowDataset):

@@ -3,7 +3,7 @@
 The same bytes stand alone as the raw index of a JSONL file (``.idx``) and at the end of a ``.pbin``. Read are the lists
 that pickle protocols 2 to 5 make of plain integers from 0 to 2^63 - 1, and nothing else: any other opcode, one out of
 place, a number too large, a frame that does not fit, bytes behind the end, or a missing end is an error that names the
-byte. Written is protocol 4 as CPython writes it. See `feedmill.kernels.pairs` for the opcodes.
+byte. Written is protocol 4 as CPython writes it. See `feedmill.kernels.files.pairs` for the opcodes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
-from feedmill.kernels import pairs
+from feedmill.kernels.files import pairs
 from feedmill.storage import Store
 
 BLOCK = 1 << 20

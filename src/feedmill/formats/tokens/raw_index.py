@@ -6,7 +6,7 @@ offsets), nor Megatron's ``.idx`` (which begins with ``MMIDIDX``).
 
 A line is good when Python's ``json.loads`` accepts its bytes. That is more than JSON (NaN, Infinity, lone surrogates, a
 byte order mark, UTF-16 even) and less (no integers of over 4,300 digits, no depth of 1,000). A fast parser decides for
-nearly all lines (`feedmill.kernels.jsonlines`); whatever is not plain to it is put to ``json.loads`` itself.
+nearly all lines (`feedmill.kernels.jsonl.jsonlines`); whatever is not plain to it is put to ``json.loads`` itself.
 A blank line is no good line, and neither is a file without a byte.
 """
 
@@ -27,7 +27,7 @@ from feedmill.formats.tokens.pickled import load_pairs, write_pairs
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
-from feedmill.kernels.jsonlines import plain_lines
+from feedmill.kernels.jsonl.jsonlines import plain_lines
 from feedmill.storage import Store
 
 BLOCK = 1 << 18

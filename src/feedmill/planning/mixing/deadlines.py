@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.deadlines import Rates, counts_before, deal
+from feedmill.kernels.order.deadlines import Rates, counts_before, deal
 from feedmill.planning.mixing.lines import LINES_LIMIT, divide
 
 IntArray = npt.NDArray[np.int64]

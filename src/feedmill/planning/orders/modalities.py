@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.kernels.mersenne import inverse, randperm
+from feedmill.kernels.order.mersenne import inverse, randperm
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Leaf, Node, Wrapper
 from feedmill.planning.orders.whole import countable, made_whole
 

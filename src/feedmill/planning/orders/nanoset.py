@@ -1,9 +1,9 @@
 """Nanotron's orders: the documented `Nanoset`, and the `BlendableDataset` that its trainer uses since April 2025.
 
-Both deal samples to data sets greedily (see `feedmill.kernels.greedy`). A Nanoset deals one epoch, as many samples as
-all its data sets have together; draw ``c`` of a data set is its sample ``c mod length``; the epoch is shuffled by
-numpy's `RandomState(seed)` and then given again and again, each time in the same order. A BlendableDataset deals the
-whole run, is not shuffled, and refuses to read a data set twice.
+Both deal samples to data sets greedily (see `feedmill.kernels.order.greedy`). A Nanoset deals one epoch, as many
+samples as all its data sets have together; draw ``c`` of a data set is its sample ``c mod length``; the epoch is
+shuffled by numpy's `RandomState(seed)` and then given again and again, each time in the same order. A BlendableDataset
+deals the whole run, is not shuffled, and refuses to read a data set twice.
 
 The epoch of a Nanoset is one permutation of all draws, the draws numbered data set by data set: 4 bytes per sample,
 made when the order is first asked for, and 4 more when it is first asked backwards.
@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.kernels.greedy import greedy, ranks
-from feedmill.kernels.mersenne import inverse, shuffle
+from feedmill.kernels.order.greedy import greedy, ranks
+from feedmill.kernels.order.mersenne import inverse, shuffle
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Junction, Leaf, Node
 from feedmill.planning.orders.whole import countable, made_whole
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.binpack import best_fit_decreasing, group_by
+from feedmill.kernels.order.binpack import best_fit_decreasing, group_by
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import Segment, Segments
 from feedmill.planning.packing.spans import Placements, Spans, offsets, ranges

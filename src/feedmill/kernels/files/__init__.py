@@ -1,0 +1,1 @@
+"""Bytes of files: tars, pages of SQLite, pickled indexes."""

@@ -1,0 +1,254 @@
+"""Lists of pairs of whole numbers as Python pickles them: read opcode by opcode, written byte for byte.
+
+Nothing is ever unpickled. What is read is one list of 2-tuples of integers from 0 to 2^63 - 1, in the few opcodes that
+pickle protocols 2 to 5 use for it:
+
+    PROTO FRAME* EMPTY_LIST memo? ( MARK pair* APPENDS | pair APPEND )* STOP        pair: int int TUPLE2 memo?
+    int: BININT1 BININT2 BININT LONG1        memo: MEMOIZE BINPUT LONG_BINPUT        FRAME: between any two
+
+Written is what CPython 3.8 to 3.13 write (protocol 4): groups of up to 1,000 pairs, frames that end before the first
+tuple or integer that follows 64 KiB of opcodes. Here are the plain loops, which are the oracles of the compiled ones;
+short lists are written by Python's pickler itself.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+COMPILED_FROM = 1 << 17
+"""Bytes of a pickle from which loading the compiled kernel pays for itself."""
+ENCODE_FROM = 1 << 16
+"""Pairs from which it does for writing, beside Python's own pickler, which keeps every tuple in memory meanwhile."""
+FRAME_BYTES = 1 << 16
+GROUP = 1000
+MOST = (1 << 63) - 1
+
+PROTO, FRAME, EMPTY_LIST, MARK, STOP, APPEND, APPENDS, TUPLE2 = 0x80, 0x95, 0x5D, 0x28, 0x2E, 0x61, 0x65, 0x86
+MEMOIZE, BINPUT, LONG_BINPUT = 0x94, 0x71, 0x72
+BININT1, BININT2, BININT, LONG1 = 0x4B, 0x4D, 0x4A, 0x8A
+
+# What can be wrong. An opcode that is in the list above may still be out of place.
+FINE, FOREIGN_OPCODE, MISPLACED, BAD_NUMBER, BAD_PROTOCOL, BAD_FRAME, TRAILING, TRUNCATED = range(8)
+
+# What is expected next.
+AT_START, AT_LIST, IN_LIST, IN_GROUP, AT_SECOND, AT_TUPLE, AT_APPEND, AT_END = range(8)
+
+_MEMOS = (MEMOIZE, BINPUT, LONG_BINPUT)
+_INTS = (BININT1, BININT2, BININT, LONG1)
+_KNOWN = frozenset((PROTO, FRAME, EMPTY_LIST, MARK, STOP, APPEND, APPENDS, TUPLE2, *_MEMOS, *_INTS))
+# Bytes of each opcode with its argument; LONG1 has more by its own word.
+SIZES = {PROTO: 2, FRAME: 9, BINPUT: 2, LONG_BINPUT: 5, BININT1: 2, BININT2: 3, BININT: 5, LONG1: 2}
+
+
+class Fault(NamedTuple):
+    """What is wrong with a pickle: one of the codes above, the byte where, and the opcode found there (or -1)."""
+
+    code: int
+    offset: int
+    opcode: int
+
+
+class PickleFault(ValueError):
+    """A pickle that is not a list of pairs; ``fault`` says why."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+def decode(blocks: Iterable[bytes], *, compiled: bool | None = None) -> Iterator[tuple[Int64s, Int64s]]:
+    """The pairs of one pickle, in pieces.
+
+    Args:
+        blocks: the bytes of the pickle, all of them and nothing else, cut anywhere.
+        compiled: use the numba kernel; by default where the first block is long.
+
+    Yields:
+        The first and the second numbers of pairs that follow each other, int64[n] both; at most some 100,000 at a time.
+
+    Raises:
+        PickleFault: it is no such pickle. Pieces before the fault have been given by then.
+    """
+    todo = iter(blocks)
+    first = next(todo, b"")
+    if compiled is None:
+        compiled = len(first) >= COMPILED_FROM
+    if compiled:
+        yield from _decode_compiled(first, todo)
+    else:
+        yield decode_plain(b"".join([first, *todo]))
+
+
+def _decode_compiled(first: bytes, todo: Iterator[bytes]) -> Iterator[tuple[Int64s, Int64s]]:
+    from feedmill.kernels.files.pairs_compiled import CODE, COUNT, OFFSET, OPCODE, PHASE, STATE, step
+
+    state = np.zeros(STATE, np.int64)
+    rest, block = b"", first
+    while True:
+        data = np.frombuffer(rest + block if rest else block, np.uint8)
+        starts, lengths = (np.empty(len(data) // 5 + 1, np.int64) for _ in range(2))
+        state[COUNT] = 0
+        used = step(data, state, starts, lengths)
+        if state[CODE] != FINE:
+            raise PickleFault(Fault(int(state[CODE]), int(state[OFFSET]), int(state[OPCODE])))
+        count = int(state[COUNT])
+        yield starts[:count].copy(), lengths[:count].copy()
+        rest = data[used:].tobytes()
+        following = next(todo, None)
+        if following is None:
+            break
+        block = following
+    if state[PHASE] != AT_END:
+        raise PickleFault(Fault(TRUNCATED, int(state[OFFSET]), rest[0] if rest else -1))
+
+
+def decode_plain(data: bytes) -> tuple[Int64s, Int64s]:
+    """As `decode`, all in one and in plain Python."""
+    starts: list[int] = []
+    lengths: list[int] = []
+    phase, single, memo, held, frame_end, at = AT_START, False, False, 0, 0, 0
+    while at < len(data):
+        op = data[at]
+        size = SIZES.get(op, 1)
+        if phase == AT_END:
+            raise PickleFault(Fault(TRAILING, at, op))
+        if op not in _KNOWN:
+            raise PickleFault(Fault(FOREIGN_OPCODE, at, op))
+        if op == LONG1 and at + 1 < len(data):
+            size += data[at + 1]
+            if size > 10:
+                raise PickleFault(Fault(BAD_NUMBER, at, op))
+        if at + size > len(data):
+            raise PickleFault(Fault(TRUNCATED, at, op))
+        if (at < frame_end < at + size) or (op == FRAME and at < frame_end):
+            raise PickleFault(Fault(BAD_FRAME, at, op))
+        argument = data[at + 1 : at + size]
+        if op == FRAME and phase != AT_START:
+            frame_end = at + size + int.from_bytes(argument, "little")
+            if frame_end > MOST:
+                raise PickleFault(Fault(BAD_FRAME, at, op))
+        elif op in _MEMOS and memo:
+            memo = False
+        elif op in _INTS and phase in (IN_LIST, IN_GROUP, AT_SECOND):
+            value = _number(op, argument)
+            if value < 0:
+                raise PickleFault(Fault(BAD_NUMBER, at, op))
+            if phase == AT_SECOND:
+                starts.append(held)
+                lengths.append(value)
+                phase = AT_TUPLE
+            else:
+                phase, single, held = AT_SECOND, phase == IN_LIST, value
+            memo = False
+        elif op == TUPLE2 and phase == AT_TUPLE:
+            phase, memo = AT_APPEND if single else IN_GROUP, True
+        else:
+            phase, memo = _structure(op, phase, argument, at)
+        if op == STOP and at + 1 < frame_end:
+            raise PickleFault(Fault(BAD_FRAME, at, op))
+        at += size
+    if phase != AT_END:
+        raise PickleFault(Fault(TRUNCATED, at, -1))
+    return np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
+
+
+_STRUCTURE = {
+    (EMPTY_LIST, AT_LIST): IN_LIST,
+    (MARK, IN_LIST): IN_GROUP,
+    (APPENDS, IN_GROUP): IN_LIST,
+    (APPEND, AT_APPEND): IN_LIST,
+    (STOP, IN_LIST): AT_END,
+}
+
+
+def _structure(op: int, phase: int, argument: bytes, at: int) -> tuple[int, bool]:
+    """The next phase, and whether a memo may follow."""
+    if op == PROTO and phase == AT_START:
+        if not 2 <= argument[0] <= 5:
+            raise PickleFault(Fault(BAD_PROTOCOL, at, op))
+        return AT_LIST, False
+    if (op, phase) not in _STRUCTURE:
+        raise PickleFault(Fault(MISPLACED, at, op))
+    return _STRUCTURE[op, phase], op == EMPTY_LIST
+
+
+def _number(op: int, argument: bytes) -> int:
+    if op == LONG1:
+        return int.from_bytes(argument[1:], "little", signed=True)
+    return int.from_bytes(argument, "little", signed=op == BININT)
+
+
+def encode(starts: Int64s, lengths: Int64s, *, compiled: bool | None = None) -> Iterator[bytes]:
+    """The pickle of ``list(zip(starts, lengths))`` in pieces of some 64 KiB.
+
+    Args:
+        starts, lengths: int64[n], none below 0.
+        compiled: use the kernel, or the plain loop; by default the kernel where there is enough to do, else
+            Python's own pickler.
+    """
+    if compiled is None and len(starts) < ENCODE_FROM:
+        yield pickle.dumps(list(zip(starts.tolist(), lengths.tolist(), strict=True)), protocol=4)
+        return
+    compiled = compiled is not False
+    frames = _frames_compiled(starts, lengths) if compiled else _frames_plain(starts.tolist(), lengths.tolist())
+    yield bytes((PROTO, 4))
+    for frame in frames:
+        if len(frame) >= 4:
+            yield bytes((FRAME,)) + len(frame).to_bytes(8, "little")
+        yield frame
+
+
+def _frames_compiled(starts: Int64s, lengths: Int64s) -> Iterator[bytes]:
+    from feedmill.kernels.files.pairs_compiled import fill_frame
+
+    out = np.empty(FRAME_BYTES + 64, np.uint8)
+    state = np.zeros(2, np.int64)
+    while state[0] <= len(starts):
+        used = fill_frame(starts, lengths, state, out)
+        yield out[:used].tobytes()
+
+
+def _frames_plain(starts: list[int], lengths: list[int]) -> Iterator[bytes]:
+    frame = bytearray((EMPTY_LIST, MEMOIZE))
+    total = len(starts)
+    for i in range(total):
+        if i % GROUP == 0 and total > 1:
+            frame.append(MARK)
+        for number in (starts[i], lengths[i]):
+            if len(frame) >= FRAME_BYTES:
+                yield bytes(frame)
+                frame.clear()
+            frame += _pickled_int(number)
+        frame += bytes((TUPLE2, MEMOIZE))
+        if total == 1:
+            frame.append(APPEND)
+        elif i % GROUP == GROUP - 1 or i == total - 1:
+            frame.append(APPENDS)
+    frame.append(STOP)
+    yield bytes(frame)
+
+
+def _pickled_int(number: int) -> bytes:
+    if number < 1 << 8:
+        return bytes((BININT1, number))
+    if number < 1 << 16:
+        return bytes((BININT2,)) + number.to_bytes(2, "little")
+    if number < 1 << 31:
+        return bytes((BININT,)) + number.to_bytes(4, "little")
+    size = number.bit_length() // 8 + 1
+    return bytes((LONG1, size)) + number.to_bytes(size, "little")
+
+
+def opcode_name(opcode: int) -> str:
+    """An opcode as people find it in the documentation, or its number."""
+    import pickletools
+
+    found: Any = {ord(op.code): op.name for op in pickletools.opcodes}.get(opcode)
+    return f"{found} ({opcode:#04x})" if found else f"{opcode:#04x}"

@@ -1,0 +1,1 @@
+"""Hashes, and what is found by them: Bloom filters, shingles, near-duplicates."""

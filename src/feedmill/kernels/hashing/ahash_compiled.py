@@ -1,0 +1,195 @@
+"""The compiled form of `feedmill.kernels.hashing.ahash`: all hashes of many keys, and the bits of a Bloom filter.
+
+For each key its parts are taken in turn, each part for all seeds: the chains of the seeds do not depend on each other,
+so the processor works on several at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from feedmill.kernels.hashing.ahash import MULTIPLE, ROTATE
+from feedmill.kernels.machine import load16, load32, load64, product
+from feedmill.kernels.native import Array, kernel
+
+_M = np.uint64(MULTIPLE)
+_R, _BACK = np.uint64(ROTATE), np.uint64(64 - ROTATE)
+_RING = 64
+_64, _63, _FF = np.uint64(64), np.uint64(63), np.uint64(0xFF)
+
+
+@kernel
+def _fold(a, b):  # type: ignore[no-untyped-def]
+    low, high = product(a, b)
+    return low ^ high
+
+
+@kernel
+def _rotated(value):  # type: ignore[no-untyped-def]
+    return (value << _R) | (value >> _BACK)
+
+
+@kernel
+def _short(data, low, high):  # type: ignore[no-untyped-def]
+    """The one pair of words that a string of up to 16 bytes is hashed as."""
+    size = high - low
+    if size > 8:
+        return load64(data, low), load64(data, high - 8)
+    if size >= 4:
+        return load32(data, low), load32(data, high - 4)
+    if size >= 2:
+        return load16(data, low), np.uint64(data[high - 1])
+    if size == 1:
+        return np.uint64(data[low]), np.uint64(data[low])
+    return np.uint64(0), np.uint64(0)
+
+
+@kernel
+def _write(state, keys, data, low, high):  # type: ignore[no-untyped-def]
+    length = np.uint64(high - low)
+    if high - low <= 16:
+        a, b = _short(data, low, high)
+        for s in range(len(state)):
+            value = (state[s] + length) * _M
+            value = _rotated((value + keys[0, s]) ^ _fold(a ^ keys[2, s], b ^ keys[3, s]))
+            state[s] = _fold(_FF ^ value, _M)
+        return
+    _write_long(state, keys, data, low, high)
+
+
+@kernel
+def _write_known(state, keys, folded, length):  # type: ignore[no-untyped-def]
+    """As `_write` of a string of up to 16 bytes; `folded`, uint64[k], is what does not depend on the state."""
+    for s in range(len(state)):
+        value = _rotated(((state[s] + length) * _M + keys[0, s]) ^ folded[s])
+        state[s] = _fold(_FF ^ value, _M)
+
+
+@kernel
+def _step(state, a, b, pad, extra0, extra1):  # type: ignore[no-untyped-def]
+    return _rotated((state + pad) ^ _fold(a ^ extra0, b ^ extra1))
+
+
+@kernel
+def _write_long(state, keys, data, low, high):  # type: ignore[no-untyped-def]
+    """As `_write` of a string of more than 16 bytes: four seeds at a time, whose states stay in registers."""
+    length = np.uint64(high - low)
+    last, last_b = load64(data, high - 16), load64(data, high - 8)
+    s = 0
+    while s + 4 <= len(state):
+        p0, p1, p2, p3 = keys[0, s], keys[0, s + 1], keys[0, s + 2], keys[0, s + 3]
+        e0, e1, e2, e3 = keys[2, s], keys[2, s + 1], keys[2, s + 2], keys[2, s + 3]
+        f0, f1, f2, f3 = keys[3, s], keys[3, s + 1], keys[3, s + 2], keys[3, s + 3]
+        x0 = _step((state[s] + length) * _M, last, last_b, p0, e0, f0)
+        x1 = _step((state[s + 1] + length) * _M, last, last_b, p1, e1, f1)
+        x2 = _step((state[s + 2] + length) * _M, last, last_b, p2, e2, f2)
+        x3 = _step((state[s + 3] + length) * _M, last, last_b, p3, e3, f3)
+        at = low
+        while high - at > 16:
+            a, b = load64(data, at), load64(data, at + 8)
+            x0 = _step(x0, a, b, p0, e0, f0)
+            x1 = _step(x1, a, b, p1, e1, f1)
+            x2 = _step(x2, a, b, p2, e2, f2)
+            x3 = _step(x3, a, b, p3, e3, f3)
+            at += 16
+        state[s], state[s + 1], state[s + 2], state[s + 3] = x0, x1, x2, x3
+        s += 4
+    while s < len(state):
+        x0 = _step((state[s] + length) * _M, last, last_b, keys[0, s], keys[2, s], keys[3, s])
+        at = low
+        while high - at > 16:
+            x0 = _step(x0, load64(data, at), load64(data, at + 8), keys[0, s], keys[2, s], keys[3, s])
+            at += 16
+        state[s] = x0
+        s += 1
+    for s in range(len(state)):
+        state[s] = _fold(_FF ^ state[s], _M)
+
+
+@kernel
+def _finish(state, keys, words, out, i, first_hash):  # type: ignore[no-untyped-def]
+    mask = words - np.uint64(1)
+    power = words & mask == np.uint64(0)
+    for s in range(len(state)):
+        value = _fold(state[s], keys[0, s])
+        by = state[s] & _63
+        value = (value << by) | (value >> ((_64 - by) & _63))
+        if s == 0:
+            first_hash[i] = value
+        word = value >> np.uint64(5)
+        word = word & mask if power else word % words
+        out[i, s] = (word << np.uint64(5)) | (value & np.uint64(31))
+
+
+def positions(
+    data: Array,
+    lows: Array,
+    highs: Array,
+    firsts: Array,
+    counts: Array,
+    keys: Array,
+    words: Any,
+    out: Array,
+    first_hash: Array,
+) -> None:
+    """The bits of every key in a filter of so many `words`.
+
+    Args:
+        data: uint8, the text; lows, highs: int64[parts], where each part lies in it.
+        firsts, counts: int64[n], the parts of each key.
+        keys: uint64[4, k], the seeds after their constants.
+        out: uint64[n, k], filled. first_hash: uint64[n], the first hash itself, filled.
+    """
+    state = np.empty(keys.shape[1], np.uint64)
+    # Keys of several parts overlap (n-grams): what a part alone decides is kept for the keys that follow.
+    ring, kept = np.empty((_RING, len(state)), np.uint64), np.full(_RING, -1, np.int64)
+    _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, state, ring, kept)
+
+
+@kernel
+def _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, state, ring, kept):  # type: ignore[no-untyped-def]
+    seeds = len(state)
+    for i in range(len(firsts)):
+        count, first = np.uint64(counts[i]), firsts[i]
+        for s in range(seeds):
+            state[s] = _fold(count ^ keys[1, s], _M)
+        for part in range(first, first + counts[i]):
+            low, high = lows[part], highs[part]
+            if high - low > 16 or counts[i] == 1:
+                _write(state, keys, data, low, high)
+                continue
+            at = part & (_RING - 1)
+            if kept[at] != part:
+                a, b = _short(data, low, high)
+                for s in range(seeds):
+                    ring[at, s] = _fold(a ^ keys[2, s], b ^ keys[3, s])
+                kept[at] = part
+            _write_known(state, keys, ring[at], np.uint64(high - low))
+        _finish(state, keys, words, out, i, first_hash)
+
+
+@kernel
+def look_up(words, bits, wanted, read_only, found):  # type: ignore[no-untyped-def]
+    """Keys in turn: whether the filter has each, and its bits set where it has not.
+
+    Args:
+        words: uint32[W], changed unless `read_only`.
+        bits: uint64[n, k]. wanted: bool[n], keys that are looked up at all. found: bool[n], filled.
+    """
+    for i in range(len(bits)):
+        found[i] = False
+        if not wanted[i]:
+            continue
+        there = True
+        for s in range(bits.shape[1]):
+            bit = bits[i, s]
+            if not (words[bit >> np.uint64(5)] >> np.uint32(bit & np.uint64(31))) & np.uint32(1):
+                there = False
+                break
+        found[i] = there
+        if not there and not read_only:
+            for s in range(bits.shape[1]):
+                bit = bits[i, s]
+                words[bit >> np.uint64(5)] |= np.uint32(1) << np.uint32(bit & np.uint64(31))

@@ -1,0 +1,86 @@
+"""Pairs of documents that share the key of a band, those of them that are similar enough, and what these connect.
+
+Plain Python, the oracle of `feedmill.kernels.hashing.near_pairs_compiled`.
+
+A bucket is a run of documents with one key, in the order of the input. Of documents with equal sets (by their digest)
+only the first takes part; the others are paired with it, in the first band alone, where they meet as well. The rest are
+paired all with all, but in a bucket of thousands: there each with some of the first and some of the last before it.
+A pair that an earlier band has found is left to that band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+MOST, LEAST = 128, 4
+PAIRS = 1 << 21
+
+
+def reach(size: int) -> int:
+    """With how many of the first, and of the last before it, a document is paired in a bucket of this size.
+
+    Some millions of pairs in a bucket at the most, but for `LEAST` for each document.
+    """
+    return max(LEAST, min(MOST, PAIRS // max(1, size)))
+
+
+def candidates(
+    keys: Sequence[int], new: Sequence[bool], digests: Sequence[int], columns: Sequence[Sequence[int]]
+) -> tuple[list[tuple[int, int]], int]:
+    """The pairs (earlier, later) of documents, by number, and how many were left out.
+
+    Args:
+        keys: of the documents, sorted; within a key they are in the order of the input.
+        new: pairs of documents that are not are left out: an earlier run has seen to them.
+        columns: the keys of the earlier bands.
+    """
+    pairs, left_out = [], 0
+    for _, group in groupby(range(len(keys)), keys.__getitem__):
+        bucket = list(group)
+        most = reach(len(bucket))
+        distinct: list[int] = []
+        first: dict[int, int] = {}
+        for j in bucket:
+            i = first.setdefault(digests[j], j)
+            if i != j:
+                if new[j] and not columns:
+                    pairs.append((i, j))
+                continue
+            if new[j]:
+                partners = distinct
+                if len(distinct) > 2 * most:
+                    partners = distinct[:most] + distinct[-most:]
+                    left_out += len(distinct) - 2 * most
+                pairs += [(i, j) for i in partners if all(column[i] != column[j] for column in columns)]
+            distinct.append(j)
+    return pairs, left_out
+
+
+def similar(sets: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]], threshold: float) -> list[tuple[int, int]]:
+    """The pairs with a Jaccard similarity of `threshold` or more, without those that others before them connect."""
+    parents = list(range(len(sets)))
+    kept = []
+    for i, j in pairs:
+        if _root(parents, i) == _root(parents, j):
+            continue
+        shared = len(set(sets[i]) & set(sets[j]))
+        if shared / (len(sets[i]) + len(sets[j]) - shared) >= threshold:
+            parents[_root(parents, j)] = _root(parents, i)
+            kept.append((i, j))
+    return kept
+
+
+def components(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """The first member of the component that each of `count` nodes belongs to."""
+    parents = list(range(count))
+    for i, j in pairs:
+        a, b = _root(parents, i), _root(parents, j)
+        parents[max(a, b)] = min(a, b)
+    return [_root(parents, i) for i in range(count)]
+
+
+def _root(parents: list[int], i: int) -> int:
+    while parents[i] != i:
+        i = parents[i]
+    return i

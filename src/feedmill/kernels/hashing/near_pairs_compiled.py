@@ -1,0 +1,176 @@
+"""The compiled form of `feedmill.kernels.hashing.near_pairs`."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from feedmill.kernels.codecache import njit
+from feedmill.kernels.hashing.near_pairs import LEAST, MOST, PAIRS
+
+_0, _1 = np.uint64(0), np.uint64(1)
+
+
+@numba.njit(nogil=True)
+def _reach(size):  # type: ignore[no-untyped-def]
+    return max(LEAST, min(MOST, PAIRS // max(1, size)))
+
+
+@numba.njit(nogil=True)
+def _found_before(columns, i, j):  # type: ignore[no-untyped-def]
+    for band in range(len(columns)):
+        if columns[band, i] == columns[band, j]:
+            return True
+    return False
+
+
+@numba.njit(nogil=True)
+def _first(places, digests, low, j):  # type: ignore[no-untyped-def]
+    """The first document of the bucket with this digest; `places` holds documents less `low`, -1 where it is empty."""
+    mask = np.uint64(len(places) - 1)
+    at = digests[j] & mask
+    while places[at] >= 0:
+        if digests[low + places[at]] == digests[j]:
+            return low + places[at]
+        at = (at + _1) & mask
+    places[at] = j - low
+    return j
+
+
+@numba.njit(nogil=True)
+def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-untyped-def]
+    """Pairs of the bucket from `low` to `high`, put in from place `count` on."""
+    most, left_out = _reach(high - low), 0
+    size = 2
+    while size < 2 * (high - low):
+        size *= 2
+    places, distinct, known = np.full(size, -1, np.int64), np.empty(high - low, np.int64), 0
+    for j in range(low, high):
+        i = _first(places, digests, low, j)
+        if i != j:
+            if new[j] and len(columns) == 0:
+                pairs[count, 0], pairs[count, 1] = i, j
+                count += 1
+            continue
+        if new[j]:
+            left_out += max(0, known - 2 * most)
+            for d in range(min(known, 2 * most)):
+                i = distinct[d if d < most or known <= 2 * most else d + known - 2 * most]
+                if not _found_before(columns, i, j):
+                    pairs[count, 0], pairs[count, 1] = i, j
+                    count += 1
+        distinct[known] = j
+        known += 1
+    return count, left_out
+
+
+@njit()
+def candidates(keys, new, digests, columns):  # type: ignore[no-untyped-def]
+    """Pairs as in `feedmill.kernels.hashing.near_pairs.candidates`.
+
+    Args:
+        keys: uint64[n]. new: bool[n]. digests: uint64[n]. columns: uint64[earlier bands, n].
+
+    Returns:
+        int64[m, 2], and how many were left out.
+    """
+    room, low = 0, 0
+    for at in range(1, len(keys) + 1):
+        if at == len(keys) or keys[at] != keys[low]:
+            size = at - low
+            room += size * min(size, 2 * _reach(size) + 1)
+            low = at
+    pairs = np.empty((room, 2), np.int64)
+    count, left_out, low = 0, 0, 0
+    for at in range(1, len(keys) + 1):
+        if at == len(keys) or keys[at] != keys[low]:
+            if at - low > 1:
+                count, more = _pair(low, at, new, digests, columns, pairs, count)
+                left_out += more
+            low = at
+    return pairs[:count].copy(), left_out
+
+
+@numba.njit(nogil=True)
+def _root(parents, i):  # type: ignore[no-untyped-def]
+    while parents[i] != i:
+        parents[i] = parents[parents[i]]
+        i = parents[i]
+    return i
+
+
+@numba.njit(nogil=True)
+def _fill(table, places, sets, low, high):  # type: ignore[no-untyped-def]
+    mask = np.uint64(places - 1)
+    table[:places] = _0
+    for s in range(low, high):
+        at = sets[s] & mask
+        while table[at] != _0:
+            at = (at + _1) & mask
+        table[at] = sets[s]
+
+
+@numba.njit(nogil=True)
+def _shared(table, places, sets, low, high):  # type: ignore[no-untyped-def]
+    mask = np.uint64(places - 1)
+    count = 0
+    for s in range(low, high):
+        at = sets[s] & mask
+        while table[at] != _0 and table[at] != sets[s]:
+            at = (at + _1) & mask
+        count += table[at] == sets[s]
+    return count
+
+
+@njit()
+def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ignore[no-untyped-def]
+    """Pairs as in `feedmill.kernels.hashing.near_pairs.similar`.
+
+    Args:
+        sets: uint64, sets of elements that are not 0. starts, sizes: int64, where each lies.
+        which: int64[m, 2], the sets of each pair. pairs: int64[m, 2], what the pairs are called.
+        parents: int64, by these names: what connects them so far; changed.
+
+    Returns:
+        int64[k, 2]: the names of those kept.
+    """
+    kept = np.empty_like(pairs)
+    count, largest = 0, 1
+    for k in range(len(which)):
+        largest = max(largest, sizes[which[k, 1]])
+    places = 2
+    while places < 2 * largest:
+        places *= 2
+    table, held = np.empty(places, np.uint64), -1
+    places = 2
+    for k in range(len(pairs)):
+        a, b = _root(parents, pairs[k, 0]), _root(parents, pairs[k, 1])
+        if a == b:
+            continue
+        i, j = which[k, 0], which[k, 1]
+        if min(sizes[i], sizes[j]) < threshold * max(sizes[i], sizes[j]) - 1:
+            continue
+        if held != j:
+            places = 2
+            while places < 2 * sizes[j]:
+                places *= 2
+            _fill(table, places, sets, starts[j], starts[j] + sizes[j])
+            held = j
+        shared = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
+        if shared / (sizes[i] + sizes[j] - shared) >= threshold:
+            parents[b] = a
+            kept[count] = pairs[k]
+            count += 1
+    return kept[:count].copy()
+
+
+@njit()
+def components(count, pairs):  # type: ignore[no-untyped-def]
+    """int64[count]: the first member of the component of each node, for pairs int64[m, 2]."""
+    parents = np.arange(count)
+    for k in range(len(pairs)):
+        a, b = _root(parents, pairs[k, 0]), _root(parents, pairs[k, 1])
+        parents[max(a, b)] = min(a, b)
+    for i in range(count):
+        parents[i] = _root(parents, i)
+    return parents

@@ -1,0 +1,1 @@
+"""Lines of JSON: judged, taken apart and put together as bytes."""

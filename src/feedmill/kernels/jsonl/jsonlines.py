@@ -1,0 +1,77 @@
+"""Which lines of a block are JSON beyond doubt, at the speed of a scan.
+
+A line is plain when it is one JSON value by RFC 8259 in valid UTF-8, nests at most 64 deep, and has no number of more
+than 300 characters. Every such line is one that Python's ``json.loads`` accepts; of the others nothing is said, so that
+they have to be given to it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.kernels.jsonl.lines import newlines
+
+Int64s = npt.NDArray[np.int64]
+COMPILED_FROM = 1 << 17
+"""Bytes from which loading the compiled kernel pays for itself."""
+MOST_DEPTH = 64
+MOST_NUMBER = 300
+
+
+def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """The lines of a block and whether each is plain.
+
+    Args:
+        buffer: uint8[size], whole lines; the last may lack its newline.
+        compiled: use the kernel; by default where there is enough to do.
+
+    Returns:
+        int64[n], the end of each line without its newline, and bool[n].
+    """
+    if compiled is None:
+        compiled = len(buffer) >= COMPILED_FROM
+    if compiled:
+        from feedmill.kernels.jsonl.jsonlines_compiled import judge
+
+        ends = newlines(buffer)
+        if len(buffer) and buffer[-1] != 10:
+            ends = np.append(ends, len(buffer))
+        good = np.empty(len(ends), np.bool_)
+        judge(buffer, ends, good)
+        return ends, good
+    parts = buffer.tobytes().split(b"\n")
+    if not parts[-1]:
+        parts.pop()
+    ends = np.cumsum([len(part) + 1 for part in parts], dtype=np.int64) - 1
+    return ends, np.asarray([is_plain(part) for part in parts], np.bool_)
+
+
+def is_plain(line: bytes) -> bool:
+    """As the kernel, in plain Python: its oracle."""
+
+    def no_constant(name: str) -> Any:
+        raise ValueError(name)
+
+    def short(text: str) -> str:
+        if len(text) > MOST_NUMBER:
+            raise ValueError(text)
+        return text
+
+    try:
+        text = line.decode()
+        if text.startswith("\ufeff"):
+            return False
+        value = json.loads(text, parse_constant=no_constant, parse_int=short, parse_float=short)
+    except (ValueError, RecursionError):
+        return False
+    return _depth(value) <= MOST_DEPTH
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0

@@ -1,0 +1,197 @@
+"""The compiled loops of `feedmill.kernels.jsonl.jsonlines`: a recursion-free reader of JSON by its grammar."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feedmill.kernels.jsonl import jsonlines
+from feedmill.kernels.machine import load64, trailing
+from feedmill.kernels.native import kernel
+from feedmill.kernels.utf8_compiled import behind_character
+
+MOST_DEPTH, MOST_NUMBER = jsonlines.MOST_DEPTH, jsonlines.MOST_NUMBER
+
+# What may come next.
+VALUE, FIRST_VALUE, FIRST_KEY, KEY, COLON, AFTER = range(6)
+
+ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+SPACES, QUOTES, BACKSLASHES = ONES * np.uint64(0x20), ONES * np.uint64(0x22), ONES * np.uint64(0x5C)
+
+
+@kernel
+def hexadecimal(byte):  # type: ignore[no-untyped-def]
+    return 48 <= byte <= 57 or 97 <= byte | 32 <= 102
+
+
+@kernel
+def _special(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind an escape or a character beyond ASCII that begins at `at`; -1 where it is wrong."""
+    byte = data[at]
+    if byte == 0x5C:
+        if at + 1 >= end:
+            return -1
+        byte = data[at + 1]
+        if byte in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74):
+            return at + 2
+        if byte != 0x75 or at + 6 > end:
+            return -1
+        for i in range(2, 6):
+            if not hexadecimal(data[at + i]):
+                return -1
+        return at + 6
+    return behind_character(data, at, end)
+
+
+@kernel
+def _marks(word):  # type: ignore[no-untyped-def]
+    """The lowest bit that is set is in the first of the 8 bytes that needs a second look: not from space on, a quote, a
+    backslash, not ASCII. A borrow can only begin at such a byte, so none is seen too early."""
+    quote, slash = word ^ QUOTES, word ^ BACKSLASHES
+    return (word | (word - SPACES) | (quote - ONES) | (slash - ONES)) & HIGHS
+
+
+@kernel
+def behind_string(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind the string whose quote is before `at`; -1 where it is wrong."""
+    while at < end:
+        if at + 8 <= end:
+            found = _marks(load64(data, at))
+            if found == np.uint64(0):
+                at += 8
+                continue
+            at += np.int64(trailing(found)) >> 3
+        byte = data[at]
+        if byte == 0x22:
+            return at + 1
+        if byte < 0x20:
+            return -1
+        if byte == 0x5C or byte >= 0x80:
+            at = _special(data, at, end)
+            if at < 0:
+                return -1
+        else:
+            at += 1
+    return -1
+
+
+@kernel
+def _digits(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind one or more digits; -1 where there is none."""
+    begin = at
+    while at < end and 48 <= data[at] <= 57:
+        at += 1
+    return at if at > begin else -1
+
+
+@kernel
+def _number(data, at, end):  # type: ignore[no-untyped-def]
+    begin = at
+    if data[at] == 0x2D:
+        at += 1
+    if at < end and data[at] == 48:
+        at += 1
+    else:
+        at = _digits(data, at, end)
+    if at >= 0 and at < end and data[at] == 0x2E:
+        at = _digits(data, at + 1, end)
+    if at >= 0 and at < end and data[at] | 32 == 0x65:
+        at += 1
+        if at < end and (data[at] == 0x2B or data[at] == 0x2D):
+            at += 1
+        at = _digits(data, at, end)
+    return at if at - begin <= MOST_NUMBER else -1
+
+
+@kernel
+def _word(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind true, false or null; -1 for anything else."""
+    if end - at >= 4:
+        a, b, c, d = data[at], data[at + 1], data[at + 2], data[at + 3]
+        if (a == 0x74 and b == 0x72 and c == 0x75 and d == 0x65) or (
+            a == 0x6E and b == 0x75 and c == 0x6C and d == 0x6C
+        ):
+            return at + 4
+        if a == 0x66 and b == 0x61 and c == 0x6C and d == 0x73 and end - at >= 5 and data[at + 4] == 0x65:
+            return at + 5
+    return -1
+
+
+@kernel
+def behind_value(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind the value that begins at `at`, within a line; -1 where it is not plain, see `jsonlines`."""
+    objects = np.uint64(0)  # bit d: what is open at depth d + 1 is an object
+    depth = 0
+    expect = VALUE
+    while at < end:
+        byte = data[at]
+        if byte == 0x20 or byte == 0x09 or byte == 0x0D:
+            at += 1
+        elif expect == AFTER:
+            inside = (objects >> np.uint64(depth - 1)) & np.uint64(1)
+            if byte == 0x2C:
+                expect = KEY if inside else VALUE
+            elif (byte == 0x7D and inside) or (byte == 0x5D and not inside):
+                depth -= 1
+            else:
+                return -1
+            at += 1
+        elif expect == COLON:
+            if byte != 0x3A:
+                return -1
+            expect = VALUE
+            at += 1
+        elif expect in (KEY, FIRST_KEY):
+            if byte == 0x22:
+                at = behind_string(data, at + 1, end)
+                if at < 0:
+                    return -1
+                expect = COLON
+            elif byte == 0x7D and expect == FIRST_KEY:
+                depth -= 1
+                expect = AFTER
+                at += 1
+            else:
+                return -1
+        elif byte == 0x7B or byte == 0x5B:
+            if depth >= MOST_DEPTH:
+                return -1
+            bit = np.uint64(1) << np.uint64(depth)
+            objects = objects | bit if byte == 0x7B else objects & ~bit
+            expect = FIRST_KEY if byte == 0x7B else FIRST_VALUE
+            depth += 1
+            at += 1
+        elif byte == 0x5D and expect == FIRST_VALUE:
+            depth -= 1
+            expect = AFTER
+            at += 1
+        else:
+            if byte == 0x22:
+                at = behind_string(data, at + 1, end)
+            elif byte == 0x2D or 48 <= byte <= 57:
+                at = _number(data, at, end)
+            else:
+                at = _word(data, at, end)
+            if at < 0:
+                return -1
+            expect = AFTER
+        if expect == AFTER and depth == 0:
+            return at
+    return -1
+
+
+@kernel
+def behind_blanks(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind the white space that begins at `at`, within a line."""
+    while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
+        at += 1
+    return at
+
+
+@kernel
+def judge(data, ends, good):  # type: ignore[no-untyped-def]
+    """Fill in whether each line is plain."""
+    begin = 0
+    for i in range(len(ends)):
+        at = behind_value(data, begin, ends[i])
+        good[i] = at >= 0 and behind_blanks(data, at, ends[i]) == ends[i]
+        begin = ends[i] + 1

@@ -1,0 +1,243 @@
+"""The compiled loops of `feedmill.kernels.jsonl.rawtexts`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feedmill.kernels.machine import copy, load64
+from feedmill.kernels.native import kernel
+from feedmill.kernels.utf8_compiled import behind_character
+
+_QUOTE, _SLASH, _NEWLINE, _OPEN, _CLOSE, _COLON, _COMMA = 0x22, 0x5C, 0x0A, 0x7B, 0x7D, 0x3A, 0x2C
+_ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_SPACES, _QUOTES, _SLASHES = _ONES * np.uint64(0x20), _ONES * np.uint64(_QUOTE), _ONES * np.uint64(_SLASH)
+_TOP = np.uint64(56)
+
+
+@kernel
+def _special(data, at, end):  # type: ignore[no-untyped-def]
+    """The first byte from here that is a quote, a backslash, a control character or beyond ASCII; or `end`."""
+    while at + 8 <= end:
+        word = load64(data, at)
+        # A borrow can only begin at a byte that is looked for, so the lowest of the marks is right.
+        marks = (word | (word - _SPACES) | ((word ^ _QUOTES) - _ONES) | ((word ^ _SLASHES) - _ONES)) & _HIGHS
+        if marks:
+            below = (marks & (~marks + np.uint64(1))) - np.uint64(1)
+            return at + np.int64(((below & _ONES) * _ONES) >> _TOP) - 1
+        at += 8
+    while at < end:
+        byte = data[at]
+        if byte < 0x20 or byte >= 0x80 or byte == _QUOTE or byte == _SLASH:
+            return at
+        at += 1
+    return at
+
+
+@kernel
+def _text(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind the string whose quote is before `at`; -1 where it is not written as we do."""
+    while True:
+        at = _special(data, at, end)
+        if at >= end:
+            return -1
+        byte = data[at]
+        if byte == _QUOTE:
+            return at + 1
+        if byte == _SLASH:
+            after = data[at + 1] if at + 1 < end else np.uint8(0)
+            # " \ b f n r t
+            if after not in (_QUOTE, _SLASH, 0x62, 0x66, 0x6E, 0x72, 0x74):
+                return -1
+            at += 2
+        elif byte < 0x20:
+            return -1
+        else:
+            at = behind_character(data, at, end)
+            if at < 0:
+                return -1
+
+
+@kernel
+def _string(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind the string whose quote is before `at`, however it is written; -1 where the line ends before."""
+    while True:
+        at = _special(data, at, end)
+        if at >= end or data[at] == _NEWLINE:
+            return -1
+        byte = data[at]
+        if byte == _QUOTE:
+            return at + 1
+        at += 2 if byte == _SLASH else 1
+
+
+@kernel
+def _blanks(data, at, end):  # type: ignore[no-untyped-def]
+    """Behind the blanks."""
+    while at < end and (data[at] == 0x20 or data[at] == 0x09):
+        at += 1
+    return at
+
+
+@kernel
+def _is_text(data, low, high):  # type: ignore[no-untyped-def]
+    """Whether these bytes are ``"text"``."""
+    return (
+        high - low == 6
+        and data[low + 1] == 0x74
+        and data[low + 2] == 0x65
+        and data[low + 3] == 0x78
+        and data[low + 4] == 0x74
+    )
+
+
+@kernel
+def _escaped(data, low, high):  # type: ignore[no-untyped-def]
+    for i in range(low, high):
+        if data[i] == _SLASH:
+            return True
+    return False
+
+
+@kernel
+def _find_text(data, at, end, texts, row):  # type: ignore[no-untyped-def]
+    """Behind the object that begins at `at`, with its text put down in `texts`; -1 where the line is not one object, a
+    key is escaped, or there are two texts.
+
+    Brackets are counted and not told apart: what is no JSON is found out by whoever reads the row without its text.
+    """
+    texts[row, 0] = texts[row, 1] = -1
+    if at >= end or data[at] != _OPEN:
+        return -1
+    depth, key, seen = 1, True, False
+    at += 1
+    while at < end:
+        byte = data[at]
+        if byte == _QUOTE:
+            low = at
+            at = _string(data, at + 1, end)
+            if at < 0:
+                return -1
+            if depth == 1 and key:
+                if _escaped(data, low, at):
+                    return -1
+                if not _is_text(data, low, at):
+                    continue
+                if seen:
+                    return -1
+                seen = True
+                at = _blanks(data, at, end)
+                if at >= end or data[at] != _COLON:
+                    return -1
+                key = False
+                at = _blanks(data, at + 1, end)
+                behind = _text(data, at + 1, end) if at < end and data[at] == _QUOTE else -1
+                if behind >= 0:
+                    texts[row, 0], texts[row, 1] = at, behind
+                    at = behind
+            continue
+        at += 1
+        if byte == _OPEN or byte == 0x5B:
+            depth += 1
+        elif byte == _CLOSE or byte == 0x5D:
+            depth -= 1
+            if depth == 0:
+                return at if byte == _CLOSE else -1
+        elif byte == _NEWLINE:
+            return -1
+        elif depth == 1:
+            if byte == _COMMA:
+                key = True
+            elif byte == _COLON:
+                key = False
+    return -1
+
+
+@kernel
+def _copy(out, size, data, low, high):  # type: ignore[no-untyped-def]
+    copy(out, size, data, low, high - low)
+    return size + high - low
+
+
+@kernel
+def lift_texts(data, out, texts, made):  # type: ignore[no-untyped-def]
+    """Fill `out`, uint8, with a JSON array of the rows without their texts, and `texts`, int64[n, 2], with where these
+    are; how many rows there are, or 0 where a line looks like no document. `made`, int64[1]: how many bytes."""
+    at, end, size, row = 0, len(data), 1, 0
+    out[0] = 0x5B
+    while at < end:
+        behind = _find_text(data, at, end, texts, row) if row < len(texts) else -1
+        if behind < 0 or (behind < end and data[behind] != _NEWLINE):
+            return 0
+        if texts[row, 0] >= 0:
+            size = _copy(out, size, data, at, texts[row, 0] + 1)
+            size = _copy(out, size, data, texts[row, 1] - 1, behind)
+        else:
+            size = _copy(out, size, data, at, behind)
+        out[size] = _COMMA
+        size += 1
+        at, row = behind + 1, row + 1
+    out[size - 1] = 0x5D
+    made[0] = size
+    return row
+
+
+@kernel
+def _advance(data, at, stop, count):  # type: ignore[no-untyped-def]
+    """Where the text is `count` characters on, and how many it lacks for that."""
+    while count > 0 and at < stop:
+        limit = min(stop, at + count)
+        found = _special(data, at, limit)
+        count -= found - at
+        at = found
+        if at < limit:
+            at += 2 if data[at] == _SLASH else 1
+            while at < stop and data[at] & 0xC0 == 0x80:
+                at += 1
+            count -= 1
+    return at, count
+
+
+@kernel
+def _sound(data, at, end, enough):  # type: ignore[no-untyped-def]
+    """Whether there are so many characters of ASCII that can be seen."""
+    while enough > 0 and at < end:
+        byte = data[at]
+        if byte == _SLASH:
+            at += 5 if data[at + 1] == 0x75 else 1  # of what replaces a span, a character may be \u and four digits
+        elif 0x20 < byte < 0x7F:
+            enough -= 1
+        at += 1
+    return enough <= 0
+
+
+@kernel
+def cut_texts(data, bounds, first, starts, ends, which, news, new_bounds, enough, out, made, passed, odd, sound):  # type: ignore[no-untyped-def]
+    """Fill `out` and what comes behind it, see `feedmill.kernels.jsonl.rawtexts.cut`."""
+    size = 0
+    for row in range(len(bounds) - 1):
+        at, stop = bounds[row] + 1, bounds[row + 1] - 1
+        out[size] = _QUOTE
+        size += 1
+        here = done = 0  # characters: where `at` is, and where the last span that was replaced ends
+        for k in range(first[row], first[row + 1]):
+            start, end = starts[k], ends[k]
+            if end <= start or start < done:
+                passed[row] += 1
+                odd[row] |= end <= start or (at == stop and start >= here)
+                continue
+            low = at
+            at, lacking = _advance(data, at, stop, start - here)
+            size = _copy(out, size, data, low, at)
+            here = start - lacking
+            if at == stop:
+                passed[row] += 1
+                odd[row] = True
+                continue
+            size = _copy(out, size, news, new_bounds[which[k]], new_bounds[which[k] + 1])
+            at, lacking = _advance(data, at, stop, end - start)
+            here, done = end - lacking, end
+        size = _copy(out, size, data, at, stop)
+        sound[row] = _sound(out, made[row] + 1, size, enough)
+        out[size] = _QUOTE
+        size += 1
+        made[row + 1] = size

@@ -1,0 +1,1 @@
+"""Orders and packings: shuffles, blends and blocks as other tools make them."""

@@ -1,0 +1,73 @@
+"""The greedy blend of Megatron-LM and Nanotron: each draw goes to the source that is furthest behind its weight.
+
+Draw ``t`` goes to the first source with the largest ``w_i * max(t, 1) - drawn_i``, in float64 with one multiplication
+and one subtraction. Rounding decides ties, so the draws cannot be computed in any other way than one after another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+COMPILED_FROM = 500_000
+"""Draws times sources from which loading the compiled kernel pays for itself."""
+
+
+def greedy(
+    weights: npt.NDArray[np.float64], draws: int, *, compiled: bool | None = None
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The source of each draw, and how often each source is drawn in all.
+
+    Args:
+        weights: float64[sources], used as they are.
+        draws: how many.
+        compiled: use the numba kernel; by default where there is enough to do.
+
+    Returns:
+        The smallest unsigned type that holds the sources' numbers [draws], and int64[sources].
+    """
+    choice = np.empty(draws, np.min_scalar_type(len(weights) - 1))
+    if len(weights) == 1:
+        choice[:] = 0
+        return choice, np.array([draws], np.int64)
+    if compiled is None:
+        compiled = draws * len(weights) >= COMPILED_FROM
+    if compiled:
+        from feedmill.kernels.order.greedy_compiled import draw
+
+        return choice, draw(weights, choice).astype(np.int64)
+    return choice, np.array(_draw(weights.tolist(), choice), np.int64)
+
+
+def _draw(weights: list[float], choice: npt.NDArray[Any]) -> list[int]:
+    """Fill in the draws in plain Python: the oracle of the compiled kernel."""
+    drawn = [0] * len(weights)
+    sources = range(len(weights))
+    for t in range(len(choice)):
+        now = max(float(t), 1.0)
+        behind = [weights[i] * now - drawn[i] for i in sources]
+        best = behind.index(max(behind))
+        choice[t] = best
+        drawn[best] += 1
+    return drawn
+
+
+def ranks(choice: npt.NDArray[Any], counts: npt.NDArray[np.int64], *, compiled: bool | None = None) -> npt.NDArray[Any]:
+    """The draws renumbered source by source: all of source 0 in order, then all of source 1, ...
+
+    Returns:
+        For each draw its number in that row, a permutation; uint32[draws], or uint64[draws] from 2^32 on.
+    """
+    numbers = np.empty(len(choice), np.uint32 if len(choice) <= 2**32 else np.uint64)
+    next_number = np.concatenate(([0], np.cumsum(counts[:-1]))).astype(np.int64)
+    if compiled is None:
+        compiled = len(choice) * len(counts) >= COMPILED_FROM
+    if compiled and len(counts) > 1:
+        from feedmill.kernels.order.greedy_compiled import number
+
+        number(choice, next_number, numbers)
+    else:
+        numbers[np.argsort(choice, kind="stable")] = np.arange(len(choice), dtype=numbers.dtype)
+    return numbers

@@ -1,0 +1,133 @@
+"""What the cleaning of C4 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683) looks for, in plain Python.
+
+The oracle of `feedmill.kernels.text.c4_compiled`; the automaton here is what its search runs on (Aho, Corasick 1975).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+NAUGHTY, SCRIPT_WORD, SCRIPT, LOREM, BRACE = 1, 2, 4, 8, 16
+DOTTED = 32
+"""Set by the compiled form: the text has U+0130, the one letter whose lower case is two, and needs the plain form."""
+
+ENDINGS = (".", "?", "!", '"')
+_PHRASE, _JAVASCRIPT, _LOREM, _BRACE = 1, 2, 4, 8
+_LONGEST = 63
+_KELVIN = "\u212a"  # in lower case an ASCII k
+
+
+def flags(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:
+    """Which of the above the text has.
+
+    Args:
+        lowered: the text in lower case.
+        words, phrases: those count that stand between white space, these anywhere.
+    """
+    pieces = set(lowered.split())
+    found = NAUGHTY * bool(pieces & words or any(phrase in lowered for phrase in phrases))
+    found |= SCRIPT_WORD * ("javascript" in pieces) | SCRIPT * ("javascript" in lowered)
+    return found | LOREM * ("lorem ipsum" in lowered) | BRACE * ("{" in lowered)
+
+
+def lines(text: str) -> list[tuple[int, int, bool, bool]]:
+    """(start, end, whether it ends without punctuation, whether it has fewer than three words) of each line; the last
+    may be empty, the others hold their newline."""
+    found, start = [], 0
+    pieces = text.split("\n")
+    for number, piece in enumerate(pieces):
+        end = start + len(piece) + (number + 1 < len(pieces))
+        found.append((start, end, not piece.strip().endswith(ENDINGS), len(piece.split()) < 3))
+        start = end
+    return found
+
+
+class Automaton(NamedTuple):
+    """Finds all words and phrases in one pass, in capitals as well.
+
+    Attributes:
+        symbols: uint8[128], the column of each ASCII character, 0 for those in no pattern.
+        rare, rare_symbols: uint32, uint8: other characters (and those that have one of the patterns' as their lower
+            case) and their columns.
+        step: int32[states * columns], the next state, for each state and column; states are counted in columns, so that
+            no step needs a product.
+        word_lengths: uint64[states], bit L where a word of L characters ends.
+        kinds: uint8[states], bits for phrases, "javascript", "lorem ipsum" and ``{`` that end.
+        first: the states from here on (counted in columns) are those where something ends.
+        columns: how many there are.
+    """
+
+    symbols: npt.NDArray[np.uint8]
+    rare: npt.NDArray[np.uint32]
+    rare_symbols: npt.NDArray[np.uint8]
+    step: npt.NDArray[np.int32]
+    word_lengths: npt.NDArray[np.uint64]
+    kinds: npt.NDArray[np.uint8]
+    first: int
+    columns: int
+
+
+def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
+    """The automaton for these words and phrases, of at most 63 characters each."""
+    patterns = {**dict.fromkeys(words, 0), **dict.fromkeys(phrases, _PHRASE)}
+    patterns["javascript"] = _JAVASCRIPT
+    patterns["lorem ipsum"] = _LOREM
+    patterns["{"] = _BRACE
+    alphabet = sorted({c for pattern in patterns for c in pattern})
+    column = {c: i + 1 for i, c in enumerate(alphabet)}
+    children: list[dict[int, int]] = [{}]
+    lengths, kinds = [0], [0]
+    for pattern in sorted(patterns):
+        at = 0
+        for c in pattern:
+            if column[c] not in children[at]:
+                children[at][column[c]] = len(children)
+                children.append({})
+                lengths.append(0)
+                kinds.append(0)
+            at = children[at][column[c]]
+        assert len(pattern) <= _LONGEST
+        if pattern in words:
+            lengths[at] |= 1 << len(pattern)
+        kinds[at] |= patterns[pattern]
+    step = np.zeros((len(children), len(alphabet) + 1), np.int16)
+    back = [0] * len(children)
+    queue = deque([0])
+    while queue:
+        state = queue.popleft()
+        if state:
+            step[state] = step[back[state]]
+            lengths[state] |= lengths[back[state]]
+            kinds[state] |= kinds[back[state]]
+        for symbol, child in children[state].items():
+            back[child] = int(step[back[state], symbol]) if state else 0
+            step[state, symbol] = child
+            queue.append(child)
+    for c in (*alphabet, _KELVIN):
+        for capital in (c, c.upper()):
+            if len(capital) == 1 and capital.lower() in column:
+                column[capital] = column[capital.lower()]
+    symbols = np.zeros(128, np.uint8)
+    rare = [c for c in column if ord(c) >= 128]
+    for c in column:
+        if ord(c) < 128:
+            symbols[ord(c)] = column[c]
+    ends = np.array([bool(length or kind) for length, kind in zip(lengths, kinds, strict=True)])
+    order = np.argsort(ends, kind="stable")  # the states where nothing ends come first, the root as the very first
+    columns = step.shape[1]
+    number = (np.argsort(order) * columns).astype(np.int32)
+    return Automaton(
+        symbols,
+        np.array([ord(c) for c in rare], np.uint32),
+        np.array([column[c] for c in rare], np.uint8),
+        number[step[order]].reshape(-1),
+        np.array(lengths, np.uint64)[order],
+        np.array(kinds, np.uint8)[order],
+        int(len(ends) - ends.sum()) * columns,
+        columns,
+    )

@@ -1,0 +1,79 @@
+"""The compiled form of `feedmill.kernels.text.hints`, over ranges of the code points of a batch of texts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feedmill.kernels.native import Array, kernel
+
+_SPACE, _DIGIT = 1, 16
+_EMAIL, _PHONE, _ADDRESS = 1, 2, 4
+_AT, _DOT, _DASH, _BLANK, _OPEN, _CLOSE = 64, 46, 45, 32, 40, 41
+
+
+@kernel
+def _three(codes, i, end, table):  # type: ignore[no-untyped-def]
+    """Whether three digits begin here."""
+    return (
+        i + 3 <= end
+        and table[codes[i]] & _DIGIT != 0
+        and table[codes[i + 1]] & _DIGIT != 0
+        and table[codes[i + 2]] & _DIGIT != 0
+    )
+
+
+@kernel
+def _is_phone(codes, i, end, table):  # type: ignore[no-untyped-def]
+    """Whether the beginning of a phone number stands here, behind white space."""
+    if i < end and codes[i] == _OPEN:
+        i += 1
+    if not _three(codes, i, end, table):
+        return False
+    i += 3
+    if i < end and codes[i] == _CLOSE:
+        i += 1
+    while i < end and (codes[i] == _DASH or codes[i] == _DOT or codes[i] == _BLANK):
+        i += 1
+    return _three(codes, i, end, table)
+
+
+@kernel
+def _is_address(codes, i, end):  # type: ignore[no-untyped-def]
+    """Whether three dots with one to three digits between them stand from here, at a dot."""
+    for _ in range(2):
+        i += 1
+        digits = 0
+        while i < end and 48 <= codes[i] <= 57 and digits < 4:
+            digits += 1
+            i += 1
+        if digits < 1 or digits > 3 or i >= end or codes[i] != _DOT:
+            return False
+    return i + 1 < end and 48 <= codes[i + 1] <= 57
+
+
+def hints(codes: Array, starts: Array, ends: Array, table: Array) -> Array:
+    """uint8[ranges]: the bits of each range; `table` is that of `feedmill.kernels.text.characters`."""
+    found = np.empty(len(starts), np.uint8)
+    _hints(codes, starts, ends, table, found)
+    return found
+
+
+@kernel
+def _hints(codes, starts, ends, table, found):  # type: ignore[no-untyped-def]
+    for k in range(len(starts)):
+        end = ends[k]
+        has = 0
+        for i in range(starts[k], end):
+            code = codes[i]
+            if code > 64 and code < 128:
+                continue
+            if code == _AT:
+                has |= _EMAIL
+            elif code == _DOT:
+                if i > starts[k] and 48 <= codes[i - 1] <= 57 and _is_address(codes, i, end):
+                    has |= _ADDRESS
+            elif table[code] & _SPACE and i + 1 < end and not has & _PHONE:
+                after = codes[i + 1]  # mostly a letter
+                if (after <= 64 or after >= 128) and _is_phone(codes, i + 1, end, table):
+                    has |= _PHONE
+        found[k] = has

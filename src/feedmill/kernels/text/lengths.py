@@ -1,0 +1,53 @@
+"""Paragraphs, words and lengths of texts, in code points: the oracle of `feedmill.kernels.text.lengths_compiled`.
+
+The compiled forms work on a whole batch: ``codes`` are the UTF-32 code points of all texts one after another,
+``offsets`` say where each begins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Codes = npt.NDArray[np.uint32]
+Positions = npt.NDArray[np.int64]
+
+
+def encode(texts: list[str]) -> tuple[Codes, Positions]:
+    """The texts as one run of code points, uint32[characters], and where each begins, int64[len(texts) + 1]."""
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    return np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4"), offsets
+
+
+def paragraphs(text: str) -> list[tuple[int, int, bool]]:
+    """(start, end, blank) of each paragraph: up to and with the next newline, or the rest if there is one.
+
+    >>> paragraphs("a\\n\\nb")
+    [(0, 2, False), (2, 3, True), (3, 4, False)]
+    """
+    found, start = [], 0
+    while start < len(text):
+        newline = text.find("\n", start)
+        end = newline + 1 if newline >= 0 else len(text)
+        found.append((start, end, not text[start:end].strip()))
+        start = end
+    return found
+
+
+def words(text: str) -> list[tuple[int, int]]:
+    """(start, end) of each piece of ``text.split()``."""
+    found, at = [], 0
+    for word in text.split():
+        at = text.index(word, at)
+        found.append((at, at + len(word)))
+        at += len(word)
+    return found
+
+
+def count_pieces(text: str) -> int:
+    """How many runs of word characters, and of characters that are neither those nor white space, there are."""
+    regex: Any = __import__("regex")
+    return len(regex.findall(r"\w+|[^\w\s]+", text))

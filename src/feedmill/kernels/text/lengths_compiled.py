@@ -1,0 +1,132 @@
+"""The compiled forms of `feedmill.kernels.text.lengths`, over the code points of a batch of texts.
+
+In all of them ``codes`` is uint32[characters], ``offsets`` int64[texts + 1], ``table`` that of
+`feedmill.kernels.text.characters`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feedmill.kernels.native import Array, kernel
+
+_SPACE, _WORD, _BLANK = 1, 4, 8
+_NEWLINE = 10
+
+
+def paragraphs(codes: Array, offsets: Array, table: Array) -> Array:
+    """int64[4, paragraphs]: text, start and end in the whole run of codes, and 1 where it is blank."""
+    found = np.empty((4, int(np.count_nonzero(codes == _NEWLINE)) + len(offsets) - 1), np.int64)
+    return found[:, : _paragraphs(codes, offsets, table, found)]
+
+
+@kernel
+def _paragraphs(codes, offsets, table, found):  # type: ignore[no-untyped-def]
+    m = 0
+    for k in range(len(offsets) - 1):
+        start, end, blank = offsets[k], offsets[k + 1], 1
+        for i in range(start, end):
+            code = codes[i]
+            if blank and not table[code] & _SPACE:
+                blank = 0
+            if code == _NEWLINE or i + 1 == end:
+                found[0, m], found[1, m], found[2, m], found[3, m] = k, start, i + 1, blank
+                m += 1
+                start, blank = i + 1, 1
+    return m
+
+
+def words(codes: Array, offsets: Array, table: Array) -> tuple[Array, Array]:
+    """Words between white space: start and end of each in the whole run of codes, int64[2, words], and where the words
+    of each text begin, int64[texts + 1]."""
+    first = np.empty(len(offsets), np.int64)
+    found = np.empty((2, _count_words(codes, offsets, table, first)), np.int64)
+    _words(codes, offsets, table, found)
+    return found, first
+
+
+@kernel
+def _count_words(codes, offsets, table, first):  # type: ignore[no-untyped-def]
+    count = 0
+    first[0] = 0
+    for k in range(len(offsets) - 1):
+        inside = False
+        for i in range(offsets[k], offsets[k + 1]):
+            space = table[codes[i]] & _SPACE
+            count += (not space) and not inside
+            inside = not space
+        first[k + 1] = count
+    return count
+
+
+@kernel
+def _words(codes, offsets, table, found):  # type: ignore[no-untyped-def]
+    m = 0
+    for k in range(len(offsets) - 1):
+        start = -1
+        for i in range(offsets[k], offsets[k + 1]):
+            if table[codes[i]] & _SPACE:
+                if start >= 0:
+                    found[0, m], found[1, m] = start, i
+                    m += 1
+                    start = -1
+            elif start < 0:
+                start = i
+        if start >= 0:
+            found[0, m], found[1, m] = start, offsets[k + 1]
+            m += 1
+
+
+def count_pieces(codes: Array, starts: Array, ends: Array, table: Array) -> Array:
+    """int64[ranges]: runs of word characters, and of others that are not white space, in each range."""
+    counts = np.empty(len(starts), np.int64)
+    _count_pieces(codes, starts, ends, table, counts)
+    return counts
+
+
+@kernel
+def _count_pieces(codes, starts, ends, table, counts):  # type: ignore[no-untyped-def]
+    for k in range(len(starts)):
+        before = 0  # 0 white space, 1 word, 2 other
+        count = 0
+        for i in range(starts[k], ends[k]):
+            bits = table[codes[i]]
+            now = 1 if bits & _WORD else (0 if bits & _BLANK else 2)
+            count += now != before and now != 0
+            before = now
+        counts[k] = count
+
+
+def stripped_lengths(codes: Array, offsets: Array, table: Array) -> Array:
+    """int64[texts]: characters without the white space at both ends."""
+    lengths = np.empty(len(offsets) - 1, np.int64)
+    _stripped_lengths(codes, offsets, table, lengths)
+    return lengths
+
+
+@kernel
+def _stripped_lengths(codes, offsets, table, lengths):  # type: ignore[no-untyped-def]
+    for k in range(len(offsets) - 1):
+        low, high = offsets[k], offsets[k + 1]
+        while low < high and table[codes[low]] & _SPACE:
+            low += 1
+        while low < high and table[codes[high - 1]] & _SPACE:
+            high -= 1
+        lengths[k] = high - low
+
+
+def byte_lengths(codes: Array, offsets: Array) -> Array:
+    """int64[texts]: bytes of each text as UTF-8."""
+    lengths = np.empty(len(offsets) - 1, np.int64)
+    _byte_lengths(codes, offsets, lengths)
+    return lengths
+
+
+@kernel
+def _byte_lengths(codes, offsets, lengths):  # type: ignore[no-untyped-def]
+    for k in range(len(offsets) - 1):
+        size = 0
+        for i in range(offsets[k], offsets[k + 1]):
+            code = codes[i]
+            size += 1 + (code >= 0x80) + (code >= 0x800) + (code >= 0x10000)
+        lengths[k] = size

@@ -1,0 +1,61 @@
+"""Paragraphs of texts and their word n-grams: where they lie, in bytes and in characters.
+
+The oracle of `feedmill.kernels.text.paragraphs_compiled`. Two rules say where a paragraph ends in characters:
+
+* `CHARACTERS`: it includes the separator behind it, and an empty rest after the last separator is none.
+* `DOLMA`: as Dolma 1.2 counts. One character is added for the separator while the offset is below the number of bytes
+  less one, so the last newline of an ASCII text is left out, the last end of other texts may lie one beyond the text,
+  and separators of several characters drift.
+
+Windows of n words begin at every `stride`-th word; by the rule of Dolma at 0, 1, 1 + stride, 1 + 2 stride, ...
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from feedmill.kernels.text.wordbreak import words
+
+CHARACTERS, DOLMA = 0, 1
+
+
+class Piece(NamedTuple):
+    """A paragraph: its characters [start, end) with the separator, its text without."""
+
+    start: int
+    end: int
+    text: str
+
+
+def pieces(text: str, separator: str, rule: int) -> list[Piece]:
+    """The paragraphs of a text; none of an empty one."""
+    if not text:
+        return []
+    parts = text.split(separator)
+    size = len(text.encode()) if rule == DOLMA else len(text)
+    step = 1 if rule == DOLMA else len(separator)
+    found, offset = [], 0
+    for number, part in enumerate(parts):
+        start = offset
+        offset += len(part)
+        if offset < size - 1 if rule == DOLMA else number < len(parts) - 1:
+            offset += step
+        elif rule == CHARACTERS and not part:
+            break
+        found.append(Piece(start, offset, part))
+    return found
+
+
+def windows(text: str, length: int, stride: int, rule: int) -> list[list[str]]:
+    """The n-grams of a paragraph that are looked up."""
+    found = words(text)
+    used, last = [], 0
+    for start in range(len(found) - length + 1):
+        if rule == CHARACTERS:
+            take = start % max(1, stride) == 0
+        else:
+            take = last == 0 or start - last >= stride
+        if take:
+            last = start
+            used.append(found[start : start + length])
+    return used

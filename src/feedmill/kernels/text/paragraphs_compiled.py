@@ -1,0 +1,167 @@
+"""The compiled form of `feedmill.kernels.text.paragraphs`, over many texts at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feedmill.kernels.machine import load64
+from feedmill.kernels.native import Array, kernel
+from feedmill.kernels.text.paragraphs import CHARACTERS, DOLMA
+from feedmill.kernels.text.wordbreak import BLANK
+from feedmill.kernels.text.wordbreak_compiled import kind_at, words
+
+_ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+
+
+@kernel
+def _separator_at(data, at, separator):  # type: ignore[no-untyped-def]
+    for i in range(len(separator)):
+        if data[at + i] != separator[i]:
+            return False
+    return True
+
+
+@kernel
+def blank(data, low, high, index, pages):  # type: ignore[no-untyped-def]
+    """Whether ``data[low:high]`` is empty or white space only."""
+    while low < high:
+        kind, size = kind_at(data, low, index, pages)
+        if kind & BLANK == 0:
+            return False
+        low += size
+    return True
+
+
+def all_blank(data: Array, lows: Array, highs: Array, index: Array, pages: Array) -> Array:
+    """bool[n]: whether each text is blank."""
+    out = np.empty(len(lows), np.bool_)
+    _all_blank(data, lows, highs, index, pages, out)
+    return out
+
+
+@kernel
+def _all_blank(data, lows, highs, index, pages, out):  # type: ignore[no-untyped-def]
+    for i in range(len(lows)):
+        out[i] = blank(data, lows[i], highs[i], index, pages)
+
+
+@kernel
+def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, lengths):  # type: ignore[no-untyped-def]
+    """The paragraphs of the texts ``data[offsets[i]:offsets[i + 1]]``; how many there are.
+
+    Args:
+        separator: uint8, one byte or more.
+        rows, starts, ends, lengths: int64, filled: the text of each, its span, its characters without separator.
+        lows, highs: int64, filled: its bytes without separator.
+    """
+    count, width, step = 0, len(separator), 0
+    for i in range(width):
+        step += (separator[i] & 0xC0) != 0x80
+    if rule == DOLMA:
+        step = 1
+    first = separator[0]
+    firsts = np.uint64(first) * _ONES
+    for row in range(len(offsets) - 1):
+        at, stop = offsets[row], offsets[row + 1]
+        if at == stop:
+            continue
+        size, offset = stop - at, 0
+        low, characters = at, 0
+        while True:
+            # Eight bytes at once, as long as they are ASCII and no separator begins among them.
+            while at + 8 <= stop:
+                word = load64(data, at)
+                other = word ^ firsts
+                if ((other - _ONES) & ~other | word) & _HIGHS:
+                    break
+                characters += 8
+                at += 8
+            found = at + width <= stop and data[at] == first and (width == 1 or _separator_at(data, at, separator))
+            if not found and at < stop:
+                characters += (data[at] & 0xC0) != 0x80
+                at += 1
+                continue
+            if rule == CHARACTERS and not found and characters == 0:
+                break
+            rows[count], starts[count], lows[count], highs[count] = row, offset, low, at
+            lengths[count] = characters
+            offset += characters
+            if offset < size - 1 if rule == DOLMA else found:
+                offset += step
+            ends[count] = offset
+            count += 1
+            if not found:
+                break
+            at += width
+            low, characters = at, 0
+    return count
+
+
+def ngrams(
+    data: Array,
+    lows: Array,
+    highs: Array,
+    chosen: Array,
+    length: int,
+    stride: int,
+    rule: int,
+    keep_short: bool,
+    index: Array,
+    pages: Array,
+    parts: Array,
+    keys: Array,
+) -> tuple[int, int, Array]:
+    """The keys of the n-grams of the `chosen` pieces.
+
+    Args:
+        lows, highs: int64[n], bytes of the pieces; chosen: bool[n].
+        keep_short: whether a piece of fewer than two windows is one key itself. By the rule of Dolma its only window,
+            if it has one, is looked up before, and the answer not used.
+        parts: int64[2, m], filled: begin and end of each word (or whole piece) that keys are made of.
+        keys: int64[2, m], filled: first part and number of parts of each key.
+
+    Returns:
+        How many parts and keys there are, and int64[2, n]: the first key of each piece that counts, and the one behind
+        the last.
+    """
+    bounds = np.empty((2, len(lows)), np.int64)
+    made = np.empty(1, np.int64)
+    count = _ngrams(
+        data, lows, highs, chosen, length, stride, rule, keep_short, index, pages, parts, keys, bounds, made
+    )
+    return count, int(made[0]), bounds
+
+
+@kernel
+def _ngrams(data, lows, highs, chosen, length, stride, rule, keep_short, index, pages, parts, keys, bounds, keys_made):  # type: ignore[no-untyped-def]
+    count, made = 0, 0
+    for i in range(len(lows)):
+        bounds[0, i] = bounds[1, i] = made
+        if not chosen[i]:
+            continue
+        first = count
+        count = words(data, lows[i], highs[i], index, pages, parts[0], parts[1], count)
+        last, used = 0, 0
+        for start in range(count - first - length + 1):
+            if rule == DOLMA:
+                take = last == 0 or start - last >= stride
+            else:
+                take = start % max(1, stride) == 0
+            if take:
+                last = start
+                keys[0, made + used] = first + start
+                keys[1, made + used] = length
+                used += 1
+        if used < 2 and keep_short:
+            if rule == DOLMA:
+                made, used = made + used, 0
+            else:
+                count, used = first, 0
+            parts[0, count], parts[1, count] = lows[i], highs[i]
+            keys[0, made], keys[1, made] = count, 1
+            count, used = count + 1, 1
+            bounds[0, i] = made
+        made += used
+        bounds[1, i] = made
+    keys_made[0] = made
+    return count

@@ -1,0 +1,60 @@
+"""Best-fit decreasing: the compiled kernel gives what the reference gives, and both pack."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feedmill.kernels.order.binpack import best_fit_decreasing, best_fit_decreasing_reference, group_by
+
+
+@st.composite
+def items(draw: st.DrawFn) -> tuple[np.ndarray, int]:
+    capacity = draw(st.integers(1, 70))
+    return np.array(draw(st.lists(st.integers(1, capacity), max_size=120)), np.int32), capacity
+
+
+@given(items())
+@settings(max_examples=200, deadline=None)
+def test_the_kernel_packs_as_the_reference_does(case: tuple[np.ndarray, int]) -> None:
+    sizes, capacity = case
+    bins, count = best_fit_decreasing(sizes, capacity)
+    expected, expected_count = best_fit_decreasing_reference(sizes, capacity)
+    assert count == expected_count and np.array_equal(bins, expected) and bins.dtype == np.int32
+    filled = np.bincount(bins, sizes, minlength=count)
+    assert filled.max(initial=0) <= capacity and (filled > 0).all() and len(filled) == count
+    assert count <= 11 / 9 * -(-int(sizes.sum()) // capacity) * 2 + 1  # no two bins could be one
+
+
+def test_a_worked_example() -> None:
+    # 7 opens bin 0; 6 opens 1; 4 fits bin 1 best (room 4, not 3 of bin 0); 3 fills bin 0; 2 and 1 open bin 2.
+    bins, count = best_fit_decreasing(np.array([2, 4, 7, 1, 6, 3], np.int32), 10)
+    assert bins.tolist() == [2, 1, 0, 2, 1, 0] and count == 3
+
+
+def test_two_bins_are_never_both_half_empty() -> None:
+    sizes = np.random.default_rng(0).integers(1, 4097, 20_000).astype(np.int32)
+    bins, count = best_fit_decreasing(sizes, 4096)
+    filled = np.sort(np.bincount(bins, sizes, minlength=count))
+    assert filled[0] + filled[1] > 4096 and filled.max() <= 4096
+    assert np.array_equal(bins, best_fit_decreasing_reference(sizes, 4096)[0])
+
+
+@pytest.mark.parametrize("sizes", [[0], [11], [3, -1]])
+def test_sizes_out_of_range_are_refused(sizes: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"\[1, 10\]"):
+        best_fit_decreasing(np.array(sizes, np.int32), 10)
+
+
+def test_large_capacities() -> None:
+    sizes = np.array([2**20, 2**19, 2**19, 5], np.int32)
+    assert best_fit_decreasing(sizes, 2**20)[0].tolist() == [0, 1, 1, 2]
+
+
+@given(st.lists(st.integers(0, 9), max_size=50))
+@settings(deadline=None)
+def test_groups_are_a_stable_sort(groups: list[int]) -> None:
+    given_groups = np.array(groups, np.int32)
+    starts, order = group_by(given_groups, 10)
+    assert np.array_equal(order, np.argsort(given_groups, kind="stable"))
+    assert np.array_equal(np.diff(starts), np.bincount(given_groups, minlength=10))
