@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from feedmill.kernels.binpack import best_fit_decreasing
 
 from feedmill.formats.base import Dataset
-from feedmill.kernels.binpack import best_fit_decreasing
 from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.plan import Plan
 

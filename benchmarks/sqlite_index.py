@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from feedmill.kernels.tar import ShardScan
 
 from feedmill.formats.energon_index import IndexRows, write_index
-from feedmill.kernels.tar import ShardScan
 
 SHARDS = 8
 
