@@ -79,3 +79,14 @@ def test_a_manifest_that_lies_is_one_message(robotics: Path) -> None:
     for words in (("info",), ("vla", "stats"), ("check",)):
         shown = run(*words, robotics, status=1)
         assert "manifest.jsonl:1" in shown and "num_sequences is 512" in shown and "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--total_train_samples", "many"), ("--total_train_samples", "24.5"), ("--hparams.global_batch_size", "0"),
+        ("--num_checkpoints", "0"), ("--num_epochs", "1.5"), ("--num_checkpoints", ".inf"),
+    ],
+)  # fmt: skip
+def test_settings_that_are_no_counts_are_one_message(words: tuple[str, str]) -> None:
+    assert f"{words[0][2:]} is " in run("vla", "plan", *words, status=1)
