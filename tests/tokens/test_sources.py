@@ -12,7 +12,7 @@ from feedmill.errors import ConfigError
 from feedmill.tokens.sources import find_files
 from feedmill.tokens.tokenize import tokenize
 from feedmill.tokens.work import WorkFolder
-from tokenizing import EOS, loaded, pbin_documents, write_lines
+from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 
 def _rows(path: Path) -> list[list[str]]:
@@ -68,3 +68,12 @@ def test_a_finished_command_leaves_the_work_of_a_running_one_alone(tmp_path: Pat
     other.close(remove=False)
     assert tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1).complete
     assert not piece.exists()
+
+
+def test_an_end_that_does_not_fit_is_one_message(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", ["one"])
+    tokenizer = json.loads(tokenizer_file("tok1k").read_text())
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 70_000, "content": "<|far|>"})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ConfigError, match=r"does not fit the output \(ids up to 65535 do\)"):
+        tokenize([source], tmp_path / "o", tokenizer=tmp_path, eos="<|far|>", workers=1, formats=["ds"])
