@@ -200,3 +200,27 @@ def test_splits_that_are_refused(key: str, value: Any, tmp_path: Path) -> None:
     config["settings"]["split_config"][key] = value
     path.write_text(yaml.dump(config))
     assert run("prepare_instruction_tuning_data", "--config_file_path", path, status=1).startswith("error: ")
+
+
+def test_targets_beside_a_source_that_is_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    source = tmp_path / "data" / "a.jsonl"
+    source.write_text('{"text": "some words"}\n')
+    config = packing(tmp_path / "pack.yaml", None, tokenizer_file("tok1k").parent, jq_pattern=".text")
+    config.write_text(config.read_text().replace("src_path: None", f"src_path: file://{source}"))
+    run("pack_encoded_data", config)
+    run("create_raw_index", f"file://{source}")
+    assert {path.name for path in (tmp_path / "data").iterdir()} >= {"a.jsonl", "a.pbin", "a.idx"}
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "pack.yaml"}
+
+
+def test_prepare_instruction_tuning_data_at_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = instruction_config(tmp_path)
+    settings = yaml.safe_load(path.read_text())["settings"]
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    out = tmp_path / "out"
+    path.write_text(path.read_text().replace(settings["dst_path"], f"file://{out}/chats.jsonl"))
+    run("prepare_instruction_tuning_data", "--config_file_path", path)
+    assert not list((tmp_path / "cwd").iterdir()) and any(out.rglob("*.pbin"))

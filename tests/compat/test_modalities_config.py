@@ -82,3 +82,19 @@ def test_what_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load(text, tmp_path)
     assert BAD[text] in str(error.value)
     assert f"{tmp_path}/c.yaml" in str(error.value)
+
+
+def test_text_that_is_put_in_is_not_looked_up_again(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("a: '\\${a}'\nb: 'p ${a}'\nc: 'q ${b}'\n")
+    assert load_config(str(tmp_path / "c.yaml")) == {"a": "${a}", "b": "p ${a}", "c": "q p ${a}"}
+
+
+def test_a_file_that_holds_itself_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("a: &x [*x]\n")
+    with pytest.raises(ConfigError, match="holds itself"):
+        load_config(str(tmp_path / "c.yaml"))
+
+
+def test_the_folder_of_a_url_is_one(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("a: ${modalities_env:config_folder_path}/x\n")
+    assert load_config(f"file://{tmp_path}/c.yaml") == {"a": f"{tmp_path}/x"}

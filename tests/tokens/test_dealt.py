@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedmill.errors import NotFound
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.ds import open_ds, write_ds
 from feedmill.storage import LocalStore
 from feedmill.tokens.dealt import deal_files, deal_rows, tokenize_dealt
@@ -119,3 +119,18 @@ def test_golden_runs_without_the_files_beside(run: str, index: bool, metadata: b
     found = {path.name: sha256(path) for path in (tmp_path / "b").iterdir()}
     assert found == {name: facts["sha256"] for name, facts in about["files"].items()}
     assert int(np.max(whole.lengths)) > 0
+
+
+def test_files_of_more_tasks_are_not_left_beside_those_of_fewer(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{name}.jsonl").write_text('{"text": "some words"}\n')
+    options: Any = {"tokenizer": NANOSETS / "tok1k", "eos": None, "workers": 1}
+    out = tmp_path / "out"
+    tokenize_dealt(deal_files(str(tmp_path / "in"), 3)[0], out, **options)
+    fewer = deal_files(str(tmp_path / "in"), 2)[0]
+    with pytest.raises(ConfigError, match=r"files of more tasks \(00002_unshuffled"):
+        tokenize_dealt(fewer, out, **options)
+    assert tokenize_dealt(fewer, out, overwrite=True, **options).documents == 4
+    assert {path.name[:5] for path in out.iterdir()} == {"00000", "00001"}
+    assert len(open_ds(LocalStore(out), "", "u")) == 4

@@ -333,3 +333,44 @@ def test_object_stores(s3_bucket: str, tmp_path: Path) -> None:
     assert sorted(read(f"{tmp_path}/back.pbin")) == [[1, 2], [1, 2], [3], [3]]
     with pytest.raises(ConfigError, match="exists already"):
         merge([one], f"{s3_bucket}/in/a.pbin")
+
+
+def test_no_input_is_written_to_by_whatever_name(tmp_path: Path) -> None:
+    one = write(tmp_path / "in", "a.pbin", [[1], [2, 3]])
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    merge([one], f"{tmp_path}/in/m.idx")
+    for source, target in (
+        (one, f"{tmp_path}/link/a.pbin"),
+        (one, f"file://{one}"),
+        (f"{tmp_path}/in/m.idx", f"{tmp_path}/in/m.idx"),
+        (f"{tmp_path}/in/m.idx", f"{tmp_path}/link/m.bin"),
+    ):
+        with pytest.raises(ConfigError, match="one of the inputs"):
+            merge([source], target, overwrite=True)
+    (tmp_path / "in" / "m.idx").unlink()
+    (tmp_path / "in" / "m.bin").unlink()
+    split([str(tmp_path / "in")], f"{tmp_path}/in/part_{{part}}.pbin", chunks=2)
+    with pytest.raises(ConfigError, match=r"part_00000.pbin: the output is one of the inputs"):
+        split([str(tmp_path / "in")], f"{tmp_path}/in/part_{{part}}.pbin", chunks=2, overwrite=True)
+    assert (read(one), read(f"{tmp_path}/in/part_00000.pbin")) == ([[1], [2, 3]], [[1]])
+
+
+def test_lines_are_not_merged_in_chunks(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one and two"}\n')
+    with pytest.raises(ConfigError, match="not cut into chunks"):
+        merge([f"{tmp_path}/a.jsonl"], f"{tmp_path}/b.jsonl", order="datatrove", seed=1, chunk=10)
+
+
+@pytest.mark.parametrize("entry", [1.5, None, {0: 1, 1: 2}, 1 << 70, [0, None]])
+def test_a_plan_of_no_numbers_is_one_message(tmp_path: Path, entry: object) -> None:
+    plan = {"a": [entry]}
+    with pytest.raises(ConfigError, match="the part 'a'"):
+        split([write(tmp_path, "a.pbin", [[1]])], f"{tmp_path}/{{part}}.pbin", plan=plan)  # type: ignore[arg-type]
+
+
+def test_a_seed_that_no_journal_holds_and_an_order_that_is_none(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[1]])
+    with pytest.raises(ConfigError, match="64-bit"):
+        shuffle([source], f"{tmp_path}/b.pbin", seed=1 << 80)
+    with pytest.raises(ConfigError, match="no order"):
+        merge([source], f"{tmp_path}/b.pbin", order="nope")  # type: ignore[arg-type]

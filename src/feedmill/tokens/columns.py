@@ -79,6 +79,14 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 kind="no-column",
                 fix="Name the column of the text with --text (of 'feedmill nanotron': --column).",
             )
+        for name in (column, *fields):
+            if names.count(name) > 1:
+                raise ConfigError(
+                    f"there are {names.count(name)} columns {name!r}",
+                    file=file.url,
+                    kind="two-columns",
+                    fix="Rename or drop all but one.",
+                )
         try:
             if file.kind == "parquet":
                 wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))

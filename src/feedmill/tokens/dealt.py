@@ -11,15 +11,18 @@ import fnmatch
 import glob
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.storage import join_url, open_store
+from feedmill.storage import Store, join_url, open_store
 from feedmill.tokens.sources import SourceFile, find_files, kind_of
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
+
+_OUTPUT = re.compile(r"(\d{5,})_unshuffled\.ds(\.|$)")
 
 
 @dataclass
@@ -68,13 +71,21 @@ def tokenize_dealt(
         tokenizer: path of a tokenizer, which also is its name in the metadata.
         eos: token behind every document, in place of the tokenizer's own template; None for the template alone.
         column: field of the text.
-        on_error, workers, overwrite, progress: as for `tokenize`.
+        on_error, workers, overwrite, progress: as for `tokenize`; `overwrite` also removes files of more tasks.
 
     Raises:
-        As `tokenize`.
+        As `tokenize`; ConfigError where the folder has files of more tasks.
     """
     loaded = load_tokenizer(tokenizer)
     reports = []
+    others = _others(open_store(folder), len(tasks))
+    if others and not overwrite:
+        raise ConfigError(
+            f"the folder has files of more tasks ({others[0]}), which would be read together with these",
+            file=os.fspath(folder),
+            kind="exists",
+            fix="Add --overwrite to remove them, or choose another folder.",
+        )
     for number, files in enumerate(tasks):
         reports.append(
             tokenize(
@@ -92,7 +103,19 @@ def tokenize_dealt(
                 progress=progress,
             )
         )
+    for path in others:
+        open_store(folder).delete(path)
     return DealtReport(reports, list(ignored))
+
+
+def _others(store: Store, tasks: int) -> list[str]:
+    """The files, right in the folder, of tasks with higher numbers."""
+    try:
+        paths = [entry.path for entry in store.files()]
+    except NotFound:
+        return []
+    found = [(_OUTPUT.match(path), path) for path in paths]
+    return [path for match, path in found if match and int(match[1]) >= tasks]
 
 
 def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[list[list[SourceFile]], list[str]]:

@@ -59,13 +59,13 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
     """The documents of a unit. Raises DataError where the file itself is damaged or has changed."""
     if unit.file.kind == "lines":
         yield from _parsed(_blocks(unit), reader)
+    elif isinstance(reader, TypedReader):
+        raise ConfigError("fields of declared types are read from JSON lines only", file=unit.file.url)
     elif unit.file.kind == "text":
-        yield _whole(unit.file)
+        yield _whole(unit.file, reader)
     else:
         from feedmill.tokens.columns import read_columns
 
-        if isinstance(reader, TypedReader):
-            raise ConfigError("fields of declared types are read from JSON lines only", file=unit.file.url)
         yield from read_columns(unit, reader)
     now = open_store(unit.file.folder).stat(unit.file.path)
     if now.version != unit.file.version:
@@ -150,11 +150,11 @@ def ranged_lines(
         yield memoryview(buffer)[:kept]
 
 
-def _whole(file: SourceFile) -> Batch:
+def _whole(file: SourceFile, reader: TextReader) -> Batch:
     batch = Batch(lines=1)
     data = open_store(file.folder).read(file.path)
     try:
-        batch.add(0, Record(checked(data.decode("utf-8-sig"))))
+        batch.add(0, Record(checked(data.decode("utf-8-sig")), "", (None,) * len(reader.fields)))
     except UnicodeDecodeError as error:
         batch.bad.append((0, f"it is not valid UTF-8 (byte {error.start})"))
     except BadDocument as error:

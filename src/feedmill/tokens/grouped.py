@@ -221,19 +221,25 @@ class _Job:
     ) -> list[list[GroupFile]]:
         """Tokenize all units; for each group its files with their pieces."""
         everything = [file for group in self.plan for file in group]
-        units = [unit for file in everything for unit in cut([file], unit_bytes)]
+        units, owners = [], []
+        for number, file in enumerate(everything):  # by number: a file may be named twice
+            for unit in cut([file], unit_bytes):
+                units.append(unit)
+                owners.append(number)
         tasks = tasks_of(folder, units, self.recipe, workers)
         folder.keep_only({os.path.basename(task.path) for task in tasks})
         self.report.units = len(tasks)
         offer(self.tokenizer)
-        places: dict[SourceFile, list[tuple[str, int]]] = {file: [] for file in everything}
+        places: list[list[tuple[str, int]]] = [[] for _ in everything]
         with Progress("tokenizing", sum(unit.bytes for unit in units), "B", progress) as bar:
-            for done, line in in_order(tasks, run(work, tasks, workers=workers, preload=PRELOAD), self.report):
-                places[done.task.unit.file].append((done.task.path, line))
+            results = in_order(tasks, run(work, tasks, workers=workers, preload=PRELOAD), self.report)
+            for owner, (done, line) in zip(owners, results, strict=True):
+                places[owner].append((done.task.path, line))
                 self.report.empty += done.facts.empty
                 bar.advance(done.task.unit.bytes)
                 bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
-        return [[GroupFile(f.url, f.size, tuple(places[f])) for f in group] for group in self.plan]
+        made = iter(places)
+        return [[GroupFile(f.url, f.size, tuple(next(made))) for f in group] for group in self.plan]
 
     def _write(self, made: list[list[GroupFile]], workers: int, progress: bool | None) -> None:
         digits = ceil(log10(len(made) + 1))

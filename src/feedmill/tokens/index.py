@@ -7,7 +7,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
-from feedmill.storage import open_store, split_url
+from feedmill.storage import open_store, real_place, split_url
 
 
 @dataclass
@@ -79,6 +79,8 @@ def index(
     target = output or store.locate(raw_index_path(name))
     out_folder, out_name = split_url(target)
     out_store = open_store(out_folder)
+    if (real_place(out_folder), out_name) == (real_place(folder), name):
+        raise ConfigError("the index would replace the file itself", file=target, fix="Name another file for it.")
     if not overwrite and out_store.exists(out_name):
         raise ConfigError(
             "there is an index already",

@@ -86,12 +86,16 @@ def begin(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bo
         overwrite: begin a new job in spite of another that was not finished.
 
     Raises:
-        ConfigError: another job that writes here was not finished.
+        ConfigError: another job that writes here was not finished, or a number has more than 64 bits.
     """
     folder, name = split_url(target)
     store = open_store(folder)
     journal = f".{name}.feedmill-job"
-    job = hash_words([orjson.dumps({**words, "seed": seed}, default=str, option=orjson.OPT_SORT_KEYS).decode()])
+    try:
+        text = orjson.dumps({**words, "seed": seed}, default=str, option=orjson.OPT_SORT_KEYS).decode()
+    except orjson.JSONEncodeError as error:
+        raise ConfigError(f"an option is of no use ({error})", kind="bad-number", fix="Give smaller numbers.") from None
+    job = hash_words([text])
     state = _read(store, journal)
     if state is not None and state.job == job:
         return Job(store, journal, state, drawn=seed is None, resumed=True)

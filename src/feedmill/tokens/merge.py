@@ -13,7 +13,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import open_store, split_url
-from feedmill.tokens.corpus import Corpus, open_corpus
+from feedmill.tokens.corpus import LINES, Corpus, open_corpus
 from feedmill.tokens.orders import Numbers, interleaved
 from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
 from feedmill.tokens.targets import Form, form_for, has_parts, need_parts, part_path
@@ -64,10 +64,14 @@ def merge(
     """
     if chunk is not None and order != "datatrove":
         raise ConfigError("merging chunks is a thing of datatrove's order", fix="Add --order datatrove.")
+    if order not in ("stored", "datatrove"):
+        raise ConfigError(f"there is no order {order!r}", kind="unknown-order", fix="Known are: stored, datatrove.")
     if max_tokens_per_file is not None:
         need_parts(output, "a limit of tokens per file")
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
+    if chunk is not None and form.format == LINES:
+        raise ConfigError("lines of text are not cut into chunks", file=output, fix="Leave --chunk out.")
     mask = None
     if learn_between is not None:
         form, mask = _marked(form, output, chunk), partial(_learnt, learn_between)

@@ -19,7 +19,7 @@ from feedmill.formats.jsonl_splits import splits_name
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress
-from feedmill.storage import open_store, split_url
+from feedmill.storage import open_store, real_place, split_url
 from feedmill.tokens.corpus import LINES, Corpus, Mapped
 from feedmill.tokens.job import Done, Job, begin, refuse_existing
 from feedmill.tokens.orders import Numbers
@@ -85,13 +85,22 @@ def start(
     target: str, corpus: Corpus, form: Form, options: dict[str, Any], *, seed: int | None, overwrite: bool
 ) -> Job:
     """The journal of a run, see `feedmill.tokens.job`. Raises `ConfigError` where the target is an input."""
-    folder, name = split_url(target)
-    full = open_store(folder).locate(name)
-    for store, shard in corpus.shards:
-        if store.locate(shard.path) == full:
-            raise ConfigError("the output is one of the inputs", file=full, fix="Name another file.", kind="exists")
+    _refuse_inputs(corpus, [target])
     words = {"inputs": corpus.facts(), "form": asdict(form), "target": target, **options}
     return begin(target, words, seed=seed, overwrite=overwrite)
+
+
+def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
+    """Raises `ConfigError` where a target is an input, by whatever name: it would be gone."""
+    inputs = {_place(store.locate(main_file(shard.path))) for store, shard in corpus.shards}
+    for target in targets:
+        if _place(main_file(target)) in inputs:
+            raise ConfigError("the output is one of the inputs", file=target, fix="Name another file.", kind="exists")
+
+
+def _place(path: str) -> tuple[str, str]:
+    folder, name = split_url(path)
+    return real_place(folder), name
 
 
 def finished(
@@ -138,12 +147,13 @@ def rewrite(
         progress: whether to draw a bar, see `Progress`.
 
     Raises:
-        ConfigError: a target exists already.
+        ConfigError: a target exists already, or is an input.
     """
     places = []
     for part in parts:
         folder, name = split_url(part.path)
         places.append((open_store(folder), name))
+    _refuse_inputs(corpus, [part.path for part in parts])
     if not job.resumed:
         refuse_existing([(store, main_file(name)) for store, name in places], overwrite)
         if len(parts) > 1 or job.drawn:  # a single file is there or not: there is nothing to remember

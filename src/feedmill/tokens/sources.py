@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.storage.codec import PLAIN, compression
 
@@ -67,6 +68,8 @@ class Unit:
 
 def kind_of(path: str) -> str | None:
     """The kind of a file by its name; None where it is none of documents."""
+    if path.endswith(MANIFEST):  # what tokenizing left there would be an input of the next run
+        return None
     return next((kind for suffix, kind in SUFFIXES.items() if path.endswith(suffix)), None)
 
 
@@ -87,7 +90,7 @@ def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[So
             continue
         text = os.fspath(item)
         if "://" not in text and not os.path.exists(text) and glob.has_magic(text):
-            matches = sorted(glob.glob(text, recursive=True))
+            matches = sorted(m for m in glob.glob(text, recursive=True) if not m.endswith(MANIFEST))
             if not matches:
                 raise NotFound("no file matches this pattern", file=text, fix="Check the pattern.")
             for match in matches:

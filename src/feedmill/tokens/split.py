@@ -57,9 +57,10 @@ def split(
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
     documents = Documents(corpus)
+    count = len(documents)
+    planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
     options = {"verb": "split", "chunks": chunks, "ratio": ratio, "plan": plan}
     job = start(output, corpus, form, options, seed=seed if ratio is not None else 0, overwrite=overwrite)
-    count = len(documents)
     rows: dict[str | int, Numbers]
     if chunks is not None:
         rows = dict(enumerate(chunk_range(count, chunks, number) for number in range(max(chunks, 1))))
@@ -67,7 +68,7 @@ def split(
         options["seed"] = job.seed
         rows = dict(zip(ratio, parts_by_ratio(count, list(ratio.values()), job.seed), strict=True))
     else:
-        rows = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
+        rows = planned
     _check_names(rows)
     before = len(job.done)
     parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
@@ -96,7 +97,7 @@ def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> I
 
 
 def _pair(name: str, entry: Sequence[int]) -> tuple[int, int]:
-    if len(entry) != 2 or not all(isinstance(number, int) for number in entry):
+    if not isinstance(entry, Sequence) or len(entry) != 2 or not all(isinstance(number, int) for number in entry):
         raise ConfigError(
             f"the part {name!r} has the entry {entry!r}",
             kind="bad-split",

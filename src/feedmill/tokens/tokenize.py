@@ -140,7 +140,8 @@ def tokenize(
         cut=loss_rule == "datatrove",
     )
     for token in (t for t in (bos, eos) if t is not None and loaded.require(t) > how.limit):
-        raise ConfigError(f"the id of {token!r} does not fit {token_size} bytes", fix="Use a larger token size.")
+        what = f"the id of {token!r} does not fit the output (ids up to {how.limit} do)"
+        raise ConfigError(what, kind="bad-token-size", fix="Use a larger token size.")
     origins = any(out.format == "dolma" for out in outputs)
     recipe = Recipe(
         str(loaded.path),

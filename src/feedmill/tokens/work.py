@@ -175,7 +175,13 @@ def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
 
 
 def _key(value: object) -> object:
-    return value if isinstance(value, str | int) else None
+    """An id that can be written down; else the document is named after its line."""
+    if isinstance(value, str):
+        with contextlib.suppress(UnicodeEncodeError):  # half of a surrogate pair is in no file
+            value.encode()
+            return value
+        return None
+    return value if isinstance(value, int) else None
 
 
 def _same(value: object) -> object:
@@ -274,6 +280,11 @@ class WorkFolder:
 
     def close(self, *, remove: bool) -> None:
         """Let go of it; remove it once the output is complete."""
+        if remove and self._lock is None and os.path.isdir(self.path):
+            try:
+                self._lock = FileLock(os.path.join(self.path, "lock"))
+            except OSError:  # another run is at work in it
+                return
         if remove:
             with contextlib.suppress(OSError), os.scandir(self.path) as entries:
                 pieces = [entry.path for entry in entries if entry.name.endswith(SUFFIX)]

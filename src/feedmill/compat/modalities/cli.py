@@ -52,9 +52,10 @@ def create_raw_index(
     file_existence_policy: ExistencePolicy = Policy.error,
 ) -> None:
     """Index the lines of a JSONL file; each has to be valid JSON."""
+    from feedmill.compat.modalities.packing import beside
     from feedmill.tokens.index import index
 
-    target = index_path or str(PurePosixPath(src_path).with_suffix(".idx"))
+    target = index_path or beside(src_path, ".idx")
     if _left_alone(target, file_existence_policy):
         return
     report = index(src_path, target, overwrite=file_existence_policy == Policy.override)

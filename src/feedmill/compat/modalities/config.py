@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any, NoReturn
 
 import yaml
@@ -82,8 +81,11 @@ def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
         raise ConfigError(f"not YAML: {error}", file=path, fix="Mend the file.") from None
     if not isinstance(value, dict):
         raise ConfigError("this is no configuration: its top level has no keys", file=path, fix="Check the path.")
-    known = {"config_file_path": path, "config_folder_path": str(PurePosixPath(path).parent)}
-    return _Resolver(value, path, known).all()
+    known = {"config_file_path": path, "config_folder_path": folder}
+    try:
+        return _Resolver(value, path, known).all()
+    except RecursionError:
+        raise ConfigError("not YAML that can be read: it holds itself", file=path, fix="Mend the aliases.") from None
 
 
 class _Resolver:
@@ -120,7 +122,8 @@ class _Resolver:
             found = self._reference(match[1].strip(), at)
             if match.span() == (0, len(text)):
                 return found
-            text = text[: match.start()] + str(found) + text[match.end() :]
+            # What is put in is whole: a "${" in it is text, and would else be looked up again, perhaps for ever.
+            text = text[: match.start()] + str(found).replace("${", "\\${") + text[match.end() :]
         if re.search(r"(?<!\\)\$\{", text):
             self._fail(text, "a brace is not closed")
         return text.replace("\\${", "${")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.compat.modalities.config import count_of, section, text_of
 from feedmill.errors import ConfigError
-from feedmill.storage import open_store, split_url
+from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.tokens.tokenize import TokenizeReport
@@ -35,7 +35,7 @@ def pack(
     settings = section(config, "settings", where)
     source = text_of(settings, "src_path", where)
     given = settings.get("dst_path")
-    target = str(PurePosixPath(source).with_suffix(".pbin")) if given is None else str(given)
+    target = beside(source, ".pbin") if given is None else str(given)
     if not target.endswith(".pbin"):
         raise ConfigError(f"'dst_path' is {target!r}", file=where, fix="Let it end in .pbin.")
     pattern, eod = text_of(settings, "jq_pattern", where), text_of(settings, "eod_token", where)
@@ -57,6 +57,12 @@ def pack(
         overwrite=policy == "override",
         progress=progress,
     )
+
+
+def beside(path: str, suffix: str) -> str:
+    """A file's path or URL with another suffix."""
+    folder, name = split_url(path)
+    return join_url(folder, str(PurePosixPath(name).with_suffix(suffix)))
 
 
 def existing(target: str, policy: str) -> bool:

@@ -23,6 +23,15 @@ from feedmill.samples.vla.text import Tokenize
 from feedmill.storage import join_url, open_store, split_url
 
 _MOST_SAMPLES = 1 << 62
+_COUNTS = {
+    "num_epochs": 1,
+    "total_train_samples": 0,
+    "num_checkpoints": 1,
+    "hparams.global_batch_size": 1,
+    "data.num_workers": 0,
+    "data.prefetch_factor": 0,
+}
+"""Settings that are whole numbers, and from where on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,15 @@ class VlaRun:
         self.config = nested(config)
         self.settings: list[Meaning] = understood(self.config, file)
         self.base, self.file = base, file
+        for name, least in _COUNTS.items():
+            value = get(self.config, name)
+            if value is not None and not _whole(value, least):
+                raise ConfigError(
+                    f"{name} is {value!r}, a whole number from {least} on was expected",
+                    file=file,
+                    kind="bad-number",
+                    fix=f"Set {name}.",
+                )
         epochs, total = get(self.config, "num_epochs"), get(self.config, "total_train_samples")
         if epochs is not None and total is not None:
             raise ConfigError(
@@ -242,3 +260,10 @@ class VlaRun:
             yield batch
             if loader.position >= window.stop:
                 return
+
+
+def _whole(value: Any, least: int) -> bool:
+    try:
+        return not isinstance(value, bool) and int(value) == float(value) and int(value) >= least
+    except (TypeError, ValueError, OverflowError):
+        return False

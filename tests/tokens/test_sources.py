@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feedmill.errors import ConfigError
+from feedmill.tokens.sources import find_files
+from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.work import WorkFolder
+from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
+
+
+def _rows(path: Path) -> list[list[str]]:
+    with gzip.open(path, "rt") as file:
+        return list(csv.reader(file))
+
+
+def test_manifests_of_tokens_in_the_folder_of_the_inputs_are_no_documents(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", ["one", "two"])
+    for again in (False, True):
+        tokenize([tmp_path], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1, overwrite=again)
+        assert (tmp_path / "o.pbin.feedmill.json").exists() and len(pbin_documents(tmp_path / "o.pbin")) == 2
+    assert [file.path for file in find_files([tmp_path / "*.json*"])] == ["a.jsonl"]
+
+
+def test_a_text_file_has_the_fields_that_lines_have(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some words")
+    out = tokenize([tmp_path / "a.txt"], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1, formats=["dolma"])
+    rows = _rows(tmp_path / "o.csv.gz")
+    assert [row[2:] for row in rows] == [[f"{tmp_path}/a.txt-1", f"{tmp_path}/a.txt", "1"]]
+    masked = tokenize(
+        [tmp_path / "a.txt"], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1, formats=["ds"], loss=True
+    )
+    assert masked.tokens == out.tokens
+    assert np.fromfile(tmp_path / "o.ds.loss", np.bool_).all()
+
+
+@pytest.mark.parametrize(("value", "name"), [('"\\ud800"', None), ("1" + 30 * "0", "1" + 30 * "0"), ('"x"', "x")])
+def test_an_id_that_no_file_can_hold_is_none(tmp_path: Path, value: str, name: str | None) -> None:
+    source = write_lines(tmp_path / "a.jsonl", [f'{{"text": "some words", "id": {value}}}'.encode()])
+    tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1, formats=["dolma"])
+    ((_, _, found, _, _),) = _rows(tmp_path / "o.csv.gz")
+    assert found == (name or f"{source}-1")
+
+
+@pytest.mark.parametrize(("names", "formats"), [(["text", "text"], ["pbin"]), (["text", "id", "id"], ["dolma"])])
+def test_two_columns_of_one_name_are_one_message(tmp_path: Path, names: list[str], formats: list[str]) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table([pa.array(["a"])] * len(names), names=names), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match=f"there are 2 columns '{names[-1]}'"):
+        tokenize([tmp_path / "a.parquet"], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1, formats=formats)
+
+
+def test_a_finished_command_leaves_the_work_of_a_running_one_alone(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", ["one"])
+    tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1)
+    other = WorkFolder(str(tmp_path / ".o.feedmill-work"))
+    other.open("another job, with --overwrite")
+    piece = tmp_path / ".o.feedmill-work" / "000000.piece"
+    piece.write_text(json.dumps("half done"))
+    assert tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1).complete
+    assert piece.exists()
+    other.close(remove=False)
+    assert tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1).complete
+    assert not piece.exists()
+
+
+def test_an_end_that_does_not_fit_is_one_message(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", ["one"])
+    tokenizer = json.loads(tokenizer_file("tok1k").read_text())
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 70_000, "content": "<|far|>"})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ConfigError, match=r"does not fit the output \(ids up to 65535 do\)"):
+        tokenize([source], tmp_path / "o", tokenizer=tmp_path, eos="<|far|>", workers=1, formats=["ds"])
