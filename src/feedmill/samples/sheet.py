@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra
+from feedmill.samples.images import converted
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -77,7 +78,7 @@ def as_image(value: Any) -> Image | None:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         try:
-            return Image.open(BytesIO(value)).convert("RGB")
+            return converted(Image.open(BytesIO(value)), "RGB")
         except (UnidentifiedImageError, OSError):
             return None
     if not image_shape(value):
