@@ -71,6 +71,12 @@ def test_patterns_match_from_the_start_and_may_overlap() -> None:
         splitting.by_pattern(named, ["train:train_*"])
 
 
+def test_several_patterns_of_one_split_add_up() -> None:
+    shards = ["a/0.tar", "a/1.tar", "b/0.tar", "c/0.tar"]
+    found = splitting.by_pattern(shards, ["train:b/.*", "val:c/.*", "train:a/.*"])
+    assert found == {"train": ["a/0.tar", "a/1.tar", "b/0.tar"], "val": ["c/0.tar"]}
+
+
 def test_later_shards_join_the_first_split_only() -> None:
     parts = {"train": ["0", "1"], "val": ["2"]}
     assert splitting.extended(parts, ["0", "2", "3"]) == {"train": ["0", "3"], "val": ["2"]}

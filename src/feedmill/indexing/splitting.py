@@ -70,7 +70,8 @@ def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
 def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool = True) -> dict[str, list[str]]:
     """Splits from ``NAME:REGEX`` patterns (braces are expanded first; the regex is matched from the path's start).
 
-    A shard may be in several splits or in none.
+    A shard may be in several splits or in none. Several patterns of one name make one split, in
+    the order of the shards.
 
     Raises:
         ConfigError: not of that form, not a regular expression, or (`strict`) it matches no shard, or other shards
@@ -104,7 +105,8 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
                 fix="It is a regular expression on the path relative to the data set: '*' alone repeats the character"
                 " before it, write '.*' for 'anything'.",
             )
-        out[name] = found
+        both = {*out.get(name, ()), *found}
+        out[name] = [shard for shard in shards if shard in both]
     return out
 
 
