@@ -148,6 +148,14 @@ def test_repair_keeps_the_bytes_of_each_of_two_shards_with_names_alike(tmp_path:
     assert [Path(item.saved).read_bytes() for item in report.dropped] == tails
 
 
+def test_a_shard_of_val_that_cannot_be_repaired_is_told(root: Path) -> None:
+    prepare(str(root), split_parts=["train:.*[01].tar", "val:.*2.tar"], progress=False)
+    shard(root, 2).write_bytes(bytes(100))
+    report = repair(str(root), progress=False)
+    assert report.prepared is not None
+    assert "the split 'val' loses 1 of its 1 shards" in "".join(report.prepared.warnings)
+
+
 def test_repair_keeps_a_last_sample_only_if_it_is_as_complete_as_the_others(tmp_path: Path) -> None:
     root = tmp_path / "ds"
     files = [(f"k{n}.{part}", b"x" * 100) for n in range(4) for part in ("jpg", "txt")]

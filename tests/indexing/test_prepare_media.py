@@ -111,6 +111,11 @@ def test_metadata_is_read_by_name(tmp_path: Path) -> None:
                 assert found == {key: wanted[key] for key in wanted if key != "type"}
 
 
+def test_a_name_that_is_no_text_is_not_there() -> None:
+    with pytest.raises(NotFound):
+        MediaFacts(LocalStore(GOLDEN / "media_wds" / "ds"), "ds").find("\udcff.jpg")
+
+
 def test_again_with_another_choice_merges(tmp_path: Path) -> None:
     root = folder(tmp_path, {"a.png": picture(), "b.wav": sound(), "deep/c.dat": picture(9, 9), "t.txt": b"text"})
     first = prepare_media(str(root), MediaFilter.parse(glob="*.png"), progress=False)

@@ -175,6 +175,8 @@ def prepare(
         scanned = _scan(store, entries, journal, report, skip_bad_shards, workers, digest, rescan, progress)
         kept = [found.shard for found in scanned]
         splits = None if tar_index_only else dividing(kept)
+        if splits is not None and split_ratio is None and not split_parts:
+            report.warnings += splitting.leaving((energon.read_splits(store) or energon.Splits()).parts, kept)
         if field_map and len(report.parts) < MAX_PARTS:
             check_parts(field_map, report.parts)
         write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))

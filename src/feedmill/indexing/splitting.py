@@ -118,3 +118,15 @@ def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[
     kept = {name: [s for s in names if s in present] for name, names in parts.items()}
     first = next(iter(kept), "train")
     return {**kept, first: [*kept.get(first, []), *new]}
+
+
+def leaving(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> list[str]:
+    """What to say of splits but the first that lose shards: `extended` knows them no more when they are back."""
+    present, first = set(shards), next(iter(parts), "train")
+    gone = {name: [s for s in names if s not in present] for name, names in parts.items() if name != first}
+    return [
+        f"the split {name!r} loses {len(names)} of its {len(parts[name])} shards ({names[0]!r} first); if they come"
+        f" back, they join {first!r} unless --split-parts says otherwise"
+        for name, names in gone.items()
+        if names
+    ]
