@@ -137,6 +137,25 @@ def test_repair_drops_incomplete_tails_and_keeps_their_bytes(
         assert [error.kind for error in report.remaining] == ["bad-header"]
 
 
+def test_repair_keeps_the_bytes_of_each_of_two_shards_with_names_alike(tmp_path: Path) -> None:
+    tails = []
+    for name in ("a/b.tar", "a__b.tar"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        cut = tar_bytes([(f"{name[1]}{i}.txt".replace("/", "x"), name.encode() * 50) for i in range(4)])[:3700]
+        (tmp_path / name).write_bytes(cut)
+        tails.append(cut[3072:])
+    report = repair(str(tmp_path), progress=False)
+    assert [Path(item.saved).read_bytes() for item in report.dropped] == tails
+
+
+def test_a_shard_of_val_that_cannot_be_repaired_is_told(root: Path) -> None:
+    prepare(str(root), split_parts=["train:.*[01].tar", "val:.*2.tar"], progress=False)
+    shard(root, 2).write_bytes(bytes(100))
+    report = repair(str(root), progress=False)
+    assert report.prepared is not None
+    assert "the split 'val' loses 1 of its 1 shards" in "".join(report.prepared.warnings)
+
+
 def test_repair_keeps_a_last_sample_only_if_it_is_as_complete_as_the_others(tmp_path: Path) -> None:
     root = tmp_path / "ds"
     files = [(f"k{n}.{part}", b"x" * 100) for n in range(4) for part in ("jpg", "txt")]
@@ -154,6 +173,25 @@ def test_a_shard_outside_the_index_is_a_note(root: Path) -> None:
     assert not report.findings
     assert any("x.tar: not in the index" in note for note in report.notes)
     assert report.samples == 15
+
+
+@pytest.mark.parametrize("place", [0.3, 0.5, 0.95])
+def test_pages_of_the_database_that_are_damaged(place: float, tmp_path: Path) -> None:
+    made = make_shards(tmp_path, [300, 300], parts=("txt", "json"))
+    prepare(str(made), split_ratio="1,0,0", progress=False)
+    index = made / ".nv-meta" / "index.sqlite"
+    whole = index.read_bytes()
+    edit(index, int(place * len(whole)) // 4096 * 4096, b"\xa5" * 4096)
+    assert kinds(made) == ["bad-index"]
+    prepare(str(made), progress=False)  # as the finding says
+    assert index.read_bytes() == whole and kinds(made) == []
+
+
+def test_rows_of_the_database_that_are_no_text(root: Path) -> None:
+    execute(root, "UPDATE samples SET sample_key = CAST(x'ff' AS TEXT) WHERE rowid = 7")
+    assert kinds(root) == ["bad-index"]
+    prepare(str(root), progress=False)
+    assert kinds(root) == []
 
 
 def test_keys_that_occur_twice_are_found(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from digests import GOLDEN, expected
 from feedmill.cli.app import app
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.energon_media import read_tables
 from feedmill.indexing import media as collecting
 from feedmill.indexing.prepare import prepare
@@ -25,6 +25,7 @@ from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.media import MediaFilter
 from feedmill.samples.mediafacts import MediaFacts
 from feedmill.storage import LocalStore, open_store
+from tars import tar_bytes
 
 Image = pytest.importorskip("PIL.Image")
 EXTENSION, HEADER = MediaFilter.parse(extension=True), MediaFilter.parse(header=True)
@@ -108,6 +109,11 @@ def test_metadata_is_read_by_name(tmp_path: Path) -> None:
                     continue
                 found = {key: value for key, value in asdict(index.find(file)).items() if value is not None}
                 assert found == {key: wanted[key] for key in wanted if key != "type"}
+
+
+def test_a_name_that_is_no_text_is_not_there() -> None:
+    with pytest.raises(NotFound):
+        MediaFacts(LocalStore(GOLDEN / "media_wds" / "ds"), "ds").find("\udcff.jpg")
 
 
 def test_again_with_another_choice_merges(tmp_path: Path) -> None:
@@ -205,6 +211,41 @@ def test_large_files_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(collecting, "LARGE", 500)
     prepare_media(str(root), EXTENSION, progress=False)
     assert dump(root)["media_metadata"] == wanted["media_metadata"]
+
+
+def test_a_full_disk_and_a_damaged_index_are_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = folder(tmp_path, {"0.tar": tar_bytes([(f"{i}.png", picture()) for i in range(300)])})
+    prepare(str(root), media=EXTENSION, progress=False)
+    index = root / ".nv-meta" / "index.sqlite"
+    before = index.read_bytes()
+
+    class Full(sqlite3.Connection):
+        def executemany(self, *_: Any) -> Any:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        connect = sqlite3.connect
+        patch.setattr(sqlite3, "connect", lambda path, **given: connect(path, **{"factory": Full, **given}))
+        with pytest.raises(StorageError, match="disk is full"):
+            prepare_media(str(root), HEADER, progress=False)
+    assert index.read_bytes() == before
+
+    def copy(*_: Any) -> None:
+        raise OSError(28, "No space left on device", str(index))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", copy)
+        with pytest.raises(StorageError, match="disk is full"):
+            prepare_media(str(root), HEADER, progress=False)
+    with sqlite3.connect(index) as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'media_metadata' AND type = 'index'"
+        ).fetchone()
+    index.write_bytes(before[: 4096 * (page - 1)] + b"\xa5" * 4096 + before[4096 * page :])
+    with pytest.raises(DataError, match="Run 'feedmill prepare' again"):
+        prepare_media(str(root), HEADER, progress=False)
+    prepare(str(root), media=EXTENSION, progress=False)
+    assert prepare_media(str(root), HEADER, progress=False).media == 300
 
 
 def test_a_killed_run_takes_up_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,21 @@ def test_patterns_match_from_the_start_and_may_overlap() -> None:
         splitting.by_pattern(named, ["train:train_*"])
 
 
+def test_several_patterns_of_one_split_add_up() -> None:
+    shards = ["a/0.tar", "a/1.tar", "b/0.tar", "c/0.tar"]
+    found = splitting.by_pattern(shards, ["train:b/.*", "val:c/.*", "train:a/.*"])
+    assert found == {"train": ["a/0.tar", "a/1.tar", "b/0.tar"], "val": ["c/0.tar"]}
+
+
 def test_later_shards_join_the_first_split_only() -> None:
     parts = {"train": ["0", "1"], "val": ["2"]}
     assert splitting.extended(parts, ["0", "2", "3"]) == {"train": ["0", "3"], "val": ["2"]}
+
+
+def test_shards_that_leave_another_split_than_the_first_are_told() -> None:
+    parts = {"train": ["0.tar", "1.tar"], "val": ["2.tar", "3.tar"], "test": ["4.tar"]}
+    assert splitting.leaving(parts, ["0.tar", "2.tar", "4.tar"]) == [
+        "the split 'val' loses 1 of its 2 shards ('3.tar' first); if they come back, they join 'train' unless"
+        " --split-parts says otherwise"
+    ]
+    assert splitting.leaving(parts, ["2.tar", "3.tar", "4.tar"]) == []

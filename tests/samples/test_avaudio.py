@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +15,7 @@ from feedmill.errors import DataError
 from feedmill.samples.avclips import get_clips_uniform
 from feedmill.samples.avdecoder import AVDecoder
 
-pytest.importorskip("av")
+av = pytest.importorskip("av")
 EXACT = ("wav", "flac", "mov", "mp3", "avi")  # the others have decoders whose noise depends on what came before
 RATE = clips.RATE
 
@@ -51,6 +54,27 @@ def test_clips_by_sample_numbers(kind: str) -> None:
     assert np.array_equal(rest, whole[:, 100_000 - first :])
     assert none.shape == (1, 0) and none.dtype == whole.dtype
     assert times[0] == (2000 / RATE, 5000 / RATE)
+
+
+@pytest.mark.parametrize("kind", ["mp3", "ogg", "mka"])
+def test_uniform_clips_begin_with_the_audio(kind: str) -> None:
+    """Which MP3 counts behind its padding, and what was cut out of a running stream from anywhere."""
+    if kind == "mp3":
+        decoder = AVDecoder(data_of("mp3"))
+    else:
+        out = io.BytesIO()
+        with av.open(out, "w", format="matroska" if kind == "mka" else "ogg") as container:
+            stream = container.add_stream("libopus", rate=48000, layout="mono")
+            for at in range(0, 96000, 960):
+                frame = av.AudioFrame.from_ndarray(np.zeros((1, 960), np.float32), "fltp", layout="mono")
+                frame.sample_rate, frame.time_base, frame.pts = 48000, Fraction(1, 48000), 480_000 + at
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+        decoder = AVDecoder(out.getvalue())
+    rate = decoder.get_audio_samples_per_second()
+    found = get_clips_uniform(decoder, 0.25, 3, request_audio=True)
+    assert [clip.shape[1] for clip in found.audio_clips] == pytest.approx([rate // 4] * 3, abs=0.02 * rate)
+    assert found.audio_clips[0].shape[1] == rate // 4
 
 
 def test_all_audio_and_what_it_is() -> None:

@@ -163,3 +163,10 @@ def test_a_cover_picture_makes_no_video_of_music() -> None:
         clips._sing(container, tone, 1.0)
     data = AVDecoder(out.getvalue()).get_frames(video_decode_audio=True)
     assert data.video_clips == [] and data.audio_clips[0].shape[1] >= clips.RATE
+
+
+def test_a_sample_that_names_files_opens_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret.mp4").write_bytes(clips.movie("mp4"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError):
+        AVDecoder(b"ffconcat version 1.0\nfile secret.mp4\n").get_video()

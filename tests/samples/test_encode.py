@@ -89,6 +89,11 @@ def test_images_come_back() -> None:
     assert np.array_equal(grey, pixels[:, :, 0])
 
 
+def test_a_jpeg_of_16_bit_grey_is_not_white() -> None:
+    grey = np.full((8, 8), 0x4000, np.uint16)
+    assert (Decoder("l8")("jpg", Encoder()("jpg", Image.fromarray(grey))) == 0x40).all()
+
+
 def test_torch_images_are_channels_first() -> None:
     torch = pytest.importorskip("torch")
     pixels = torch.arange(3 * 4 * 5, dtype=torch.uint8).reshape(3, 4, 5)

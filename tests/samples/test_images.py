@@ -78,6 +78,27 @@ def test_a_picture_cut_short_is_an_error(name: str) -> None:
         Decoder()(name, FILES[name][: len(FILES[name]) * 2 // 3])
 
 
+@pytest.mark.parametrize(("format", "dtype"), [("PNG", "<u2"), ("TIFF", "<u2"), ("TIFF", ">u2"), ("PPM", "<u2")])
+def test_grey_of_16_bits_keeps_its_high_byte(format: str, dtype: str) -> None:
+    grey = np.arange(1024, dtype=np.uint16).reshape(16, 64) * 64
+    stream = io.BytesIO()
+    Image.fromarray(grey.astype(dtype)).save(stream, format)
+    assert np.array_equal(decode_image(stream.getvalue(), "l8"), grey >> 8)
+    assert np.array_equal(decode_image(stream.getvalue(), "rgb8"), np.repeat((grey >> 8)[:, :, None], 3, 2))
+
+
+def test_a_header_that_promises_gigabytes_is_refused_before_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+    monkeypatch.setattr("feedmill.samples.images.empty", lambda *shape: taken.append(shape) or np.empty(*shape))
+    data = FILES["rgb.jpg"]
+    at = data.index(b"\xff\xc0") + 5
+    data = data[:at] + bytes((0x40, 0, 0x40, 0)) + data[at + 4 :]
+    with pytest.raises(DataError, match="exceeds limit"):
+        Decoder()("jpg", data)
+    assert decode_images([data, data], "rgb8") is None
+    assert not taken
+
+
 def test_suffixes_are_ones_that_pillow_reads_by_itself() -> None:
     Image.init()
     readable = {suffix[1:] for suffix, format in Image.EXTENSION.items() if format in Image.OPEN}

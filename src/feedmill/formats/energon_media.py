@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from feedmill.errors import DataError
-from feedmill.formats.energon import INDEX, open_index
+from feedmill.errors import DataError, StorageError
+from feedmill.formats.energon import INDEX, bad_index, open_index
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 
@@ -77,6 +77,10 @@ def write_tables(
     Args:
         filters: (strategy, patterns) -> time of creation; None for now.
         without: keys whose rows go.
+
+    Raises:
+        DataError: the database that they are put into is damaged.
+        StorageError: the disk is full, and similar.
     """
     connection = sqlite3.connect(path)
     try:
@@ -93,6 +97,11 @@ def write_tables(
                 " VALUES (?, ?, coalesce(?, CURRENT_TIMESTAMP))",
                 [(*one, created) for one, created in filters.items()],
             )
+    except sqlite3.OperationalError as error:
+        fix = "Check that the folder is writable and the disk has room, and run the same command again."
+        raise StorageError(f"the media metadata cannot be written ({error})", file=str(path), fix=fix) from None
+    except sqlite3.DatabaseError as error:
+        raise bad_index(str(path), str(error)) from None
     finally:
         connection.close()
 

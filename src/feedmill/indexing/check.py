@@ -262,6 +262,8 @@ class _Index:
             report.findings.append(
                 DataError(f"the database is damaged ({said})", file=where, kind="bad-index", fix=AGAIN)
             )
+            self.connection.close()
+            self.connection = None  # its rows are not to be compared with anything
 
     def compare(self, found: Scanned) -> Iterator[DataError]:
         """What the index says otherwise than the shard."""
@@ -274,7 +276,10 @@ class _Index:
             )
         yield from self._compare_offsets(found)
         if self.connection is not None:
-            yield from self._compare_rows(found)
+            try:
+                yield from self._compare_rows(found)
+            except sqlite3.DatabaseError as error:  # such as a text that is none, which is no damage to SQLite
+                yield self._stale(found.shard, f"its rows in the database cannot be read ({error})", "bad-index")
 
     def _compare_offsets(self, found: Scanned) -> Iterator[DataError]:
         path = energon.idx_name(found.shard)

@@ -23,7 +23,7 @@ from feedmill.formats.shard_journal import Journal
 from feedmill.indexing import splitting
 from feedmill.indexing.media import Gathered, gather
 from feedmill.indexing.media_notes import MediaNotes
-from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.indexing.scanning import Scanned, check_names, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import check_parts, describe_type, loader_template
@@ -160,7 +160,8 @@ def prepare(
     if tar_index_only:
         entries = _listed(store, entries, old)
     if shards is not None:
-        entries = [entry for entry in entries if entry.path in set(shards)]
+        wanted = set(shards)
+        entries = [entry for entry in entries if entry.path in wanted]
     if not entries:
         raise NotFound(
             "none of the shards that the index lists is there",
@@ -181,6 +182,8 @@ def prepare(
         scanned = _scan(store, entries, journal, report, skip_bad_shards, workers, digest, rescan, progress)
         kept = [found.shard for found in scanned]
         splits = None if tar_index_only else dividing(kept)
+        if splits is not None and split_ratio is None and not split_parts:
+            report.warnings += splitting.leaving((energon.read_splits(store) or energon.Splits()).parts, kept)
         if field_map and len(report.parts) < MAX_PARTS:
             check_parts(field_map, report.parts)
         write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
@@ -373,6 +376,8 @@ def write_all(
     media: Gathered | None = None,
 ) -> None:
     """Write the whole index, in an order in which every intermediate state can be read (see `energon_write`)."""
+    for found in scanned:
+        check_names(store, found)
     rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
     _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
     new = [found for found in scanned if found.origin != "index"]

@@ -32,6 +32,7 @@ from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache import cached_copy
+from feedmill.storage.local import storage_error
 
 WEBDATASET, FOLDER = "webdataset", "folder"
 
@@ -125,7 +126,10 @@ def _add_to_index(
     index = cached_copy(store, INDEX)
     mode = index.stat().st_mode
     with store.build(INDEX) as path:
-        shutil.copyfile(index, path)
+        try:
+            shutil.copyfile(index, path)
+        except OSError as error:
+            raise storage_error(error, store.locate(INDEX)) from None
         write_tables(path, out.rows, out.created, without=lost)
     if store.is_local:
         with contextlib.suppress(OSError):

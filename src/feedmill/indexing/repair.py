@@ -143,7 +143,7 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, report: RepairRep
         report.remaining.append(problem)
         return
     end = int(scanned.scan.starts[whole])
-    saved = f"{folder}/{scanned.shard.replace('/', '__')}.from-{end}"
+    saved = _unused(store, f"{folder}/{scanned.shard.replace('/', '__')}.from-{end}", "")
     size = scanned.record.size
     with store.write(saved) as out:
         _copy(store, scanned.shard, end, size, out)

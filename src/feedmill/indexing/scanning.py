@@ -5,6 +5,7 @@ The compiled kernel and the hash run without the GIL, so threads are enough, and
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from threading import Thread
@@ -63,6 +64,26 @@ def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
             kind="duplicate-part",
             fix="Rename one of them, or write the shard anew.",
         )
+
+
+def check_names(store: Store, found: Scanned) -> None:
+    """Refuse names that a database cannot hold. Raises `DataError`."""
+    scan = found.scan
+    try:
+        "".join([*scan.keys, *set(scan.parts)]).encode()
+    except UnicodeEncodeError:
+        names = [f"{scan.keys[i]}.{part}" for i, part in zip(scan.sample.tolist(), scan.parts, strict=True)]
+        shown = [name.encode("utf-8", "backslashreplace").decode() for name in names]
+        place = next(i for i, name in enumerate(names) if shown[i] != name)
+        raise DataError(
+            "the member's name is not valid UTF-8",
+            file=store.locate(found.shard),
+            offset=int(scan.starts[scan.sample[place]]),
+            record=shown[place],
+            kind="name-not-utf8",
+            fix="The tar was probably written with another encoding: rename the member and write the tar again, for"
+            " example with 'tar --format=pax' under a UTF-8 locale.",
+        ) from None
 
 
 def load_kernel() -> None:
@@ -177,6 +198,8 @@ class _Known:
             return None
         try:
             scan = read_scan(connection, number, starts)
+        except sqlite3.DatabaseError:
+            return None  # damaged: the shard itself says what it holds
         finally:
             connection.close()
         return scan if scan is not None and len(scan.keys) == self.records[shard].samples else None

@@ -70,7 +70,8 @@ def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
 def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool = True) -> dict[str, list[str]]:
     """Splits from ``NAME:REGEX`` patterns (braces are expanded first; the regex is matched from the path's start).
 
-    A shard may be in several splits or in none.
+    A shard may be in several splits or in none. Several patterns of one name make one split, in
+    the order of the shards.
 
     Raises:
         ConfigError: not of that form, not a regular expression, or (`strict`) it matches no shard, or other shards
@@ -104,7 +105,8 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
                 fix="It is a regular expression on the path relative to the data set: '*' alone repeats the character"
                 " before it, write '.*' for 'anything'.",
             )
-        out[name] = found
+        both = {*out.get(name, ()), *found}
+        out[name] = [shard for shard in shards if shard in both]
     return out
 
 
@@ -116,3 +118,15 @@ def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[
     kept = {name: [s for s in names if s in present] for name, names in parts.items()}
     first = next(iter(kept), "train")
     return {**kept, first: [*kept.get(first, []), *new]}
+
+
+def leaving(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> list[str]:
+    """What to say of splits but the first that lose shards: `extended` knows them no more when they are back."""
+    present, first = set(shards), next(iter(parts), "train")
+    gone = {name: [s for s in names if s not in present] for name, names in parts.items() if name != first}
+    return [
+        f"the split {name!r} loses {len(names)} of its {len(parts[name])} shards ({names[0]!r} first); if they come"
+        f" back, they join {first!r} unless --split-parts says otherwise"
+        for name, names in gone.items()
+        if names
+    ]

@@ -59,7 +59,7 @@ def get_clips_uniform(
     if clip_duration_seconds == 0:
         half = 0.5 / found.video_fps if found.video_fps else 0.0
         first, last = half, total - half
-    origin = av_decoder.video_start if request_video else 0.0
+    origin = av_decoder.video_start if request_video else av_decoder.audio_start
     starts = (np.linspace(first, max(first, last), num_clips) + origin).tolist()
     clips = [(start, start + clip_duration_seconds) for start in starts]
     return av_decoder.get_clips(

@@ -171,7 +171,7 @@ class AVDecoder:
 
         Args:
             audio_clip_ranges: (start, end), the end not included.
-            audio_unit: ``seconds``, or ``samples`` by number from 0.
+            audio_unit: ``seconds`` on the file's own clock, or ``samples`` by number on it (an MP3 may begin at 1105).
 
         Raises:
             As `get_video_clips`.
@@ -271,6 +271,13 @@ class AVDecoder:
         with self._decoding():
             reader = self._video_reader()
             return float(reader.origin * reader.time_base)
+
+    @property
+    def audio_start(self) -> float:
+        """The time at which the audio begins, in seconds: a recording out of a running stream begins anywhere."""
+        with self._decoding():
+            reader = self._audio_reader()
+            return reader.origin / reader.rate
 
     def _wanted(self, name: str, **chosen: bool) -> Any:
         found = self.get_metadata(get_video_frame_count=False, get_video_frame_size=False, **chosen)

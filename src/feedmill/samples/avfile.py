@@ -87,7 +87,9 @@ def open_av(source: AvSource, threads: int = 1) -> Any:
         MissingExtra: PyAV is not installed.
         Exception: whatever PyAV raises for bytes that are no media file.
     """
-    container = pyav().open(as_file(source), "r")
+    # A sample that is a list of files (ffconcat) would have this machine's own opened and decoded in its place.
+    protocols = "file" if isinstance(source, str | os.PathLike) else "none"
+    container = pyav().open(as_file(source), "r", options={"protocol_whitelist": protocols})
     for stream in container.streams:
         context = stream.codec_context
         if context is not None:

@@ -20,6 +20,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.samples import npz, tenbin
+from feedmill.samples.images import converted
 
 Encode = Callable[[Any], bytes]
 """value -> bytes. Pure; called from several threads at once."""
@@ -143,7 +144,7 @@ def encode_image(value: Any, form: str) -> bytes:
     image = value if isinstance(value, Image.Image) else Image.fromarray(_pixels(value))
     out = io.BytesIO()
     if form == "JPEG":
-        image.convert("RGB" if image.mode not in ("L", "RGB", "CMYK") else image.mode).save(
+        converted(image, "RGB" if image.mode not in ("L", "RGB", "CMYK") else image.mode).save(
             out, form, quality=JPEG_QUALITY
         )
     else:

@@ -2,9 +2,9 @@
 
 A spec is a container (numpy by default, ``torch``, ``pil``), a colour mode (``l``, ``rgb``, ``rgba``) and, for
 arrays, a trailing ``8`` for uint8 0..255 instead of float32 0..1. Numpy arrays are ``[H, W, C]`` and tensors ``[C, H,
-W]``; mode ``l`` has no channel axis. Pixels are Pillow's to the bit: JPEGs that libjpeg-turbo converts alike (grey
-and YCbCr to RGB) are decoded by simplejpeg, three to four times faster, and everything else, or what it refuses, by
-Pillow.
+W]``; mode ``l`` has no channel axis. Pixels are Pillow's to the bit, but for grey ones of 16 bits, of which the high
+byte is taken, as of other 16-bit pixels: JPEGs that libjpeg-turbo converts alike (grey and YCbCr to RGB) are decoded by
+simplejpeg, three to four times faster, and everything else, or what it refuses, by Pillow.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ Buffer = bytes | memoryview
 
 _CACHED = 512 << 10
 """Bytes of pixels that are decoded before they are divided."""
+_MOST_PIXELS = 178_956_970
+"""Pixels from which Pillow refuses a picture, unless told otherwise: a header of a few bytes can promise gigabytes."""
 
 # What libjpeg-turbo itself converts to the wanted mode in the same way as under Pillow; measured to be bit-identical.
 _TURBO = {"RGB": ("RGB", ("YCbCr", "Gray")), "L": ("GRAY", ("Gray",))}
@@ -93,6 +95,8 @@ def decode_images(parts: Sequence[Buffer], spec: str) -> Any:
         if len({header[:2] for header in headers}) != 1 or any(header[2] not in sources for header in headers):
             return None
         height, width = headers[0][:2]
+        if height * width > _MOST_PIXELS:
+            return None
         planes = container == "torch"
         shape = (len(parts), 3, height, width) if planes else (len(parts), height, width, 3)
         pixels = empty(shape, np.float32 if is_float else np.uint8)
@@ -152,7 +156,7 @@ def _turbo(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
     target, sources = _TURBO.get(mode, ("", ()))
     try:
         height, width, source = simplejpeg.decode_jpeg_header(data)[:3]
-        if source not in sources:
+        if source not in sources or height * width > _MOST_PIXELS:
             return None
         pixels = empty((height, width, 3 if target == "RGB" else 1), np.uint8)
         simplejpeg.decode_jpeg(data, target, buffer=pixels)
@@ -167,7 +171,16 @@ def _pillow(data: bytes, mode: str) -> Any:
     except ImportError:
         raise MissingExtra("decoding images needs Pillow", extra="media") from None
     with Image.open(io.BytesIO(data)) as image:
-        return image.convert(mode)
+        return converted(image, mode)
+
+
+def converted(image: Any, mode: str) -> Any:
+    """A Pillow image in another mode. Grey of 16 bits keeps its high byte: Pillow would make white of all above 255."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        from PIL import Image
+
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert(mode)
 
 
 def _tensor(array: npt.NDArray[Any]) -> Any:

@@ -73,6 +73,8 @@ class MediaFacts:
             cursor = self._local.cursor = self._open()
         try:
             row = cursor.execute(_QUERY, (key,)).fetchone()
+        except UnicodeEncodeError:
+            row = None  # no file has a name that is no text
         except sqlite3.DatabaseError as error:
             if "no such table" in str(error):
                 raise self._nothing() from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
+from feedmill.samples.images import converted
 from feedmill.storage.local import storage_error
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def as_image(value: Any) -> Image | None:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         try:
-            return Image.open(BytesIO(value)).convert("RGB")
+            return converted(Image.open(BytesIO(value)), "RGB")
         except (UnidentifiedImageError, OSError):
             return None
     if not image_shape(value):
