@@ -22,6 +22,8 @@ from feedmill.storage.cache import cached_copy
 OPEN_VIDEOS = 8
 """Decoders that a thread keeps open."""
 _AHEAD = 2.0  # seconds: a frame no further ahead than this is reached by decoding on
+_CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
+"""What a video may be: not a list of other files, which FFmpeg would open in its place."""
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -79,7 +81,7 @@ class Frames:
 class _Video:
     def __init__(self, local: str, where: str) -> None:
         av = _load_av()
-        self._container = av.open(local)
+        self._container = av.open(local, options={"format_whitelist": _CONTAINERS})
         self._where = where
         if not self._container.streams.video:
             raise DataError("the file holds no video", file=where, kind="bad-video", fix="Copy it again.")
