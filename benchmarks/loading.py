@@ -6,6 +6,7 @@ The peers' interpreters are named by ``FEEDMILL_MODALITIES_PYTHON``, ``FEEDMILL_
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -56,7 +57,8 @@ def _beside(
         return
     a, b = alternate(repeat, lambda: ours(*mine), lambda: theirs(python, *words) if python else ours(*words))
     yield Row(part, what, "/s", a["rate"], b["rate"], wanted, note=NOTE)
-    yield Row(part, f"{what} (cpu)", "/s", a["cpu_rate"], b["cpu_rate"])
+    if not any(map(math.isnan, a["cpu_rate"] + b["cpu_rate"])):
+        yield Row(part, f"{what} (cpu)", "/s", a["cpu_rate"], b["cpu_rate"])
 
 
 def tokens(repeat: int) -> Iterable[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -27,7 +28,9 @@ def rate(batches: Iterator[float], seconds: float) -> dict[str, float]:
         taken = time.perf_counter() - begun
         if taken > seconds:
             break
-    return {"rate": done / taken, "cpu_rate": done / max(processor_seconds() - busy, 1e-9)}
+    spent = processor_seconds() - busy
+    # Below zero where processes that had worked are gone by now: then it is not known.
+    return {"rate": done / taken, "cpu_rate": done / spent if spent > 0 else math.nan}
 
 
 def below(process: int) -> list[int]:
