@@ -154,21 +154,8 @@ def prepare(
         )
     store = open_store(url)
     report = PrepareReport(url)
-    old = _old_info(store, required=tar_index_only)
-    entries = find_shards(store, exclude, order=list(old) if tar_index_only or not energon_exact else ())
+    entries = _chosen(store, exclude, shards, listed=tar_index_only, exact=energon_exact)
     _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
-    if tar_index_only:
-        entries = _listed(store, entries, old)
-    if shards is not None:
-        wanted = set(shards)
-        entries = [entry for entry in entries if entry.path in wanted]
-    if not entries:
-        raise NotFound(
-            "none of the shards that the index lists is there",
-            file=store.url,
-            kind="no-shards",
-            fix="Bring them back, or index what is there with 'feedmill prepare'.",
-        )
     _check_writable(store)
     energon_write.check_description_name(store, dataset_yaml_name)
     dividing = partial(
@@ -199,6 +186,27 @@ def prepare(
     report.splits = {name: len(names) for name, names in present.items()}
     report.seconds = time.perf_counter() - began
     return report
+
+
+def _chosen(
+    store: Store, exclude: str | None, shards: Sequence[str] | None, *, listed: bool, exact: bool
+) -> list[Entry]:
+    """The shards to be indexed, in the order of the index. Raises `NotFound` where none is left."""
+    old = _old_info(store, required=listed)
+    entries = find_shards(store, exclude, order=list(old) if listed or not exact else ())
+    if listed:
+        entries = _listed(store, entries, old)
+    if shards is not None:
+        wanted = set(shards)
+        entries = [entry for entry in entries if entry.path in wanted]
+    if not entries:
+        raise NotFound(
+            "none of the shards that the index lists is there",
+            file=store.url,
+            kind="no-shards",
+            fix="Bring them back, or index what is there with 'feedmill prepare'.",
+        )
+    return entries
 
 
 def _old_info(store: Store, *, required: bool) -> dict[str, int]:

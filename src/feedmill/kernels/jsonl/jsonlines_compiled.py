@@ -188,6 +188,15 @@ def behind_blanks(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def has_escape(data, low, high):  # type: ignore[no-untyped-def]
+    """Whether a backslash is among these bytes."""
+    for i in range(low, high):
+        if data[i] == 0x5C:
+            return True
+    return False
+
+
+@kernel
 def judge(data, ends, good):  # type: ignore[no-untyped-def]
     """Fill in whether each line is plain."""
     begin = 0

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.kernels.jsonl.jsonlines_compiled import behind_blanks, behind_string, behind_value, hexadecimal
+from feedmill.kernels.jsonl.jsonlines_compiled import (
+    behind_blanks,
+    behind_string,
+    behind_value,
+    has_escape,
+    hexadecimal,
+)
 from feedmill.kernels.machine import copy64, trailing
 from feedmill.kernels.native import kernel
 
@@ -150,14 +156,6 @@ def _is(data, low, high, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _escaped(data, low, high):  # type: ignore[no-untyped-def]
-    for i in range(low, high):
-        if data[i] == _SLASH:
-            return True
-    return False
-
-
-@kernel
 def _member(data, at, end, key, out, to, made):  # type: ignore[no-untyped-def]
     """Behind the object that begins at `at`; -1 where it is not plain or has not one such text. `made`: as above."""
     seen = False
@@ -170,7 +168,7 @@ def _member(data, at, end, key, out, to, made):  # type: ignore[no-untyped-def]
             return -1
         low = at + 1
         at = behind_string(data, low, end)
-        if at < 0 or _escaped(data, low, at - 1):
+        if at < 0 or has_escape(data, low, at - 1):
             return -1
         wanted = _is(data, low, at - 1, key)
         at = behind_blanks(data, at, end)

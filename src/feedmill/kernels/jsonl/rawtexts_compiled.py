@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from feedmill.kernels.jsonl.jsonlines_compiled import has_escape
 from feedmill.kernels.machine import copy, load64
 from feedmill.kernels.native import kernel
 from feedmill.kernels.utf8_compiled import behind_character
@@ -91,14 +92,6 @@ def _is_text(data, low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _escaped(data, low, high):  # type: ignore[no-untyped-def]
-    for i in range(low, high):
-        if data[i] == _SLASH:
-            return True
-    return False
-
-
-@kernel
 def _find_text(data, at, end, texts, row):  # type: ignore[no-untyped-def]
     """Behind the object that begins at `at`, with its text put down in `texts`; -1 where the line is not one object, a
     key is escaped, or there are two texts.
@@ -118,7 +111,7 @@ def _find_text(data, at, end, texts, row):  # type: ignore[no-untyped-def]
             if at < 0:
                 return -1
             if depth == 1 and key:
-                if _escaped(data, low, at):
+                if has_escape(data, low, at):
                     return -1
                 if not _is_text(data, low, at):
                     continue
