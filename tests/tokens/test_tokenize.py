@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.storage import open_store
+from feedmill.tokens import sources, work
 from feedmill.tokens import tokenize as job
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from feedmill.tokens.work import WorkFolder
@@ -62,6 +63,47 @@ def test_the_bytes_do_not_depend_on_workers_or_units(tmp_path: Path) -> None:
         results.add(b"".join(p.read_bytes() for p in sorted(out.parent.iterdir()) if p.suffix != ".json"))
         assert not [p for p in out.parent.iterdir() if p.name.startswith(".")]
     assert len(results) == 1
+
+
+def test_small_files_are_worked_on_together_and_each_line_is_still_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(12):
+        lines: list[Any] = [{"id": f"{number}-{n}", "text": TEXTS[number * 9 + n]} for n in range(number % 5)]
+        lines += [b"", {"id": "bad", "text": None}, {"text": f"no id {number}"}]
+        data = b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+        if number % 4 == 3:
+            (folder / f"{number:02d}.jsonl.gz").write_bytes(gzip.compress(data))
+        else:
+            (folder / f"{number:02d}.jsonl").write_bytes(data if number != 6 else b"")
+    (folder / "large.jsonl").write_bytes(b"".join(json.dumps({"text": t}).encode() + b"\n" for t in TEXTS))
+    results, counts = [], []
+    for number, (unit, most, joined, workers) in enumerate(
+        [(1 << 24, 1024, 1 << 18, 1), (1 << 24, 3, 1, 2), (700, 1024, 300, 2)]
+    ):
+        monkeypatch.setattr(sources, "_MOST", most)
+        monkeypatch.setattr(work, "_JOINED", joined)
+        out = tmp_path / str(number) / "out"
+        report = run(folder, out, workers=workers, unit_bytes=unit, formats=["pbin", "dolma"], on_error="skip")
+        rows = gzip.decompress((out.parent / "out.csv.gz").read_bytes())
+        results.append(((out.parent / "out.pbin").read_bytes(), rows, report.skipped_examples, report.blank))
+        counts.append(report.units)
+    assert results[0] == results[1] == results[2] and counts[:2] == [1, 4] and counts[2] > 12
+    examples = results[0][2]
+    assert [(Path(s.file).name[:2], s.line) for s in examples] == [(f"{n:02d}", n % 5 + 2) for n in range(12) if n != 6]
+    rows = [row.split(",") for row in results[0][1].decode().splitlines()]
+    assert [row[2] for row in rows if row[3].endswith("02.jsonl")] == ["2-0", "2-1", f"{folder}/02.jsonl-5"]
+    assert [row[4] for row in rows if row[3].endswith("large.jsonl")] == [str(n) for n in range(1, 301)]
+    with pytest.raises(DataError) as error:
+        run(folder, tmp_path / "fails")
+    assert str(error.value.file).endswith("00.jsonl") and error.value.record == "line 2"
+    (folder / "00.jsonl").write_text('{"text": "good"}\n\n{"text": "good"}')
+    (folder / "01.jsonl").write_text('{"text": "good"}\n\n{"text": 5}')
+    with pytest.raises(DataError) as error:
+        run(folder, tmp_path / "fails")
+    assert str(error.value.file).endswith("01.jsonl") and error.value.record == "line 3"
 
 
 def test_kinds_of_lines(tmp_path: Path) -> None:

@@ -54,11 +54,12 @@ def in_order(tasks: Sequence[Task], results: Iterable[Done], counts: Counts) -> 
     """
     line = 0
     for task, done in zip(tasks, results, strict=True):
-        unit, facts = task.unit, done.facts
-        if unit.begin == 0:  # the first of its file
+        facts = done.facts
+        if task.units[0].begin == 0:  # the first of its file
             line = 0
         if done.bad is not None:
-            raise bad_document(unit.file, line + done.bad[0] + 1, done.bad[1])
+            file, row = task.place(facts, done.bad[0])
+            raise bad_document(file, line + row + 1, done.bad[1])
         counts.documents += facts.documents
         counts.tokens += facts.tokens
         counts.bytes += facts.bytes
@@ -66,7 +67,8 @@ def in_order(tasks: Sequence[Task], results: Iterable[Done], counts: Counts) -> 
         counts.reused += done.reused
         counts.skipped += facts.bad
         room = EXAMPLES - len(counts.skipped_examples)
-        counts.skipped_examples += [Skipped(unit.file.url, line + row + 1, why) for row, why in facts.examples[:room]]
+        places = ((task.place(facts, row), why) for row, why in facts.examples[:room])
+        counts.skipped_examples += [Skipped(file.url, line + row + 1, why) for (file, row), why in places]
         yield done, line
         line += facts.lines
 

@@ -43,6 +43,16 @@ class Batch:
     blank: int = 0
     empty: int = 0
 
+    def extend(self, other: Batch, first: int) -> None:
+        """Take in another batch, whose row 0 is row `first` here."""
+        self.texts += other.texts
+        self.fields += other.fields
+        self.rows += [first + row for row in other.rows]
+        self.bad += [(first + row, reason) for row, reason in other.bad]
+        self.lines += other.lines
+        self.blank += other.blank
+        self.empty += other.empty
+
     def add(self, row: int, record: Record) -> None:
         """Take one document in."""
         if record.text is None and not record.reason:
@@ -118,7 +128,7 @@ def ranged_lines(
         fill: fills a buffer with what stands at an offset.
     """
     at = max(begin - 1, 0)  # the byte before tells whether a line begins at `begin`
-    buffer = bytearray(2 * BLOCK)
+    buffer = bytearray(min(2 * BLOCK, max(size - at, 0)))
     kept = 0  # bytes of an unfinished line at the beginning of the buffer
     skipping = begin > 0
     while at < size and (at < end or kept or skipping):

@@ -224,19 +224,19 @@ class _Job:
         units, owners = [], []
         for number, file in enumerate(everything):  # by number: a file may be named twice
             for unit in cut([file], unit_bytes):
-                units.append(unit)
+                units.append((unit,))
                 owners.append(number)
         tasks = tasks_of(folder, units, self.recipe, workers)
         folder.keep_only({os.path.basename(task.path) for task in tasks})
         self.report.units = len(tasks)
         offer(self.tokenizer)
         places: list[list[tuple[str, int]]] = [[] for _ in everything]
-        with Progress("tokenizing", sum(unit.bytes for unit in units), "B", progress) as bar:
+        with Progress("tokenizing", sum(task.bytes for task in tasks), "B", progress) as bar:
             results = in_order(tasks, run(work, tasks, workers=workers, preload=PRELOAD), self.report)
             for owner, (done, line) in zip(owners, results, strict=True):
                 places[owner].append((done.task.path, line))
                 self.report.empty += done.facts.empty
-                bar.advance(done.task.unit.bytes)
+                bar.advance(done.task.bytes)
                 bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
         made = iter(places)
         return [[GroupFile(f.url, f.size, tuple(next(made))) for f in group] for group in self.plan]

@@ -39,9 +39,10 @@ class PieceFacts(msgspec.Struct):
 
     Attributes:
         lines, blank: lines or rows of the unit; those with nothing on them.
+        ends: of several units, where each but the last ends, in rows of all of them.
         empty: documents that were passed over because their text is white space.
         bytes: of the input.
-        bad: how many documents were left out; `examples`: (line in the unit from 0, reason) of the first hundred.
+        bad: how many documents were left out; `examples`: (row from 0, reason) of the first hundred.
     """
 
     documents: int = 0
@@ -55,10 +56,11 @@ class PieceFacts(msgspec.Struct):
     loss: bool = False
     origins: bool = False
     empty: int = 0
+    ends: list[int] = []
 
 
 class Documents(NamedTuple):
-    """Documents of a piece, as `TokenWriter.add` takes them; origins are (id or None, line in the unit from 0)."""
+    """Documents of a piece, as `TokenWriter.add` takes them; origins are (id or None, row in the piece from 0)."""
 
     tokens: npt.NDArray[Any]
     lengths: npt.NDArray[np.int64]

@@ -12,6 +12,7 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import orjson
 
@@ -21,6 +22,7 @@ from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.storage.codec import PLAIN, compression
 
 UNIT_BYTES = 8 << 20
+_MOST = 1024  # files in one unit of work
 _LINES = (".jsonl", ".json", ".ndjson")
 _PACKED = ("", ".gz", ".gzip", ".zst", ".zstd")
 SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {
@@ -64,6 +66,27 @@ class Unit:
     begin: int
     end: int
     bytes: int
+
+
+def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[Unit, ...]]:
+    """Units in order, those of small whole files with their neighbours: what there is to do for a unit beside reading
+    would be most of the work. Parts of a file are alone."""
+    group: list[Unit] = []
+    room = 0
+    for unit, following in pairwise(chain(units, [None])):
+        if unit is None:
+            return
+        whole = unit.begin == 0 and (following is None or following.begin == 0)
+        if group and (not whole or unit.bytes > room or len(group) == _MOST):
+            yield tuple(group)
+            group = []
+        if not whole:
+            yield (unit,)
+            continue
+        room = (room if group else unit_bytes) - unit.bytes
+        group.append(unit)
+    if group:
+        yield tuple(group)
 
 
 def kind_of(path: str) -> str | None:

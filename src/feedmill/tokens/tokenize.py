@@ -26,9 +26,9 @@ from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
-from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files
+from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files, together
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import Recipe, Task, WorkFolder, identity_of, offer, tasks_of, work
+from feedmill.tokens.work import Done, Recipe, Task, WorkFolder, identity_of, offer, tasks_of, work
 
 Rule = Literal["missing", "always"]
 OnError = Literal["fail", "skip"]
@@ -231,7 +231,8 @@ class _Job:
         try:
             for out in self.outputs:
                 out.sweep()
-            tasks = tasks_of(folder, list(cut(self.files, self.unit_bytes)), self.recipe, workers)
+            units = list(together(cut(self.files, self.unit_bytes), self.unit_bytes))
+            tasks = tasks_of(folder, units, self.recipe, workers)
             folder.keep_only({os.path.basename(task.path) for task in tasks})
             self.report.files, self.report.units = len(self.files), len(tasks)
             offer(self.tokenizer)
@@ -266,7 +267,7 @@ class _Job:
                 )
 
     def _assemble(self, tasks: list[Task], workers: int | None, progress: bool | None) -> None:
-        total = sum(task.unit.bytes for task in tasks)
+        total = sum(task.bytes for task in tasks)
         with ExitStack() as stack:
             writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
             bar = stack.enter_context(Progress("tokenizing", total, "B", progress))
@@ -274,8 +275,8 @@ class _Job:
             for done, line in in_order(tasks, results, self.report):
                 for documents in read_piece(done.task.path):
                     for writer, out in zip(writers, self.outputs, strict=True):
-                        self._add(writer, out, documents, done.task.unit.file, line)
-                bar.advance(done.task.unit.bytes)
+                        self._add(writer, out, documents, done, line)
+                bar.advance(done.task.bytes)
                 bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
             self.report.left_over = sum(getattr(writer, "left_over", 0) for writer in writers)
             for out in self.outputs:
@@ -283,13 +284,13 @@ class _Job:
         for out in self.outputs:
             write_manifest(out.store, out.path, self._manifest(out, out.sizes()))
 
-    def _add(self, writer: Any, out: Output, documents: Any, file: SourceFile, line: int) -> None:
+    def _add(self, writer: Any, out: Output, documents: Any, done: Done, line: int) -> None:
         if out.format == "dolma":
-            path = file.url
-            origins = [
-                (str(key) if key is not None else f"{path}-{line + row + 1}", path, line + row + 1)
-                for key, row in documents.origins
-            ]
+            origins = []
+            for key, row in documents.origins:
+                file, number = done.task.place(done.facts, row)
+                path, number = file.url, line + number + 1
+                origins.append((str(key) if key is not None else f"{path}-{number}", path, number))
             writer.add(documents.tokens, documents.lengths, None, origins=origins)
         else:
             writer.add(documents.tokens, documents.lengths, documents.loss if out.format == "ds" else None)

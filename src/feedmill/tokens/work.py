@@ -1,4 +1,5 @@
-"""What one worker does with one unit: read, encode, leave a piece; and where pieces lie until all are there."""
+"""What one worker does with a unit, or with some small ones: read, encode, leave a piece; and where pieces lie until
+all are there."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -24,13 +26,14 @@ from feedmill.storage.locks import FileLock
 from feedmill.tokens.documents import Batch, read_documents
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
 from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
-from feedmill.tokens.sources import Unit
+from feedmill.tokens.sources import SourceFile, Unit
 from feedmill.tokens.textpath import TextReader
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.typed import Typed, TypedReader
 
 EXAMPLES = 100
-_LAYOUT = 1
+_LAYOUT = 2
+_JOINED = 1 << 18  # characters
 LOSS_FIELDS = ("no_loss_ranges", "metadata")
 
 
@@ -73,15 +76,27 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One unit to be done, and where its piece goes. `spare`: threads may read and write it, on cores nobody needs."""
+    """Units to be done, a part of a file or some whole ones, and where their piece goes. `spare`: threads may read and
+    write it, on cores nobody needs."""
 
-    unit: Unit
+    units: tuple[Unit, ...]
     recipe: Recipe
     path: str
     spare: bool = False
 
     def __str__(self) -> str:
-        return f"{self.unit.file.url} [{self.unit.begin}, {self.unit.end})"
+        first, more = self.units[0], len(self.units) - 1
+        return f"{first.file.url} [{first.begin}, {first.end})" + (f" and {more} more" if more else "")
+
+    @property
+    def bytes(self) -> int:
+        """Of the input."""
+        return sum(unit.bytes for unit in self.units)
+
+    def place(self, facts: PieceFacts, row: int) -> tuple[SourceFile, int]:
+        """The file of a row of the piece, and which row of its unit it is."""
+        number = bisect_right(facts.ends, row)
+        return self.units[number].file, row - (facts.ends[number - 1] if number else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +116,8 @@ def work(task: Task) -> Done:
         return Done(task, found, reused=True)
     recipe = task.recipe
     tokenizer, how = tokenizer_of(recipe), recipe.how
-    facts = PieceFacts(bytes=task.unit.bytes, dtype=how.dtype, loss=how.loss, origins=recipe.origins)
-    batches = read_documents(task.unit, recipe.reader())
+    facts = PieceFacts(bytes=task.bytes, dtype=how.dtype, loss=how.loss, origins=recipe.origins)
+    batches = _batches(task.units, recipe.reader(), facts)
     try:
         with (
             write_piece(task.path, facts) as piece,
@@ -115,6 +130,30 @@ def work(task: Task) -> Done:
     except _Stopped as stop:
         return Done(task, facts, bad=stop.bad)
     return Done(task, facts)
+
+
+def _batches(
+    units: tuple[Unit, ...], reader: TextReader | TypedReader, facts: PieceFacts
+) -> Generator[Batch, None, None]:
+    """The documents of units, rows counted through all of them; small batches are joined."""
+    joined, size, base = Batch(), 0, 0
+    for number, unit in enumerate(units):
+        if number:
+            facts.ends.append(base)
+        first = base
+        with closing(read_documents(unit, reader)) as batches:
+            for batch in batches:
+                base += batch.lines
+                if len(units) == 1:
+                    yield batch
+                    continue
+                joined.extend(batch, first)
+                size += sum(map(len, batch.texts))
+                if size >= _JOINED:
+                    yield joined
+                    joined, size = Batch(), 0
+    if len(units) > 1:
+        yield joined
 
 
 def _encoded(
@@ -137,13 +176,13 @@ def _encoded(
         facts.empty += batch.empty
 
 
-def tasks_of(folder: WorkFolder, units: Sequence[Unit], recipe: Recipe, workers: int | None) -> list[Task]:
+def tasks_of(folder: WorkFolder, units: Sequence[tuple[Unit, ...]], recipe: Recipe, workers: int | None) -> list[Task]:
     """What is to be done for some units, on so many processes (None for one per core)."""
     key, cores = recipe.key(), available_cores()
     spare = min(cores if workers is None else workers, len(units)) < cores
-    paths = [os.path.join(folder.path, folder.piece(number, unit, key)) for number, unit in enumerate(units)]
+    paths = [os.path.join(folder.path, folder.piece(number, some, key)) for number, some in enumerate(units)]
     # A file that is not packed is cut instead: more processes do more for it than threads.
-    return [Task(unit, recipe, path, spare and unit.file.packed) for unit, path in zip(units, paths, strict=True)]
+    return [Task(some, recipe, path, spare and some[0].file.packed) for some, path in zip(units, paths, strict=True)]
 
 
 class _Stopped(Exception):
@@ -272,10 +311,12 @@ class WorkFolder:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
-    def piece(self, number: int, unit: Unit, recipe_key: str) -> str:
-        """The name of a unit's piece: it changes with whatever decides what is in it."""
-        words = [recipe_key, unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
-        words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]
+    def piece(self, number: int, units: tuple[Unit, ...], recipe_key: str) -> str:
+        """The name of the piece of some units: it changes with whatever decides what is in it."""
+        words = [recipe_key]
+        for unit in units:
+            words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
+            words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]
         return f"{number:06d}-{xxhash.xxh3_64_hexdigest(chr(0).join(words).encode())}{SUFFIX}"
 
     def close(self, *, remove: bool) -> None:
