@@ -39,6 +39,9 @@ from feedmill.tokens.work import Recipe, WorkFolder, identity_of, offer, tasks_o
 MANIFEST = "tokens"
 """The manifest of the folder is called as that of a file of this name would be; each part has its own beside it."""
 
+_SENT = 64
+"""Small files that a process gets at once."""
+
 _FEW = 1 << 25
 """Fewer tokens are written sooner by this process than other processes are started."""
 
@@ -232,7 +235,9 @@ class _Job:
         offer(self.tokenizer)
         places: list[list[tuple[str, int]]] = [[] for _ in everything]
         with Progress("tokenizing", sum(task.bytes for task in tasks), "B", progress) as bar:
-            results = in_order(tasks, run(work, tasks, workers=workers, preload=PRELOAD), self.report)
+            at_once = min(_SENT, max(1, unit_bytes * len(tasks) // max(1, sum(task.bytes for task in tasks))))
+            made_units = run(work, tasks, workers=workers, preload=PRELOAD, chunk=at_once)
+            results = in_order(tasks, made_units, self.report)
             for owner, (done, line) in zip(owners, results, strict=True):
                 places[owner].append((done.task.path, line))
                 self.report.empty += done.facts.empty

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -59,8 +60,8 @@ class Recipe:
     typed: Typed | None = None
 
     def reader(self) -> TextReader | TypedReader:
-        """What reads the documents."""
-        return TextReader(self.text, self.fields) if self.typed is None else TypedReader(self.typed)
+        """What reads the documents; one for each thread."""
+        return _reader(self, threading.get_ident())
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -225,6 +226,11 @@ def _key(value: object) -> object:
 
 def _same(value: object) -> object:
     return value
+
+
+@lru_cache(maxsize=8)
+def _reader(recipe: Recipe, thread: int) -> TextReader | TypedReader:  # noqa: ARG001
+    return TextReader(recipe.text, recipe.fields) if recipe.typed is None else TypedReader(recipe.typed)
 
 
 @lru_cache(maxsize=2)
