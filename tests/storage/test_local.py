@@ -222,3 +222,21 @@ def test_a_file_where_a_folder_should_be_is_an_error_with_a_fix(store):
             store.write_bytes(path, b"1")
         assert caught.value.file == f"{store.root}/{path}" and caught.value.fix
     assert store.read("a") == b"1"
+
+
+def test_notes_appear_whole_and_wait_for_no_disk(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("synced")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    for text in (b"one", b"two"):
+        store.write_note("a/b.json", text)
+        assert store.read("a/b.json") == text
+    with pytest.raises(StorageError):
+        store.write_note("a", b"a folder")
+    with pytest.raises(StorageError):
+        store.write_note("a/b.json/c", b"a file in the way")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(StorageError):
+        store.write_note("a/b.json", b"three")
+    assert store.read("a/b.json") == b"two" and os.listdir(f"{store.root}/a") == ["b.json"]

@@ -109,7 +109,7 @@ def read_record(store: Store, path: str) -> Record | None:
 
 def write_record(store: Store, path: str, record: Record) -> None:
     """Write the record of an output that is in its place."""
-    store.write_bytes(record_path(path), msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+    store.write_note(record_path(path), msgspec.json.format(msgspec.json.encode(record)) + b"\n")
 
 
 def record_path(path: str) -> str:

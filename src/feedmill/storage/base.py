@@ -111,6 +111,11 @@ class Store(ABC):
         with self.write(path) as f:
             f.write(data)
 
+    def write_note(self, path: str, data: bytes) -> None:
+        """Write one whole file that says what was done. Where the machine loses power it may be lost, and then that is
+        done again: waiting for the disk takes longer than most of what small files need."""
+        self.write_bytes(path, data)
+
     def check_path(self, path: str) -> str:
         """Refuse paths that would leave the store; returns the path."""
         refuse_nul(path, self.url)

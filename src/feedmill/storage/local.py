@@ -236,6 +236,21 @@ class LocalStore(Store):
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # gone already when the rename succeeded
 
+    def write_note(self, path: str, data: bytes) -> None:
+        full = self._full(path)
+        temporary = temporary_beside(full)
+        try:
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(temporary, "xb") as f:
+                f.write(data)
+            os.replace(temporary, full)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise storage_error(error, full) from None
+        finally:
+            _forget(full)
+
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
         with self.build(path) as temporary, io.BufferedWriter(WriteBehind(temporary, "w")) as f:

@@ -183,7 +183,7 @@ def _make(shard: Shard) -> tuple[Counts, int]:
             return Counts.from_dict(done["counts"]), 1
     counts = write_shard(shard)
     done = {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()}
-    store.write_bytes(marker, orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    store.write_note(marker, orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     return counts, 0
 
 
