@@ -378,15 +378,15 @@ def _leaves(node: Node) -> Iterator[Leaf]:
         yield from _leaves(child)
 
 
-def _ways(node: Node, above: list[str]) -> Iterator[tuple[int, str]]:
-    """Each leaf with the nodes from the root down to it, in words."""
+def _ways(node: Node, above: list[str], again: bool = False) -> Iterator[tuple[int, str]]:
+    """Each leaf with the nodes from the root down to it, in words; `again` where what stands above repeats the node."""
     if isinstance(node, Leaf):
         yield node.number, "; ".join(above) or "as stored"
         return
     for number, child in enumerate(node.children):
         if isinstance(node, Interleaved):
             own = [node.part(number)]
-            if above and node.length is not None:
+            if node.length is not None and (above or (again and not node.seamless)):
                 own.append(f"first {node.length:,}")
         elif isinstance(node, Concat):
             own = [f"number {number} of a row"]
@@ -396,4 +396,4 @@ def _ways(node: Node, above: list[str]) -> Iterator[tuple[int, str]]:
             own = [f"number {number} of {node.identity()}"]
         else:
             own = [node.identity()]
-        yield from _ways(child, [*above, *own])
+        yield from _ways(child, [*above, *own], isinstance(node, Repeat))

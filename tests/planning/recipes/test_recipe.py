@@ -164,6 +164,34 @@ def test_a_seed_of_a_nested_recipe_matters(tmp_path: Path) -> None:
     assert "another key" in orders[1][1].explain_change(orders[0][1].fingerprints)[0]
 
 
+@pytest.mark.parametrize(
+    ("stages", "blend", "same", "other"),
+    [
+        ("", "blend: [{path: docs.jsonl, weight: 0.7}, {path: code, weight: 0.3}]", (30, 70), 75),
+        (
+            "stages: [{samples: 40, weights: {docs: 1, code: 2}}, {samples: 40, weights: {docs: 2, code: 1}}]\n",
+            "blend: [{path: docs.jsonl}, {path: code}]",
+            (),
+            75,
+        ),
+    ],
+)
+def test_the_fingerprint_says_where_a_blend_ends_that_begins_anew(
+    tmp_path: Path, stages: str, blend: str, same: tuple[int, ...], other: int
+) -> None:
+    def of(samples: int) -> Plan:
+        (tmp_path / "inner.yaml").write_text(f"samples: {samples}\n{stages}{blend}")
+        return Recipe.parse("{source: {recipe: inner.yaml}, epochs: 3}", base=tmp_path).plan(Opener())
+
+    def order(plan: Plan) -> list[int]:
+        return plan.locate(np.arange(90)).source.tolist()
+
+    plan = of(80)
+    for samples in same:  # whole periods: nothing tells where it began anew
+        assert of(samples).fingerprint == plan.fingerprint and order(of(samples)) == order(plan)
+    assert order(of(other)) != order(plan) and of(other).fingerprint != plan.fingerprint
+
+
 def test_recipes_that_contain_each_other_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("blend:\n  - path: code\n  - recipe: b.yaml\n")
     (tmp_path / "b.yaml").write_text("source:\n  recipe: ./a.yaml\n")
