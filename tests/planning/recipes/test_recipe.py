@@ -273,6 +273,10 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("{source: {path: a, subset: [a, 2]}}", "a bound of a subset"),
         ("{source: {path: a, subset: ['101%', 2]}}", "a bound of a subset"),
         ("{source: a, zzz: 1}", "unknown key 'zzz'; known keys: seed, samples"),
+        ("{source: a, decode: {imag: rgb8}}", "recipe:1: unknown key 'imag'; did you mean 'image'?"),
+        ("blend: [{path: a, decode: {imag: rgb8}}]", "unknown key 'imag'; did you mean 'image'?"),
+        ("blend: [a]", "recipe:1: blend[0]: expected a mapping, such as {path: my-data/}, found 'a'"),
+        ("{source: a, pack: 5}", "recipe:1: pack: expected a mapping, found 5"),
         ("{1: 2}", "recipe"),
         # what only the data sets can tell
         ("source:\n  path: empty", "recipe:2: the data set empty has no samples"),
@@ -319,6 +323,13 @@ def test_the_fingerprint_is_of_what_is_said() -> None:
     base = Recipe.parse("{source: code, seed: 1}").fingerprint
     assert Recipe.parse("# a comment\nseed: 1\nshuffle: block\nsource: {path: code}\n").fingerprint == base
     assert Recipe.parse("{source: code, seed: 2}").fingerprint != base
+
+
+def test_the_fingerprint_takes_whatever_yaml_has() -> None:
+    text = "source: {path: code, subflavors: {a: !!binary WORD, b: !!set {x, y}, c: 2020-01-01, d: {1: x, y: 2}}}"
+    recipes = [Recipe.parse(text.replace("WORD", word)) for word in ("/w==", "/g==", "/w==")]
+    assert recipes[0].fingerprint == recipes[2].fingerprint != recipes[1].fingerprint
+    assert Recipe.parse({"source": {"path": "code", "subflavors": {"a": np.int64(3)}}}).fingerprint
 
 
 def test_the_schema_is_json() -> None:
