@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import feedmill
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.loader import Loader
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat, Shuffle, Subset
@@ -234,6 +236,18 @@ def test_the_plan_face(tmp_path: Path) -> None:
         assert plan.positions(source, index).tolist() == mine.tolist()
         assert plan.positions(source, index, within=12).tolist() == mine[mine < 12].tolist()
     assert "packed plan" in str(plan) and "best_fit 16" in repr(plan)
+
+
+@pytest.mark.parametrize("method", ["concat", "best_fit"])
+def test_a_packed_plan_goes_to_other_processes(tmp_path: Path, method: str) -> None:
+    np.arange(0, 90, dtype="<u2").tofile(tmp_path / "a.ds")
+    np.array([4, 40, 41, 90], "<u8").tofile(tmp_path / "a.ds.index")
+    documents = Plan.over(feedmill.open(tmp_path / "a.ds", token_size=2), epochs=2)
+    plan = PackedPlan(documents, Packing(16, method), tmp_path).skipping([(1, 3)])
+    again = pickle.loads(pickle.dumps(plan))
+    assert again.fingerprint == plan.fingerprint and len(again) == len(plan)
+    for one, other in zip(content(again), content(plan), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_reports_count_padding(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -124,6 +124,12 @@ class PackedPlan(Plan):
         folder = (cache_folder() if cache is None else cache) / "packing" / self._key()
         self.map = self._map(folder)
         self.width = self.map.width
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Another process maps the sidecar for itself."""
+        if self.again is not None:
+            return super().__reduce_ex__(protocol)
+        return partial(PackedPlan, where=self._where, skip=self._skip), (self.documents, self.packing, self._cache)
 
     @property
     def skip(self) -> Gaps | None:
