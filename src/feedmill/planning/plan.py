@@ -353,14 +353,14 @@ def unique_names(wanted: Sequence[str]) -> list[str]:
     >>> unique_names(["docs", "code", "docs"])
     ['docs', 'code', 'docs-2']
     """
-    taken: set[str] = set()
+    taken: dict[str, int] = {}  # name -> the last number that was tried behind it
     names = []
     for name in wanted:
-        free, number = name or "source", 1
+        name = free = name or "source"
         while free in taken:
-            number += 1
-            free = f"{name or 'source'}-{number}"
-        taken.add(free)
+            taken[name] += 1
+            free = f"{name}-{taken[name]}"
+        taken[free] = 1
         names.append(free)
     return names
 
@@ -383,6 +383,7 @@ def _ways(node: Node, above: list[str], again: bool = False) -> Iterator[tuple[i
     if isinstance(node, Leaf):
         yield node.number, "; ".join(above) or "as stored"
         return
+    whole = "" if isinstance(node, Interleaved | Concat) else node.identity()
     for number, child in enumerate(node.children):
         if isinstance(node, Interleaved):
             own = [node.part(number)]
@@ -393,7 +394,7 @@ def _ways(node: Node, above: list[str], again: bool = False) -> Iterator[tuple[i
         elif isinstance(node, Repeat) and not above:
             own = []  # where the whole plan stops does not change what came before
         elif isinstance(node, Junction):
-            own = [f"number {number} of {node.identity()}"]
+            own = [f"number {number} of {whole}"]
         else:
-            own = [node.identity()]
+            own = [whole]
         yield from _ways(child, [*above, *own], isinstance(node, Repeat))

@@ -317,7 +317,11 @@ def test_windows_cross_chunks_and_segments(tmp_path: Path, monkeypatch: pytest.M
     [
         (lambda f: PackedPlan(Plan.over(Numbered("plain", 5)), Packing(8), f), "does not say how many tokens"),
         (lambda f: PackedPlan(single([3, -1]), Packing(8), f), "sample 1 has -1 tokens"),
-        (lambda f: len(PackedPlan(single([0, 0]), Packing(8), f)), "give 0 rows"),
+        (
+            lambda f: len(PackedPlan(single([0, 0]), Packing(8), f)),
+            "give 0 rows. Check that the documents have tokens.",
+        ),
+        (lambda f: len(PackedPlan(single([9, 9]), Packing(8, long="drop"), f)), "one of them must fit into seq_len"),
         (lambda f: PackedPlan(single([0, 0], None), Packing(8), f).spans([0]), "have no token to pack"),
         (lambda f: PackedPlan(single([9, 9], None), Packing(8, long="drop"), f).spans([0]), "have no token to pack"),
         (lambda f: len(PackedPlan(single(), Packing(8, rows=10**6), f)), "Ask for at most 'rows: 2"),

@@ -286,6 +286,10 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("blend:\n - max_repeats: 2\n   blend: [{path: big}]", "counting epochs needs a source that ends"),
         ("{source: big, epochs: 9000000000000000}", "more than a plan can number"),
         (
+            "source:\n  path: code\n  max_repeats: 2\nepochs: 3",
+            "recipe:3 'code': the source would be repeated too often",
+        ),
+        (
             "samples: 1000\nblend:\n - path: code\n   weight: 2\n   max_repeats: 1\n - {path: big, weight: 1}",
             "recipe:5 'code': the source would be repeated too often: 1,000 samples of the plan draw 667 from it,"
             " but max_repeats 1 x 300 samples = 300. Ask for at most 'samples: 450', raise max_repeats to 3",

@@ -167,9 +167,15 @@ class PackedPlan(Plan):
                 f"{self.documents.length:,} documents give {total:,} rows" + (f", not {asked:,}" if asked else ""),
                 file=self._where,
                 kind="too-few-rows",
-                fix=f"Ask for at most 'rows: {total}', or for more epochs." if total else "Choose a smaller seq_len.",
+                fix=f"Ask for at most 'rows: {total}', or for more epochs." if total else self._no_rows(),
             )
         return total
+
+    def _no_rows(self) -> str:
+        if self.packing.method == "concat":
+            return "Choose a smaller seq_len."
+        dropped = "; with 'long: drop' one of them must fit into seq_len" if self.packing.long == "drop" else ""
+        return f"Check that the documents have tokens{dropped}."
 
     def spans(self, rows: npt.ArrayLike) -> Spans:
         """Which spans of which documents rows hold, in their order in the row.
