@@ -306,6 +306,12 @@ def test_aliases_that_explode_are_refused() -> None:
     assert "unfold to more than" in refused(bomb)
 
 
+def test_a_long_list_is_no_explosion() -> None:
+    numbers = ", ".join(map(str, range(120_000)))
+    recipe = Recipe.parse(f"source: code\nsamples: 300000\nskip:\n- {{source: code, indices: [{numbers}]}}\n")
+    assert recipe.model.skip is not None and len(recipe.model.skip[0].indices or ()) == 120_000
+
+
 def test_deep_nesting_is_an_error_not_a_crash() -> None:
     for opening in ("[", "{a: ", "- "):
         assert "nested more than 100 levels deep" in refused(opening * 300_000)
