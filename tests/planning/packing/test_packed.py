@@ -15,7 +15,7 @@ import feedmill
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.loader import Loader
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat, Shuffle, Subset
-from feedmill.planning.packing import windows
+from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.packing.spans import Spans
 from feedmill.planning.plan import Plan
@@ -310,6 +310,16 @@ def test_windows_cross_chunks_and_segments(tmp_path: Path, monkeypatch: pytest.M
     assert np.array_equal(flat(plan.spans(range(len(plan)))), expected)
     assert np.array_equal(plan.placements(range(126)).row, places.row)
     assert len(list((tmp_path / "b").rglob("*.pack"))) == -(-126 // 12)
+
+
+def test_a_row_longer_than_all_documents_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    pack = best_fit.best_fit_decreasing
+    monkeypatch.setattr(best_fit, "best_fit_decreasing", lambda size, room: asked.append(room) or pack(size, room))
+    total = sum(LENGTHS)
+    rows = [PackedPlan(single(), Packing(seq_len), tmp_path) for seq_len in (total, total + 1, 2**31 - 2)]
+    assert [len(plan) for plan in rows] == [1, 1, 1] and asked == [total] * 3
+    assert all(np.array_equal(flat(plan.spans([0])), flat(rows[0].spans([0]))) for plan in rows)
 
 
 @pytest.mark.parametrize(
