@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import feedmill
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.recipe import KINDS, Recipe
 from numbered import Numbered
 
 SIZES = {"docs.jsonl": 1000, "code": 300, "big": 10_000, "empty": 0}
@@ -348,6 +349,31 @@ def test_the_schema_is_json() -> None:
     own |= {"mixed_tokenizers", "decode"}
     assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
     assert not schema["additionalProperties"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "key", "short"),
+    [
+        ("", "source", {"type": "string"}),
+        ("", "shuffle", {"type": "string", "enum": ["none", "global", "block"]}),
+        ("", "decode", {"type": "string"}),
+        ("Member", "windows", {"type": "integer"}),
+        ("Member", "shuffle", {"type": "string", "enum": ["none", "global", "block"]}),
+    ],
+)
+def test_the_schema_takes_a_word_in_place_of_a_mapping(owner: str, key: str, short: dict) -> None:
+    schema = Recipe.json_schema()
+    assert short in (schema["$defs"][owner] if owner else schema)["properties"][key]["anyOf"]
+
+
+def test_the_schema_takes_what_the_examples_of_the_page_say() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    checked = jsonschema.Draft202012Validator(Recipe.json_schema())
+    page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text()
+    blocks = [yaml.safe_load(block.partition("```")[0]) for block in page.split("```yaml\n")[1:]]
+    for recipe in [block for block in blocks if {"source", *KINDS} & set(block)]:
+        assert not list(checked.iter_errors(recipe)), recipe
+    assert list(checked.iter_errors({"source": "a", "shuffle": "blok"}))
 
 
 def test_the_public_face_has_them() -> None:
