@@ -15,6 +15,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
 from feedmill.planning.ahead import LocateAhead
+from feedmill.planning.backwards import positions_of
 from feedmill.planning.columns import read_columns
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Concat, Interleaved, Leaf, Located, Node, Repeat, Skip, shuffled
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from feedmill.formats.parts import Parts
 
 IntArray = npt.NDArray[np.int64]
-
-_MOST_TIMES = 10**7
 
 _KEY = re.compile(r" key [0-9a-f]{16}")
 
@@ -142,27 +141,23 @@ class Plan:
             NotFound: no such source or sample.
             ConfigError: the plan is endless and `within` is missing, or it gives the sample millions of times.
         """
+        return self.positions_of(source, [index], within)
+
+    def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
+        """As `positions`, of several samples of a source, each named once: where any of them comes, int64[n]."""
         number = self._number(source)
-        if not 0 <= index < len(self.sources[number]):
+        missing = [index for index in indices if not 0 <= index < len(self.sources[number])]
+        if missing:
             raise NotFound(
-                f"there is no sample {index} (the source has {len(self.sources[number]):,})", file=self.names[number]
+                f"there is no sample {missing[0]} (the source has {len(self.sources[number]):,})",
+                file=self.names[number],
             )
         end = self._budget(within)
         if end is None:
             raise ConfigError(
                 "the plan is endless, and so are a sample's positions", kind="endless", fix="Say how far with 'within'."
             )
-        again = bounds.reach(self.node, number, end)
-        if again > _MOST_TIMES:
-            raise ConfigError(
-                f"{end:,} positions take sample {index} of {self.names[number]} up to {again:,} times",
-                kind="too-many",
-                fix=f"Look at fewer positions: a sample that comes more than {_MOST_TIMES:,} times is not listed.",
-            )
-        epochs = np.arange(again)
-        asked = Located(np.full(len(epochs), number, np.int32), np.full(len(epochs), index, np.int64), epochs)
-        positions, rounds = self.node.positions(asked)
-        return np.sort(positions[(positions >= 0) & (positions < end) & (rounds == 0)])
+        return positions_of(self.node, number, self.names[number], indices, end)
 
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The samples at these positions, in that order: one bulk read per source, in stored order."""

@@ -239,6 +239,14 @@ def test_the_plan_face(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["concat", "best_fit"])
+def test_rows_of_several_samples_are_those_of_each(tmp_path: Path, method: str) -> None:
+    plan = PackedPlan(mixture(), Packing(16, method), tmp_path)
+    together = plan.positions_of("docs", [2, 4, 7, 8])
+    assert together.tolist() == sorted({row for n in (2, 4, 7, 8) for row in plan.positions("docs", n).tolist()})
+    assert len(together) and not len(plan.positions_of("docs", []))
+
+
+@pytest.mark.parametrize("method", ["concat", "best_fit"])
 def test_a_packed_plan_goes_to_other_processes(tmp_path: Path, method: str) -> None:
     np.arange(0, 90, dtype="<u2").tofile(tmp_path / "a.ds")
     np.array([4, 40, 41, 90], "<u8").tofile(tmp_path / "a.ds.index")

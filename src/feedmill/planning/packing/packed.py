@@ -200,16 +200,18 @@ class PackedPlan(Plan):
         spans = self.spans(positions)
         return self.documents.node.locate(spans.position[spans.row_offsets[:-1]])
 
-    def positions(self, source: int | str, index: int, within: int | None = None) -> IntArray:
-        """All rows that hold a token of one sample, in order, int64[n]; arguments as for `Plan.positions`."""
+    def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
+        """All rows that hold a token of some samples, in order, int64[n]; arguments as for `Plan.positions_of`."""
         end = self._budget(within)
-        rows = np.unique(self.placements(self.documents_of(source, index, within)).row)
+        rows = np.unique(self.placements(self._documents_of(source, indices, end)).row)
         return rows[(rows >= 0) & (rows < (LONGEST if end is None else end))]
 
     def documents_of(self, source: int | str, index: int, within: int | None = None) -> IntArray:
         """All times that one sample comes in the documents of the first `within` rows: positions in their plan."""
-        end = self._budget(within)
-        return self.documents.positions(source, index, None if end is None else self.map.reach(self._after(end)))
+        return self._documents_of(source, [index], self._budget(within))
+
+    def _documents_of(self, source: int | str, indices: Sequence[int], end: int | None) -> IntArray:
+        return self.documents.positions_of(source, indices, None if end is None else self.map.reach(self._after(end)))
 
     def read_columns(self, positions: npt.ArrayLike) -> None:
         """No shorter way."""

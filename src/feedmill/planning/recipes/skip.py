@@ -79,11 +79,8 @@ def _of_samples(plan: Plan, entry: SkipModel) -> Ranges:
         )
     dataset = plan.source(entry.source)
     indices = {dataset.find(key) for key in entry.keys or ()} | set(entry.indices or ())
-    found: Ranges = []
-    for index in sorted(indices):
-        positions = plan.positions(entry.source, index)
-        found += [(p, p + 1) for p in positions[positions >= (entry.since or 0)].tolist()]
-    return found
+    positions = plan.positions_of(entry.source, sorted(indices))
+    return [(position, position + 1) for position in positions[positions >= (entry.since or 0)].tolist()]
 
 
 def read_entries(entries: Sequence[SkipModel], base: str | os.PathLike[str]) -> list[list[SkipModel]]:
