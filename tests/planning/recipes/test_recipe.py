@@ -274,6 +274,7 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("{source: {path: a, subset: [a, 2]}}", "a bound of a subset"),
         ("{source: {path: a, subset: ['101%', 2]}}", "a bound of a subset"),
         ("{source: a, zzz: 1}", "unknown key 'zzz'; known keys: seed, samples"),
+        ("{source: a, shuffle: {kind: global, window: 4}}", "'block' and 'window' belong to 'kind: block'"),
         ("{source: a, decode: {imag: rgb8}}", "recipe:1: unknown key 'imag'; did you mean 'image'?"),
         ("blend: [{path: a, decode: {imag: rgb8}}]", "unknown key 'imag'; did you mean 'image'?"),
         ("blend: [a]", "recipe:1: blend[0]: expected a mapping, such as {path: my-data/}, found 'a'"),

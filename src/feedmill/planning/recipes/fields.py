@@ -91,6 +91,12 @@ class ShuffleModel(Strict):
     block: Count = Field(default=DEFAULT_BLOCK, description="neighbouring samples that stay together")
     window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are mixed with each other")
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> ShuffleModel:
+        if self.kind != "block" and len(self.model_fields_set) > 1:
+            raise ValueError(f"'block' and 'window' belong to 'kind: block', the kind here is {self.kind}")
+        return self
+
 
 ShuffleField = Annotated[
     ShuffleModel,
