@@ -324,6 +324,13 @@ def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
         Recipe.load(tmp_path / "none.yaml")
 
 
+def test_data_is_not_read_as_a_recipe(tmp_path: Path) -> None:
+    with open(tmp_path / "corpus.txt", "wb") as file:
+        file.truncate(1 << 40)  # with holes: a terabyte that takes no room
+    with pytest.raises(ConfigError, match=r"corpus.txt: this is no recipe: the file has 1,099,511,627,776 bytes"):
+        Recipe.load(tmp_path / "corpus.txt")
+
+
 def test_plain_data_is_read_as_well() -> None:
     recipe = Recipe.parse({"source": {"path": "code", "subset": [100, "end"]}, "epochs": 1, "shuffle": "none"})
     assert recipe.plan(Opener()).locate([0]).index.tolist() == [100]

@@ -9,12 +9,13 @@ from feedmill.errors import ConfigError
 from feedmill.planning import dialects
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
 from feedmill.planning.recipes.recipe import Recipe, members, place_of
-from feedmill.storage import is_local_folder, join_url, open_store, split_url
+from feedmill.storage import is_local_file, is_local_folder, join_url, open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.marks import Marks
     from feedmill.planning.recipes.schema import RecipeModel
 
+_LARGEST = 1 << 26
 _RECIPES = (".yaml", ".yml", ".json")
 
 
@@ -24,7 +25,16 @@ def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str
     folder, name = split_url(url)
     if is_dataset(url):
         return of_dataset(url, split, mode)
-    return parse(open_store(folder).read(name), folder, url, split, mode, (*chain, url))
+    store = open_store(folder)
+    size = store.stat(name).size if is_local_file(url) else 0
+    if size > _LARGEST:  # data by mistake: reading and parsing it could take all memory
+        raise ConfigError(
+            f"this is no recipe: the file has {size:,} bytes",
+            file=url,
+            kind="bad-recipe",
+            fix="Name a recipe, or a data set in a format that 'feedmill info' knows.",
+        )
+    return parse(store.read(name), folder, url, split, mode, (*chain, url))
 
 
 def is_dataset(url: str) -> bool:
