@@ -29,3 +29,6 @@ def test_mixtures_and_endless_plans_are_refused() -> None:
     recipe = Recipe.parse({"blend": [{"path": "dsA"}, {"path": "dsB"}], "samples": 20}, base=META)
     with pytest.raises(ConfigError, match="mixes its sources"):
         apart(recipe.plan())
+    row = {"concat": [{"path": "dsA"}, {"path": "dsB"}], "shuffle": "global", "epochs": 1}
+    with pytest.raises(ConfigError, match="mixes its sources"):
+        apart(Recipe.parse(row, base=META).plan())

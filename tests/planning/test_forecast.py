@@ -36,6 +36,14 @@ def test_needs_of_a_budget() -> None:
     assert (code.tokens, code.drawn_tokens, code.drawn_bytes, code.epochs) == (820, 20_000, 10_000, 25)
 
 
+def test_the_needs_of_many_sources_are_found_in_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "blend: [{path: a, max_repeats: 90}, {blend: [{path: b}, {concat: [{path: c}, {path: d}]}]}]"
+    plan = Recipe.parse(text).plan(lambda path, **_: Tokens(path, 10 * (1 + ord(path[-1]) - ord("a"))))
+    one_by_one = [bounds.reach(plan.node, number, 777) for number in range(4)]
+    monkeypatch.setattr(bounds, "reach", None)
+    assert [need.epochs for need in needs(plan, 777)] == one_by_one
+
+
 def test_what_is_not_known_is_none() -> None:
     (docs,) = needs(Plan.over(Numbered("docs", 10)), 100)
     assert (docs.tokens, docs.drawn_tokens, docs.drawn_bytes, docs.epochs) == (None, None, None, 10)

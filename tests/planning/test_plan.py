@@ -10,7 +10,8 @@ import pytest
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Repeat, Shuffle, Subset
-from feedmill.planning.plan import Plan
+from feedmill.planning.orders import Nanoset
+from feedmill.planning.plan import Plan, unique_names
 from numbered import Numbered, texts
 
 
@@ -232,6 +233,29 @@ def test_the_fingerprint_is_of_the_order_and_the_data() -> None:
     docs = Numbered("docs", 10)
     assert len({Plan.over(docs, epochs=epochs).fingerprint for epochs in (1, 2, None)}) == 1
     assert capped(100).fingerprint == capped(None).fingerprint
+
+
+def test_the_fingerprint_of_many_sources_asks_each_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    identity = Nanoset.identity
+    monkeypatch.setattr(Nanoset, "identity", lambda node: asked.append(node) or identity(node))
+    plan = Plan(
+        Nanoset([Leaf(i, 3) for i in range(40)]), [Numbered(str(i), 3) for i in range(40)], list(map(str, range(40)))
+    )
+    assert len(plan.fingerprints) == 2 + 2 * 40 and len(asked) == 1
+
+
+def test_names_are_made_unique() -> None:
+    assert unique_names(["a", "a-2", "a", "", "a", "source", "a-2"]) == [
+        "a",
+        "a-2",
+        "a-3",
+        "source",
+        "a-4",
+        "source-2",
+        "a-2-2",
+    ]
+    assert unique_names(["x"] * 20_000)[-1] == "x-20000"
 
 
 def test_a_change_is_named_exactly() -> None:

@@ -61,6 +61,8 @@ _FOLDERS = {".tar": WEBDATASET, ".pbin": PBIN, ds.SUFFIX: DS, dolma.CSV: DOLMA, 
 _LISTS = {".tar": WEBDATASET, ".parquet": PARQUET}
 FILE_ORDERS = ("sorted", "nanotron")
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
+SUFFIXES = (*_FILES, *_PACKED_LINES)
+"""Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
     "Known are folders of .tar shards (prepared or not), .pbin or .ds files; .tar, .jsonl, .pbin, .ds files;"
     " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma; .parquet and .arrow files; data sets of Hugging"
@@ -287,6 +289,6 @@ def open_together(urls: Sequence[str]) -> Dataset:
 
 
 __all__ = [
-    "DOLMA", "DS", "ENERGON", "JSONL", "MEGATRON", "META", "PBIN", "TAR", "TOKENS", "VLA", "WEBDATASET", "Found",
-    "open_raw", "open_together", "sniff",
+    "DOLMA", "DS", "ENERGON", "JSONL", "MEGATRON", "META", "PBIN", "SUFFIXES", "TAR", "TOKENS", "VLA", "WEBDATASET",
+    "Found", "open_raw", "open_together", "sniff",
 ]  # fmt: skip

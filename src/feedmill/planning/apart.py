@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from feedmill.errors import ConfigError
-from feedmill.planning.nodes import Concat, Node, Skip
-from feedmill.planning.nodes.base import Leaf, Wrapper
+from feedmill.planning.nodes import Concat, Node, Repeat
 from feedmill.planning.plan import Plan
 
 
@@ -32,7 +31,7 @@ def _runs(node: Node) -> list[tuple[int, int]]:
         return [(node.leaves[0], node.finite("taking a plan apart"))]
     if isinstance(node, Concat):
         return [run for child in node.children for run in _runs(child)]
-    if isinstance(node, Wrapper) and not isinstance(node, Skip | Leaf) and node.child.length == node.length:
+    if isinstance(node, Repeat) and node.child.length == node.length:  # one epoch; a shuffle would mix them
         return _runs(node.child)
     raise ConfigError(
         "the plan mixes its sources", kind="bad-plan", fix="Take a plan for validation: its sources follow one another."

@@ -43,6 +43,16 @@ def reach(root: Node, leaf: int, total: int) -> int:
     return -(-total // node.length)
 
 
+def reaches(root: Node, total: int) -> dict[int, int]:
+    """`reach` of every leaf by its number, in one walk."""
+    if isinstance(root, Leaf):
+        return {root.number: -(-total // root.length)}
+    found: dict[int, int] = {}
+    for child, used in zip(root.children, root.reach(total), strict=True):
+        found.update(reaches(child, used))
+    return found
+
+
 def proofs(root: Node, total: int) -> list[tuple[str, int, int, int]]:
     """Every limit under `root` and what holds it: name, `max_repeats`, samples of one epoch, samples drawn at most.
 

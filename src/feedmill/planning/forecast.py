@@ -49,7 +49,8 @@ class Need:
 def needs(plan: Plan, samples: int | None) -> list[Need]:
     """What the first `samples` positions take of each source; None where the plan has no end and no budget."""
     found = plan.report(samples)
-    reach = documents(found)
+    total = documents(found)
+    epochs = {} if total is None else bounds.reaches(plan.node, total)
     out = []
     for number, (name, dataset) in enumerate(zip(plan.names, plan.sources, strict=True)):
         count, size = found.sources[number].drawn, _mean_bytes(dataset)
@@ -59,7 +60,7 @@ def needs(plan: Plan, samples: int | None) -> list[Need]:
                 _tokens(dataset),
                 found.sources[number].tokens,
                 None if size is None or count is None else round(count * size),
-                None if reach is None else bounds.reach(plan.node, number, reach),
+                epochs.get(number),
             )
         )
     return out

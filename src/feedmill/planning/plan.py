@@ -15,6 +15,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
 from feedmill.planning.ahead import LocateAhead
+from feedmill.planning.backwards import positions_of
 from feedmill.planning.columns import read_columns
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Concat, Interleaved, Leaf, Located, Node, Repeat, Skip, shuffled
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from feedmill.formats.parts import Parts
 
 IntArray = npt.NDArray[np.int64]
-
-_MOST_TIMES = 10**7
 
 _KEY = re.compile(r" key [0-9a-f]{16}")
 
@@ -142,27 +141,23 @@ class Plan:
             NotFound: no such source or sample.
             ConfigError: the plan is endless and `within` is missing, or it gives the sample millions of times.
         """
+        return self.positions_of(source, [index], within)
+
+    def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
+        """As `positions`, of several samples of a source, each named once: where any of them comes, int64[n]."""
         number = self._number(source)
-        if not 0 <= index < len(self.sources[number]):
+        missing = [index for index in indices if not 0 <= index < len(self.sources[number])]
+        if missing:
             raise NotFound(
-                f"there is no sample {index} (the source has {len(self.sources[number]):,})", file=self.names[number]
+                f"there is no sample {missing[0]} (the source has {len(self.sources[number]):,})",
+                file=self.names[number],
             )
         end = self._budget(within)
         if end is None:
             raise ConfigError(
                 "the plan is endless, and so are a sample's positions", kind="endless", fix="Say how far with 'within'."
             )
-        again = bounds.reach(self.node, number, end)
-        if again > _MOST_TIMES:
-            raise ConfigError(
-                f"{end:,} positions take sample {index} of {self.names[number]} up to {again:,} times",
-                kind="too-many",
-                fix=f"Look at fewer positions: a sample that comes more than {_MOST_TIMES:,} times is not listed.",
-            )
-        epochs = np.arange(again)
-        asked = Located(np.full(len(epochs), number, np.int32), np.full(len(epochs), index, np.int64), epochs)
-        positions, rounds = self.node.positions(asked)
-        return np.sort(positions[(positions >= 0) & (positions < end) & (rounds == 0)])
+        return positions_of(self.node, number, self.names[number], indices, end)
 
     def read(self, positions: npt.ArrayLike) -> list[Any]:
         """The samples at these positions, in that order: one bulk read per source, in stored order."""
@@ -353,14 +348,14 @@ def unique_names(wanted: Sequence[str]) -> list[str]:
     >>> unique_names(["docs", "code", "docs"])
     ['docs', 'code', 'docs-2']
     """
-    taken: set[str] = set()
+    taken: dict[str, int] = {}  # name -> the last number that was tried behind it
     names = []
     for name in wanted:
-        free, number = name or "source", 1
+        name = free = name or "source"
         while free in taken:
-            number += 1
-            free = f"{name or 'source'}-{number}"
-        taken.add(free)
+            taken[name] += 1
+            free = f"{name}-{taken[name]}"
+        taken[free] = 1
         names.append(free)
     return names
 
@@ -378,22 +373,23 @@ def _leaves(node: Node) -> Iterator[Leaf]:
         yield from _leaves(child)
 
 
-def _ways(node: Node, above: list[str]) -> Iterator[tuple[int, str]]:
-    """Each leaf with the nodes from the root down to it, in words."""
+def _ways(node: Node, above: list[str], again: bool = False) -> Iterator[tuple[int, str]]:
+    """Each leaf with the nodes from the root down to it, in words; `again` where what stands above repeats the node."""
     if isinstance(node, Leaf):
         yield node.number, "; ".join(above) or "as stored"
         return
+    whole = "" if isinstance(node, Interleaved | Concat) else node.identity()
     for number, child in enumerate(node.children):
         if isinstance(node, Interleaved):
             own = [node.part(number)]
-            if above and node.length is not None:
+            if node.length is not None and (above or (again and not node.seamless)):
                 own.append(f"first {node.length:,}")
         elif isinstance(node, Concat):
             own = [f"number {number} of a row"]
         elif isinstance(node, Repeat) and not above:
             own = []  # where the whole plan stops does not change what came before
         elif isinstance(node, Junction):
-            own = [f"number {number} of {node.identity()}"]
+            own = [f"number {number} of {whole}"]
         else:
-            own = [node.identity()]
-        yield from _ways(child, [*above, *own])
+            own = [whole]
+        yield from _ways(child, [*above, *own], isinstance(node, Repeat))

@@ -171,6 +171,7 @@ def stage(start: Any, name: Any = "x") -> dict[str, Any]:
         ([{**stage(1), "data": {"dataset": {"dataset_folder": {"a": None}}}}], "a has no weight"),
         ([stage("1")], "is a whole number"),
         ([{"name": "x", "start_training_step": 1}], "the stage has no 'data'"),
+        ([stage(1), stage(5, "y")], "the length of a stage needs 'tokens' with micro_batch_size"),
         ([{**stage(1), "sequence_length": 8}, {**stage(2, "y"), "sequence_length": 9}], "the stages differ in length"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import feedmill
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.loader import Loader
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat, Shuffle, Subset
-from feedmill.planning.packing import windows
+from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.packing.spans import Spans
 from feedmill.planning.plan import Plan
@@ -236,6 +238,26 @@ def test_the_plan_face(tmp_path: Path) -> None:
     assert "packed plan" in str(plan) and "best_fit 16" in repr(plan)
 
 
+@pytest.mark.parametrize("method", ["concat", "best_fit"])
+def test_rows_of_several_samples_are_those_of_each(tmp_path: Path, method: str) -> None:
+    plan = PackedPlan(mixture(), Packing(16, method), tmp_path)
+    together = plan.positions_of("docs", [2, 4, 7, 8])
+    assert together.tolist() == sorted({row for n in (2, 4, 7, 8) for row in plan.positions("docs", n).tolist()})
+    assert len(together) and not len(plan.positions_of("docs", []))
+
+
+@pytest.mark.parametrize("method", ["concat", "best_fit"])
+def test_a_packed_plan_goes_to_other_processes(tmp_path: Path, method: str) -> None:
+    np.arange(0, 90, dtype="<u2").tofile(tmp_path / "a.ds")
+    np.array([4, 40, 41, 90], "<u8").tofile(tmp_path / "a.ds.index")
+    documents = Plan.over(feedmill.open(tmp_path / "a.ds", token_size=2), epochs=2)
+    plan = PackedPlan(documents, Packing(16, method), tmp_path).skipping([(1, 3)])
+    again = pickle.loads(pickle.dumps(plan))
+    assert again.fingerprint == plan.fingerprint and len(again) == len(plan)
+    for one, other in zip(content(again), content(plan), strict=True):
+        assert np.array_equal(one, other)
+
+
 def test_reports_count_padding(tmp_path: Path) -> None:
     for packing in (Packing(16, buffer=20), Packing(16, "concat", last="pad"), Packing(16, "concat", True)):
         plan = PackedPlan(mixture(), packing, tmp_path)
@@ -298,12 +320,26 @@ def test_windows_cross_chunks_and_segments(tmp_path: Path, monkeypatch: pytest.M
     assert len(list((tmp_path / "b").rglob("*.pack"))) == -(-126 // 12)
 
 
+def test_a_row_longer_than_all_documents_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    pack = best_fit.best_fit_decreasing
+    monkeypatch.setattr(best_fit, "best_fit_decreasing", lambda size, room: asked.append(room) or pack(size, room))
+    total = sum(LENGTHS)
+    rows = [PackedPlan(single(), Packing(seq_len), tmp_path) for seq_len in (total, total + 1, 2**31 - 2)]
+    assert [len(plan) for plan in rows] == [1, 1, 1] and asked == [total] * 3
+    assert all(np.array_equal(flat(plan.spans([0])), flat(rows[0].spans([0]))) for plan in rows)
+
+
 @pytest.mark.parametrize(
     "build, message",
     [
         (lambda f: PackedPlan(Plan.over(Numbered("plain", 5)), Packing(8), f), "does not say how many tokens"),
         (lambda f: PackedPlan(single([3, -1]), Packing(8), f), "sample 1 has -1 tokens"),
-        (lambda f: len(PackedPlan(single([0, 0]), Packing(8), f)), "give 0 rows"),
+        (
+            lambda f: len(PackedPlan(single([0, 0]), Packing(8), f)),
+            "give 0 rows. Check that the documents have tokens.",
+        ),
+        (lambda f: len(PackedPlan(single([9, 9]), Packing(8, long="drop"), f)), "one of them must fit into seq_len"),
         (lambda f: PackedPlan(single([0, 0], None), Packing(8), f).spans([0]), "have no token to pack"),
         (lambda f: PackedPlan(single([9, 9], None), Packing(8, long="drop"), f).spans([0]), "have no token to pack"),
         (lambda f: len(PackedPlan(single(), Packing(8, rows=10**6), f)), "Ask for at most 'rows: 2"),

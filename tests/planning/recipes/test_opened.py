@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feedmill.errors import NotFound
+from feedmill.errors import FeedmillError, NotFound
 from feedmill.indexing.prepare import prepare
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -32,6 +32,20 @@ def test_without_a_split_training_data_is_meant(folder: Path) -> None:
     assert sorted(keys(folder, "source: {path: tars}", 4)) == [f"s{n:05d}" for n in range(4)]
     assert sorted(keys(folder, "source: {path: tars, split: val}", 4)) == [f"s{n:05d}" for n in range(4, 8)]
     assert sorted(keys(folder, "source: {path: tars, split: '*'}", 10)) == [f"s{n:05d}" for n in range(10)]
+
+
+def test_a_file_of_any_format_is_a_recipe_of_one_source(folder: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"n": [1, 2, 3]}), folder / "table.parquet")
+    assert len(Recipe.load(folder / "table.parquet").plan().source("table")) == 3
+    assert len(Recipe.load(folder / "lines.jsonl").plan().source("lines")) == 7
+    (folder / "cut.pbin").write_bytes(b"\0\1\2")
+    with pytest.raises(FeedmillError, match=r"cut\.pbin: the file has 3 bytes, which is less than the header"):
+        Recipe.load(folder / "cut.pbin").plan()
+    (folder / "packed.jsonl.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(NotFound, match="this kind of file is no data set"):
+        Recipe.load(folder / "packed.jsonl.gz").plan()
 
 
 def test_a_blend_of_formats(folder: Path) -> None:

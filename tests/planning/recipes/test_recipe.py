@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import feedmill
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.recipe import KINDS, Recipe
 from numbered import Numbered
 
 SIZES = {"docs.jsonl": 1000, "code": 300, "big": 10_000, "empty": 0}
@@ -164,6 +165,34 @@ def test_a_seed_of_a_nested_recipe_matters(tmp_path: Path) -> None:
     assert "another key" in orders[1][1].explain_change(orders[0][1].fingerprints)[0]
 
 
+@pytest.mark.parametrize(
+    ("stages", "blend", "same", "other"),
+    [
+        ("", "blend: [{path: docs.jsonl, weight: 0.7}, {path: code, weight: 0.3}]", (30, 70), 75),
+        (
+            "stages: [{samples: 40, weights: {docs: 1, code: 2}}, {samples: 40, weights: {docs: 2, code: 1}}]\n",
+            "blend: [{path: docs.jsonl}, {path: code}]",
+            (),
+            75,
+        ),
+    ],
+)
+def test_the_fingerprint_says_where_a_blend_ends_that_begins_anew(
+    tmp_path: Path, stages: str, blend: str, same: tuple[int, ...], other: int
+) -> None:
+    def of(samples: int) -> Plan:
+        (tmp_path / "inner.yaml").write_text(f"samples: {samples}\n{stages}{blend}")
+        return Recipe.parse("{source: {recipe: inner.yaml}, epochs: 3}", base=tmp_path).plan(Opener())
+
+    def order(plan: Plan) -> list[int]:
+        return plan.locate(np.arange(90)).source.tolist()
+
+    plan = of(80)
+    for samples in same:  # whole periods: nothing tells where it began anew
+        assert of(samples).fingerprint == plan.fingerprint and order(of(samples)) == order(plan)
+    assert order(of(other)) != order(plan) and of(other).fingerprint != plan.fingerprint
+
+
 def test_recipes_that_contain_each_other_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("blend:\n  - path: code\n  - recipe: b.yaml\n")
     (tmp_path / "b.yaml").write_text("source:\n  recipe: ./a.yaml\n")
@@ -245,6 +274,11 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("{source: {path: a, subset: [a, 2]}}", "a bound of a subset"),
         ("{source: {path: a, subset: ['101%', 2]}}", "a bound of a subset"),
         ("{source: a, zzz: 1}", "unknown key 'zzz'; known keys: seed, samples"),
+        ("{source: a, shuffle: {kind: global, window: 4}}", "'block' and 'window' belong to 'kind: block'"),
+        ("{source: a, decode: {imag: rgb8}}", "recipe:1: unknown key 'imag'; did you mean 'image'?"),
+        ("blend: [{path: a, decode: {imag: rgb8}}]", "unknown key 'imag'; did you mean 'image'?"),
+        ("blend: [a]", "recipe:1: blend[0]: expected a mapping, such as {path: my-data/}, found 'a'"),
+        ("{source: a, pack: 5}", "recipe:1: pack: expected a mapping, found 5"),
         ("{1: 2}", "recipe"),
         # what only the data sets can tell
         ("source:\n  path: empty", "recipe:2: the data set empty has no samples"),
@@ -253,6 +287,10 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("concat:\n - path: code\n - blend: [{path: big}]", "recipe:3: a concatenation needs a source that ends"),
         ("blend:\n - max_repeats: 2\n   blend: [{path: big}]", "counting epochs needs a source that ends"),
         ("{source: big, epochs: 9000000000000000}", "more than a plan can number"),
+        (
+            "source:\n  path: code\n  max_repeats: 2\nepochs: 3",
+            "recipe:3 'code': the source would be repeated too often",
+        ),
         (
             "samples: 1000\nblend:\n - path: code\n   weight: 2\n   max_repeats: 1\n - {path: big, weight: 1}",
             "recipe:5 'code': the source would be repeated too often: 1,000 samples of the plan draw 667 from it,"
@@ -270,6 +308,12 @@ def test_aliases_that_explode_are_refused() -> None:
     assert "unfold to more than" in refused(bomb)
 
 
+def test_a_long_list_is_no_explosion() -> None:
+    numbers = ", ".join(map(str, range(120_000)))
+    recipe = Recipe.parse(f"source: code\nsamples: 300000\nskip:\n- {{source: code, indices: [{numbers}]}}\n")
+    assert recipe.model.skip is not None and len(recipe.model.skip[0].indices or ()) == 120_000
+
+
 def test_deep_nesting_is_an_error_not_a_crash() -> None:
     for opening in ("[", "{a: ", "- "):
         assert "nested more than 100 levels deep" in refused(opening * 300_000)
@@ -278,6 +322,13 @@ def test_deep_nesting_is_an_error_not_a_crash() -> None:
 def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"none\.yaml"):
         Recipe.load(tmp_path / "none.yaml")
+
+
+def test_data_is_not_read_as_a_recipe(tmp_path: Path) -> None:
+    with open(tmp_path / "corpus.txt", "wb") as file:
+        file.truncate(1 << 40)  # with holes: a terabyte that takes no room
+    with pytest.raises(ConfigError, match=r"corpus.txt: this is no recipe: the file has 1,099,511,627,776 bytes"):
+        Recipe.load(tmp_path / "corpus.txt")
 
 
 def test_plain_data_is_read_as_well() -> None:
@@ -293,12 +344,44 @@ def test_the_fingerprint_is_of_what_is_said() -> None:
     assert Recipe.parse("{source: code, seed: 2}").fingerprint != base
 
 
+def test_the_fingerprint_takes_whatever_yaml_has() -> None:
+    text = "source: {path: code, subflavors: {a: !!binary WORD, b: !!set {x, y}, c: 2020-01-01, d: {1: x, y: 2}}}"
+    recipes = [Recipe.parse(text.replace("WORD", word)) for word in ("/w==", "/g==", "/w==")]
+    assert recipes[0].fingerprint == recipes[2].fingerprint != recipes[1].fingerprint
+    assert Recipe.parse({"source": {"path": "code", "subflavors": {"a": np.int64(3)}}}).fingerprint
+
+
 def test_the_schema_is_json() -> None:
     schema = json.loads(json.dumps(Recipe.json_schema()))
     own = {"seed", "samples", "epochs", "global_batch", "shuffle", "stages", "unit", "order", "pack", "skip"}
     own |= {"mixed_tokenizers", "decode"}
     assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
     assert not schema["additionalProperties"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "key", "short"),
+    [
+        ("", "source", {"type": "string"}),
+        ("", "shuffle", {"type": "string", "enum": ["none", "global", "block"]}),
+        ("", "decode", {"type": "string"}),
+        ("Member", "windows", {"type": "integer"}),
+        ("Member", "shuffle", {"type": "string", "enum": ["none", "global", "block"]}),
+    ],
+)
+def test_the_schema_takes_a_word_in_place_of_a_mapping(owner: str, key: str, short: dict) -> None:
+    schema = Recipe.json_schema()
+    assert short in (schema["$defs"][owner] if owner else schema)["properties"][key]["anyOf"]
+
+
+def test_the_schema_takes_what_the_examples_of_the_page_say() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    checked = jsonschema.Draft202012Validator(Recipe.json_schema())
+    page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text()
+    blocks = [yaml.safe_load(block.partition("```")[0]) for block in page.split("```yaml\n")[1:]]
+    for recipe in [block for block in blocks if {"source", *KINDS} & set(block)]:
+        assert not list(checked.iter_errors(recipe)), recipe
+    assert list(checked.iter_errors({"source": "a", "shuffle": "blok"}))
 
 
 def test_the_public_face_has_them() -> None:

@@ -1,5 +1,7 @@
 """Skip lists: what is named is gone, nothing else is, and what comes before stays where it was."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,9 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Leaf, Repeat, Shuffle, Skip
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.skip import read_entries
 from numbered import Numbered
 
 SIZES = {"docs": 100, "code": 40}
@@ -152,6 +156,41 @@ def test_the_tree_names_the_list() -> None:
 def test_bad_lists_are_refused_with_their_line(skip: str, message: str) -> None:
     with pytest.raises(FeedmillError, match=message):
         planned(skip)
+
+
+_LINE = b'{"position": %d, "source": "docs", "index": %d}'
+
+
+def quarantined(tmp_path: Path, content: bytes) -> list[int]:
+    (tmp_path / "bad.jsonl").write_bytes(content)
+    (entries,) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
+    return [index for entry in entries for index in entry.indices or ()]
+
+
+@pytest.mark.parametrize(
+    ("content", "indices"),
+    [
+        (b"%s\r\n%s\r\n", [3, 4]),
+        (b"%s\n%s", [3, 4]),
+        (b"%s \n\n  %s\n\n", [3, 4]),
+        (b'%s\n%s\n{"position": 7, "sou', [3, 4]),
+        (b'%s\n{"posi\n%s\n', [3, 4]),
+        (b'{"position": 7, "sou\r\n%s\r\n%s', [3, 4]),
+        (b"", []),
+    ],
+)
+def test_a_quarantine_file_that_went_through_an_editor_loses_no_line(
+    tmp_path: Path, content: bytes, indices: list[int]
+) -> None:
+    given = content % (_LINE % (1, 3), _LINE % (2, 4)) if indices else content
+    assert quarantined(tmp_path, given) == indices
+
+
+@pytest.mark.parametrize("index", [b"3.7", b"-1", b"true", b'"3"', b"null", b"[3]"])
+def test_a_number_in_a_quarantine_file_that_is_none_is_refused(tmp_path: Path, index: bytes) -> None:
+    good = _LINE % (1, 3)
+    with pytest.raises(ConfigError, match=r"bad.jsonl 'line 2': this is no line of a quarantine file"):
+        quarantined(tmp_path, good + b"\n" + good.replace(b"3}", index + b"}") + b"\n")
 
 
 def test_samples_of_an_endless_plan_are_refused() -> None:

@@ -89,3 +89,19 @@ def test_one_folder_may_be_of_two_tokenizers(tmp_path: Path) -> None:
 def test_what_has_no_tokens_has_no_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
     assert identities(open_dataset(tmp_path / "x.jsonl")) == []
+
+
+def test_files_of_one_tokenizer_are_not_compared_with_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number}.ds" for number in range(6)]
+    for name in names:
+        put(tmp_path, name, "gpt2")
+    put(tmp_path, "other.ds", "llama")
+    asked = []
+    differs = Identity.differs
+    monkeypatch.setattr(Identity, "differs", lambda one, other: asked.append(other) or differs(one, other))
+    assert plan(tmp_path, *names).length is None and not asked
+    with pytest.raises(ConfigError, match="'0' was tokenized with 'gpt2' and 'other' with 'llama'"):
+        plan(tmp_path, *names, "other.ds")
+    assert len(asked) == 1

@@ -85,11 +85,7 @@ class _Stages:
             if end is not None and batch is not None:
                 part.data["samples"] = (end - start) * batch
             elif len(stages) > 1:
-                what = (
-                    "the length of a stage needs 'tokens' with train_steps, micro_batch_size and"
-                    " batch_accumulation_per_replica, and 'parallelism' with dp"
-                )
-                raise self.error(place, what, "Give them, or leave one stage.")
+                raise self.no_length(place, "train_steps, ")
             made.append(part)
         if len(made) == 1:
             return made[0]
@@ -195,7 +191,9 @@ class _Stages:
         for number in range(len(stages)):
             self.result.origins[("stages", number)] = self.at(("data_stages", number))
         batch = _global_batch(config)
-        return {"blend": sources, "stages": table, "shuffle": "global", **({"global_batch": batch} if batch else {})}
+        if batch is None:
+            raise self.no_length(("data_stages", 0))
+        return {"blend": sources, "stages": table, "shuffle": "global", "global_batch": batch}
 
     def member(self, stage: Mapping[str, Any], place: Place, here: Place) -> dict[str, Any]:
         """One stage's folders as a source of a recipe, to stand at `here`."""
@@ -249,6 +247,13 @@ class _Stages:
 
     def at(self, place: Place) -> str:
         return self.file if self.marks is None else self.marks.where(place)
+
+    def no_length(self, place: Place, steps: str = "") -> ConfigError:
+        what = (
+            f"the length of a stage needs 'tokens' with {steps}micro_batch_size and batch_accumulation_per_replica,"
+            " and 'parallelism' with dp"
+        )
+        return self.error(place, what, "Give them, or leave one stage.")
 
     def error(self, place: Place, what: str, fix: str) -> ConfigError:
         return ConfigError(what, file=self.at(place), kind="bad-recipe", fix=fix)

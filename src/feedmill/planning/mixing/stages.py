@@ -71,6 +71,11 @@ class Stages:
         last = self._before[-1] > 0
         self.counts = np.where(last, 1, 0) if self.length else np.where(last, 1, self.schedules[-1].counts)
 
+    @property
+    def period(self) -> int | None:
+        """All stages together: where they are repeated the first one follows the last. None without an end."""
+        return self.length
+
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
         """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
         if not len(positions):

@@ -26,6 +26,10 @@ class ScheduleLike(Protocol):
     def counts(self) -> IntArray:
         """0 for sources that are never drawn, int64[sources]."""
 
+    @property
+    def period(self) -> int | None:
+        """Positions after which it begins anew; None where it never does."""
+
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
         """Source and ordinal of positions int64[n]."""
 
@@ -93,6 +97,12 @@ class Interleaved(Junction):
         known = np.where(never, int(self._per_epoch.argmax()), child)
         own_epochs, rest = np.divmod(ordinal, self._per_epoch[known])
         return np.where(never, NOWHERE, self._schedule.positions(known, rest)), own_epochs
+
+    @property
+    def seamless(self) -> bool:
+        """Whether it ends where its schedule begins anew: then it makes no difference to repeat it."""
+        period = self._schedule.period
+        return self.length is not None and period is not None and self.length % period == 0
 
     def draws(self, total: int) -> Sequence[int]:
         if self.length is None:

@@ -164,11 +164,12 @@ class BestFit:
     def _plan(self, number: int, first: int) -> Segment:
         lengths = self.documents.between(number * self.buffer, (number + 1) * self.buffer)
         document, piece, size = cut(lengths, self.seq_len, self.long)
-        bins, rows = best_fit_decreasing(size, self.seq_len)
+        tokens = int(size.sum(dtype=np.int64))
+        # A row that all fit into packs them as any longer one does, and packing takes memory by the row's length.
+        bins, rows = best_fit_decreasing(size, min(self.seq_len, max(1, tokens)))
         order = permute(np.arange(rows), rows, branch(self.key, number)).astype(np.int32)
         begins, spans = group_by(order[bins], rows)
         columns = np.concatenate([document[spans], piece[spans], size[spans]])
-        tokens = int(size.sum(dtype=np.int64))
         left_out = int(lengths.sum()) - tokens
         return Segment(number, len(lengths), first, rows, tokens, left_out, begins, columns)
 

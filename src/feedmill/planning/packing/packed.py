@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,12 @@ class PackedPlan(Plan):
         self.map = self._map(folder)
         self.width = self.map.width
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Another process maps the sidecar for itself."""
+        if self.again is not None:
+            return super().__reduce_ex__(protocol)
+        return partial(PackedPlan, where=self._where, skip=self._skip), (self.documents, self.packing, self._cache)
+
     @property
     def skip(self) -> Gaps | None:
         """The rows that are left out, or None."""
@@ -161,9 +167,15 @@ class PackedPlan(Plan):
                 f"{self.documents.length:,} documents give {total:,} rows" + (f", not {asked:,}" if asked else ""),
                 file=self._where,
                 kind="too-few-rows",
-                fix=f"Ask for at most 'rows: {total}', or for more epochs." if total else "Choose a smaller seq_len.",
+                fix=f"Ask for at most 'rows: {total}', or for more epochs." if total else self._no_rows(),
             )
         return total
+
+    def _no_rows(self) -> str:
+        if self.packing.method == "concat":
+            return "Choose a smaller seq_len."
+        dropped = "; with 'long: drop' one of them must fit into seq_len" if self.packing.long == "drop" else ""
+        return f"Check that the documents have tokens{dropped}."
 
     def spans(self, rows: npt.ArrayLike) -> Spans:
         """Which spans of which documents rows hold, in their order in the row.
@@ -188,16 +200,18 @@ class PackedPlan(Plan):
         spans = self.spans(positions)
         return self.documents.node.locate(spans.position[spans.row_offsets[:-1]])
 
-    def positions(self, source: int | str, index: int, within: int | None = None) -> IntArray:
-        """All rows that hold a token of one sample, in order, int64[n]; arguments as for `Plan.positions`."""
+    def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
+        """All rows that hold a token of some samples, in order, int64[n]; arguments as for `Plan.positions_of`."""
         end = self._budget(within)
-        rows = np.unique(self.placements(self.documents_of(source, index, within)).row)
+        rows = np.unique(self.placements(self._documents_of(source, indices, end)).row)
         return rows[(rows >= 0) & (rows < (LONGEST if end is None else end))]
 
     def documents_of(self, source: int | str, index: int, within: int | None = None) -> IntArray:
         """All times that one sample comes in the documents of the first `within` rows: positions in their plan."""
-        end = self._budget(within)
-        return self.documents.positions(source, index, None if end is None else self.map.reach(self._after(end)))
+        return self._documents_of(source, [index], self._budget(within))
+
+    def _documents_of(self, source: int | str, indices: Sequence[int], end: int | None) -> IntArray:
+        return self.documents.positions_of(source, indices, None if end is None else self.map.reach(self._after(end)))
 
     def read_columns(self, positions: npt.ArrayLike) -> None:
         """No shorter way."""

@@ -101,6 +101,7 @@ class _Compiler:
             name = prefix + _names([model.source])[0]
             node = walk.member(model.source, ("source",), name, model.source.shuffle or model.shuffle)
             cap = model.source.max_repeats
+            self.places[name] = recipe.where(("source", "max_repeats"))
         if node.length is None and model.samples is None and model.epochs is None and cap is None:
             return node
         with recipe_line(recipe, ("epochs",) if model.epochs else ("source",)):

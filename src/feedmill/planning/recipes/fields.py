@@ -91,8 +91,17 @@ class ShuffleModel(Strict):
     block: Count = Field(default=DEFAULT_BLOCK, description="neighbouring samples that stay together")
     window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are mixed with each other")
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> ShuffleModel:
+        if self.kind != "block" and len(self.model_fields_set) > 1:
+            raise ValueError(f"'block' and 'window' belong to 'kind: block', the kind here is {self.kind}")
+        return self
 
-ShuffleField = Annotated[ShuffleModel, BeforeValidator(short("kind"))]
+
+ShuffleField = Annotated[
+    ShuffleModel,
+    BeforeValidator(short("kind"), json_schema_input_type=ShuffleModel | Literal["none", "global", "block"]),
+]
 
 
 class StageModel(Strict):
@@ -130,7 +139,9 @@ class OrderModel(Strict):
         return self
 
 
-OrderField = Annotated[OrderModel, BeforeValidator(short("kind"))]
+OrderField = Annotated[
+    OrderModel, BeforeValidator(short("kind"), json_schema_input_type=OrderModel | Literal["nanoset"])
+]
 
 
 def one_of(model: BaseModel, *names: str) -> None:
@@ -174,7 +185,7 @@ def _decode_short(value: Any) -> Any:
     return {"image": value} if isinstance(value, str) else value
 
 
-DecodeField = Annotated[DecodeModel, BeforeValidator(_decode_short)]
+DecodeField = Annotated[DecodeModel, BeforeValidator(_decode_short, json_schema_input_type=DecodeModel | str)]
 
 
 class JoinPart(Strict):
@@ -191,7 +202,7 @@ class JoinPart(Strict):
     )
 
 
-_Part = Annotated[JoinPart, BeforeValidator(short("path"))]
+_Part = Annotated[JoinPart, BeforeValidator(short("path"), json_schema_input_type=JoinPart | str)]
 Parts = Annotated[
     Annotated[list[_Part], Tag("<list>"), Field(min_length=2)]
     | Annotated[dict[str, _Part], Tag("<names>"), Field(min_length=2)],
@@ -222,7 +233,7 @@ class SkipModel(Strict):
         default=None, description="[first, end) in the stream without a skip list; a single number, or the list alone"
     )
     source: str | None = Field(default=None, min_length=1, description="name of the source that the samples are of")
-    keys: list[Annotated[str, BeforeValidator(_key_text)]] | None = Field(
+    keys: list[Annotated[str, BeforeValidator(_key_text, json_schema_input_type=str | int)]] | None = Field(
         default=None, min_length=1, description="keys of samples"
     )
     indices: list[Position] | None = Field(default=None, min_length=1, description="numbers of samples in the source")
@@ -283,7 +294,7 @@ def _plain_length(value: Any) -> Any:
     return {"seq_len": value} if type(value) is int else value
 
 
-WindowsField = Annotated[WindowsModel, BeforeValidator(_plain_length)]
+WindowsField = Annotated[WindowsModel, BeforeValidator(_plain_length, json_schema_input_type=WindowsModel | int)]
 
 
 class PackModel(Strict):

@@ -12,7 +12,7 @@ from feedmill.errors import ConfigError
 Place = Sequence[int | str]
 """Keys and list numbers from the top of the document down to a value."""
 
-_MOST_VALUES = 100_000
+_MOST_VALUES = 100_000  # that aliases repeat: a long list of sources or samples needs none
 _DEEPEST = 100
 
 
@@ -39,7 +39,7 @@ class Marks:
             _check_depth(yaml.parse(text, safe), file)
             self._root: yaml.Node | None = loader.get_single_node()
             if self._root is not None:
-                _values(self._root, file, {})
+                _check_aliases(self._root, file)
             self.data: Any = None if self._root is None else _built(loader, self._root, file)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -89,8 +89,15 @@ def _check_depth(events: Iterator[yaml.Event], file: str) -> None:
             )
 
 
+def _check_aliases(root: yaml.Node, file: str) -> None:
+    """Refuse keys given twice, and aliases that unfold to much more than was written."""
+    known: dict[int, int] = {}
+    if _values(root, file, known) - len(known) > _MOST_VALUES:
+        raise _refused(f"aliases unfold to more than {_MOST_VALUES:,} values", root, file)
+
+
 def _values(node: yaml.Node, file: str, known: dict[int, int]) -> int:
-    """How many values a node unfolds to, counting what aliases repeat; refuses what must not be unfolded."""
+    """How many values a node unfolds to, counting what aliases repeat; `known` has each node that was written."""
     if id(node) in known:
         if known[id(node)] < 0:
             raise _refused("an alias contains itself", node, file)
@@ -107,8 +114,6 @@ def _values(node: yaml.Node, file: str, known: dict[int, int]) -> int:
                     raise _refused(f"the key {key.value!r} is given twice", key, file)
                 seen.add(key.value)
             total += _values(key, file, known) + _values(value, file, known)
-    if total > _MOST_VALUES:
-        raise _refused(f"aliases unfold to more than {_MOST_VALUES:,} values", node, file)
     known[id(node)] = total
     return total
 

@@ -12,6 +12,7 @@ from pydantic import (
 
 from feedmill.planning.recipes.fields import (
     TAGS,
+    DecodeModel,
     JoinPart,
     OrderModel,
     PackModel,
@@ -21,6 +22,17 @@ from feedmill.planning.recipes.fields import (
     WindowsModel,
 )
 from feedmill.planning.recipes.schema import Member, RecipeModel
+
+_MODELS: dict[str, type[BaseModel]] = {
+    "shuffle": ShuffleModel,
+    "order": OrderModel,
+    "pack": PackModel,
+    "stages": StageModel,
+    "windows": WindowsModel,
+    "decode": DecodeModel,
+    "skip": SkipModel,
+}
+"""What mappings other than sources are, by the keys under which they stand."""
 
 
 def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
@@ -42,6 +54,8 @@ def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any)
     text = message.removeprefix("Value error, ")
     if kind == "value_error":
         return f"{dotted}: {text}" if dotted else text
+    if kind == "model_type":
+        text = "expected a mapping, such as {path: my-data/}" if _is_member(place) else "expected a mapping"
     shown = repr(value)
     return f"{dotted or 'the recipe'}: {text[:1].lower()}{text[1:]}, found {shown[:60]}"
 
@@ -52,14 +66,13 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         return list(RecipeModel.model_fields)
     if place[-2:-1] == ("join",):
         return list(JoinPart.model_fields)
-    if place[0] == "skip":
-        return list(SkipModel.model_fields)
-    models: dict[str, type[BaseModel]] = {
-        "shuffle": ShuffleModel,
-        "order": OrderModel,
-        "pack": PackModel,
-        "stages": StageModel,
-        "windows": WindowsModel,
-    }
-    owner = place[-2] if isinstance(place[-1], int) and len(place) > 1 else place[-1]
-    return list(models.get(str(owner), Member).model_fields)
+    return list(_MODELS.get(_owner(place), Member).model_fields)
+
+
+def _is_member(place: tuple[int | str, ...]) -> bool:
+    return bool(place) and place[-2:-1] != ("join",) and _owner(place) not in _MODELS
+
+
+def _owner(place: tuple[int | str, ...]) -> str:
+    """The key under which a mapping stands, by itself or in a list."""
+    return str(place[-2] if isinstance(place[-1], int) and len(place) > 1 else place[-1])

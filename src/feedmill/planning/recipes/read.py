@@ -9,13 +9,14 @@ from feedmill.errors import ConfigError
 from feedmill.planning import dialects
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
 from feedmill.planning.recipes.recipe import Recipe, members, place_of
-from feedmill.storage import is_local_folder, join_url, open_store, split_url
+from feedmill.storage import is_local_file, is_local_folder, join_url, open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.marks import Marks
+    from feedmill.planning.recipes.schema import RecipeModel
 
+_LARGEST = 1 << 26
 _RECIPES = (".yaml", ".yml", ".json")
-_FILES = (".jsonl", ".tar")
 
 
 def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str, ...] = ()) -> Recipe:
@@ -24,12 +25,23 @@ def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str
     folder, name = split_url(url)
     if is_dataset(url):
         return of_dataset(url, split, mode)
-    return parse(open_store(folder).read(name), folder, url, split, mode, (*chain, url))
+    store = open_store(folder)
+    size = store.stat(name).size if is_local_file(url) else 0
+    if size > _LARGEST:  # data by mistake: reading and parsing it could take all memory
+        raise ConfigError(
+            f"this is no recipe: the file has {size:,} bytes",
+            file=url,
+            kind="bad-recipe",
+            fix="Name a recipe, or a data set in a format that 'feedmill info' knows.",
+        )
+    return parse(store.read(name), folder, url, split, mode, (*chain, url))
 
 
 def is_dataset(url: str) -> bool:
     """Whether a path is a data set rather than a recipe: a file of samples, or a folder."""
-    return url.endswith(_FILES) or is_local_folder(url) or ("://" in url and not url.endswith(_RECIPES))
+    from feedmill.formats.sniff import SUFFIXES
+
+    return url.endswith(SUFFIXES) or is_local_folder(url) or ("://" in url and not url.endswith(_RECIPES))
 
 
 def of_dataset(url: str, split: str | None, mode: str) -> Recipe:
@@ -107,11 +119,6 @@ def load_document(url: str) -> Any:
 def _validated(
     data: Any, base: str, file: str | None, marks: Marks | Translation | None, chain: tuple[str, ...] = ()
 ) -> Recipe:
-    from pydantic import ValidationError
-
-    from feedmill.planning.recipes.problems import problems
-    from feedmill.planning.recipes.schema import RecipeModel
-
     if not isinstance(data, Mapping):
         raise ConfigError(
             f"a recipe is a mapping of keys to values, this is {'empty' if data is None else type(data).__name__}",
@@ -119,18 +126,33 @@ def _validated(
             kind="bad-recipe",
             fix="Begin with a line such as 'source: my-data/' or 'blend:'.",
         )
-    try:
-        model = RecipeModel.model_validate(data)
-    except ValidationError as error:
-        raise _invalid(problems(error), marks, file) from None
-    recipe = Recipe(model, base=base, file=file, marks=marks)
+    recipe = Recipe(_model(data, file, marks), base=base, file=file, marks=marks)
     inner = marks.nested if isinstance(marks, Translation) else {}
-    for place, member in members(model):
+    for place, member in members(recipe.model):
         if place in inner:
             recipe.nested[place] = _validated(inner[place].data, base, file, inner[place], chain)
         elif member.recipe is not None:
             recipe.nested[place] = _nested(recipe, place, member.recipe, chain)
     return recipe
+
+
+def restated(recipe: Recipe, words: Mapping[str, Any]) -> Recipe:
+    """The recipe with other words at its top. Raises `ConfigError` where they do not go with it."""
+    said = {**recipe.model.model_dump(exclude_unset=True), **words}
+    model = _model(said, recipe.file, recipe._marks)
+    return Recipe(model, base=recipe.base, file=recipe.file, marks=recipe._marks, nested=recipe.nested)
+
+
+def _model(data: Mapping[str, Any], file: str | None, marks: Marks | Translation | None) -> RecipeModel:
+    from pydantic import ValidationError
+
+    from feedmill.planning.recipes.problems import problems
+    from feedmill.planning.recipes.schema import RecipeModel
+
+    try:
+        return RecipeModel.model_validate(data)
+    except ValidationError as error:
+        raise _invalid(problems(error), marks, file) from None
 
 
 def _nested(outer: Recipe, place: Place, path: str, chain: tuple[str, ...]) -> Recipe:

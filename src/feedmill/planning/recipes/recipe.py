@@ -92,7 +92,7 @@ class Recipe:
     def fingerprint(self) -> str:
         """A short hash of what the recipe and those it names say; comments, order of keys, and defaults written out
         do not matter."""
-        said = self.model.model_dump(mode="json", exclude_defaults=True)
+        said = _plain(self.model.model_dump(exclude_defaults=True))
         inner = {repr(place): recipe.fingerprint for place, recipe in self.nested.items()}
         text = json.dumps([said, inner], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -179,6 +179,17 @@ KINDS = ("blend", "blend_epochized", "concat")
 def kind_of(mix: Member | RecipeModel) -> str:
     """Which list of sources it has; 'concat' where it has none."""
     return next((kind for kind in KINDS if getattr(mix, kind) is not None), "concat")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; what it has no word for, such as dates and bytes in subflavors, as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def _mix_words(mix: Member | RecipeModel) -> list[str]:

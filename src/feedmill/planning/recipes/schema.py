@@ -181,7 +181,7 @@ class RecipeModel(Strict):
         description="of each source of a blend; of a single source or a row as a whole",
     )
     order: OrderField | None = Field(None, description="the order of another tool: nanoset or modalities")
-    source: Annotated[Member, BeforeValidator(short("path"))] | None = Field(
+    source: Annotated[Member, BeforeValidator(short("path"), json_schema_input_type=Member | str)] | None = Field(
         default=None, description="a single source"
     )
     blend: _Blend | None = Field(None, description="sources mixed by weight")

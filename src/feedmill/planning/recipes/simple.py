@@ -31,7 +31,7 @@ def recipe_for(
         split: a name among its splits.
         mode: ``train``, or ``validation``: every sample once, in stored order.
         seed: decides the order for training.
-        shuffle: how to shuffle for training, where the recipe does not say so itself.
+        shuffle: how to shuffle for training, where no source says so itself.
         epochs: passes over the data; None for no end. Validation has one.
         dataset_config, split_config: other files of a prepared folder.
 
@@ -55,12 +55,7 @@ def recipe_for(
             fix="Write it in the metadataset, where the data set stands.",
         )
     order = _order(mode, seed, shuffle, epochs)
-    if order:
-        from feedmill.planning.recipes.schema import RecipeModel
-
-        said = recipe.model.model_dump(exclude_unset=True)
-        recipe.model = RecipeModel.model_validate({**said, **order})
-    return recipe
+    return read.restated(recipe, order) if order else recipe
 
 
 def _order(mode: str, seed: int, shuffle: str | None, epochs: int | None) -> dict[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.fields import SkipModel
 
 _SHORT = 80
+_BEGIN = b'{"position"'  # of every line that a loader writes into a quarantine file
 
 Ranges = list[tuple[int, int]]
 
@@ -78,11 +79,8 @@ def _of_samples(plan: Plan, entry: SkipModel) -> Ranges:
         )
     dataset = plan.source(entry.source)
     indices = {dataset.find(key) for key in entry.keys or ()} | set(entry.indices or ())
-    found: Ranges = []
-    for index in sorted(indices):
-        positions = plan.positions(entry.source, index)
-        found += [(p, p + 1) for p in positions[positions >= (entry.since or 0)].tolist()]
-    return found
+    positions = plan.positions_of(entry.source, sorted(indices))
+    return [(position, position + 1) for position in positions[positions >= (entry.since or 0)].tolist()]
 
 
 def read_entries(entries: Sequence[SkipModel], base: str | os.PathLike[str]) -> list[list[SkipModel]]:
@@ -104,18 +102,34 @@ def _quarantined(entry: SkipModel, url: str) -> list[SkipModel]:
     folder, name = split_url(url)
     lines = open_store(folder).read(name).split(b"\n")
     found: dict[str, set[int]] = {}
-    for number, line in enumerate(lines[:-1], 1):  # the last one is empty, or was cut short by a kill
-        if line.startswith(b'{"position"') and not line.endswith(b"}"):  # cut short too, before a run that went on
+    for number, line in enumerate(map(bytes.strip, lines), 1):  # an editor may have left blanks and carriage returns
+        if not line:
             continue
         try:
             failure = json.loads(line)
-            found.setdefault(str(failure["source"]), set()).add(int(failure["index"]))
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
-            raise ConfigError("this is no line of a quarantine file", file=url, record=f"line {number}") from None
+            source, index = str(failure["source"]), failure["index"]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            begun = line[: len(_BEGIN)] == _BEGIN[: len(line)]
+            if number == len(lines) or (begun and not line.endswith(b"}")):
+                continue  # cut short by a kill: the last line, or one before those of a run that went on
+            raise _no_failure(url, number) from None
+        if type(index) is not int or index < 0:
+            raise _no_failure(url, number)
+        found.setdefault(source, set()).add(index)
     return [
         entry.model_copy(update={"quarantine": None, "source": source, "indices": sorted(indices)})
         for source, indices in sorted(found.items())
     ]
+
+
+def _no_failure(url: str, number: int) -> ConfigError:
+    return ConfigError(
+        "this is no line of a quarantine file",
+        file=url,
+        record=f"line {number}",
+        kind="bad-skip",
+        fix="Each line is a JSON object with a 'source' and an 'index'.",
+    )
 
 
 def _said(entries: Sequence[SkipModel]) -> str:

@@ -22,13 +22,15 @@ def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: S
     Raises:
         ConfigError: with the names of two sources and their tokenizers.
     """
-    known: list[tuple[Identity, str]] = []
+    known: dict[tuple[str, str], tuple[Identity, str]] = {}  # each tokenizer's first file: there may be many more
     for dataset, name, place in zip(sources, names, places, strict=True):
         for identity in identities(dataset):
-            for other, its_name in known:
+            if identity[:2] in known:
+                continue
+            for other, its_name in known.values():
                 if identity.differs(other):
                     raise _mixed(other, its_name, identity, name, place)
-            known.append((identity, name))
+            known[identity[:2]] = identity, name
 
 
 def _mixed(first: Identity, its_name: str, second: Identity, name: str, place: str) -> ConfigError:
