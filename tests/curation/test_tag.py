@@ -237,6 +237,27 @@ def test_a_file_that_two_patterns_name_is_tagged_once(tmp_path: Path) -> None:
     assert tag(documents, TAGGERS, experiment="e", progress=False).files == 2
 
 
+def test_a_file_is_tagged_once_however_its_folder_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tree(tmp_path / "d", 2)
+    (tmp_path / "link").symlink_to("d")
+    monkeypatch.chdir(tmp_path)
+    roots = ["d", "./d", "d/", str(tmp_path / "d"), f"file://{tmp_path}/d", "link"]
+    report = tag([f"{root}/documents" for root in roots], TAGGERS, experiment="e", processes=2, progress=False)
+    assert (report.files, report.rows, report.outputs) == (2, 150, ["d/attributes/e"])
+
+
+@pytest.mark.parametrize(
+    "options", [{"destination": ["{}/documents"]}, {"destination": ["{}/documents/."], "exact": True}]
+)
+def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any]) -> None:
+    write_tree(tmp_path, 2)
+    before = contents(tmp_path)
+    options = {**options, "destination": [place.format(tmp_path) for place in options["destination"]]}
+    with pytest.raises(ConfigError, match="over the documents"):
+        run(tmp_path, **options)
+    assert contents(tmp_path) == before
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [
@@ -248,6 +269,7 @@ def test_a_file_that_two_patterns_name_is_tagged_once(tmp_path: Path) -> None:
         ({"taggers": ["ft_lang_id_doc_v1"]}, "nothing is downloaded"),
         ({"taggers": ["ft_lang_id_doc_v1=no.bin"]}, "is not here"),
         ({"experiment": "7up"}, "digit"),
+        ({"experiment": "../documents"}, "cannot be the name"),
         ({"on_error": "ignore"}, "policy"),
         ({"destination": ["a", "b"]}, "destinations"),
         ({"modules": ["no_such.py"]}, "no such module"),

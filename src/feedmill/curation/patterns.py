@@ -1,7 +1,7 @@
 """Which document files a run takes, and where their attributes lie.
 
-A pattern names a file, a folder, or files by ``*`` (within a name), ``**`` (any folders), ``?`` and ``[...]``. The part
-before the folder ``documents`` is the data set's root; attributes are below the same root.
+A pattern names a file, a folder, or files by ``*`` (within a name), ``**`` (any folders), ``?`` and ``[...]``; where a
+file or folder of this machine has that very name, it is meant. The part before the folder ``documents`` is the data set's root; attributes are below the same root.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.documents import DOCUMENTS, attribute_path
-from feedmill.storage import Entry, Store, open_store
+from feedmill.storage import Entry, Store, is_local_folder, open_store, real_place
 
 _MAGIC = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
@@ -47,7 +47,8 @@ class DocumentFile:
 def find_documents(
     patterns: Sequence[str], documents: str = DOCUMENTS, warnings: list[str] | None = None
 ) -> list[DocumentFile]:
-    """The files of all patterns, in the order of the patterns, by path within each; a file that several match once.
+    """The files of all patterns, in the order of the patterns, by path within each; a file that several match once,
+    however they spell its data set.
 
     Args:
         documents: the name of the folder in which documents are kept.
@@ -59,11 +60,12 @@ def find_documents(
     found: dict[tuple[str, str], DocumentFile] = {}
     for pattern in patterns:
         root, path = _split(pattern, documents)
+        real = real_place(root or ".")
         matched = _matches(root, path)
         if not matched and warnings is not None:
             warnings.append(f"no file matches {pattern}")
         for entry in matched:
-            found.setdefault((root, entry.path), DocumentFile(root, entry.path, entry.size, entry.version))
+            found.setdefault((real, entry.path), DocumentFile(root, entry.path, entry.size, entry.version))
     if not found:
         raise ConfigError(
             f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
@@ -95,18 +97,19 @@ def _split(pattern: str, documents: str) -> tuple[str, str]:
     root = "/".join(parts[:at])
     if pattern.startswith("/") and not root:
         root = "/"
-    if _MAGIC.search(root):
+    if _MAGIC.search(root) and (separator or not is_local_folder(root)):
         raise ConfigError(
             f"the pattern {pattern!r} leaves the data set open",
             kind="bad-pattern",
             fix=f"Use wildcards behind the folder {documents!r} only, and one pattern for each data set.",
         )
-    return (f"{scheme}://{root}" if separator else root), "/".join(parts[at:]).rstrip("/")
+    below = "/".join(part for part in parts[at:] if part not in ("", "."))
+    return (f"{scheme}://{root}" if separator else root), below
 
 
 def _matches(root: str, path: str) -> list[Entry]:
     store = open_store(root or ".")
-    if not _MAGIC.search(path):
+    if not _MAGIC.search(path) or (store.is_local and store.exists(path)):
         try:
             return [store.stat(path)] if not _is_folder(store, path) else _visible(store.files(path))
         except NotFound:

@@ -23,7 +23,7 @@ from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
-from feedmill.curation.places import Output, find_places
+from feedmill.curation.places import Output, find_places, refuse_inputs
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import rows_of, whole_lines
 from feedmill.jobs.cores import available_cores
@@ -127,6 +127,7 @@ def tag(
     tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
+    refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
     report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
     # The largest first, so that no process is left alone with a large file at the end.

@@ -324,3 +324,19 @@ def test_a_bad_row_far_down_is_named_with_a_filter_too(tmp_path, processes):
     with pytest.raises(DataError) as caught:
         dedupe([f"{tmp_path}/documents/*"], options, bloom=bloom, processes=processes)
     assert caught.value.record == "line 61"
+
+
+@pytest.mark.parametrize("bloom", [None, "seen.bin"])
+def test_a_file_is_compared_once_however_its_data_set_is_spelled(tmp_path, bloom, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_documents(tmp_path / "d", FILES[0])
+    (tmp_path / "link").symlink_to("d")
+    settings = None if bloom is None else BloomOptions(file=bloom, items=100, false_positives=1e-6)
+    chosen = options("paragraphs")
+    one = dedupe(["d/documents"], chosen, bloom=settings, processes=1)
+    before = attributes(tmp_path / "d", "dup")
+    (tmp_path / "seen.bin").unlink(missing_ok=True)
+    roots = ["d", "./d", str(tmp_path / "d"), f"file://{tmp_path}/d", "link"]
+    many = dedupe([f"{root}/documents/*" for root in roots], chosen, bloom=settings, processes=1)
+    assert (many.files, many.rows, many.units) == (1, one.rows, one.units)
+    assert attributes(tmp_path / "d", "dup") == before
