@@ -378,3 +378,55 @@ def test_command_line(tmp_path):
     spoil(tmp_path, "short")
     done = subprocess.run(command("mix", "mix.yaml"), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "part-1" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "top"),
+    [
+        ({"output": {"path": "{}"}}, {"shuffle": False}),
+        ({"output": {"path": "{}/link/documents"}, "name": "part"}, {}),
+        ({"output": {"path": "{}/attributes/made"}, "name": "part"}, {}),
+    ],
+)
+def test_inputs_are_not_written_over(tmp_path, more, top):
+    prepare(tmp_path, [texts(3)])
+    (tmp_path / "link").symlink_to(tmp_path)
+    for folder in ("documents", "attributes/made"):  # as an earlier mix would call its output
+        (tmp_path / folder / "part-0.jsonl.gz").rename(tmp_path / folder / "part-0000.jsonl.gz")
+    before = contents(tmp_path)
+    more["output"]["path"] = more["output"]["path"].format(tmp_path)
+    for dry in (True, False):
+        with pytest.raises(ConfigError, match="is an input too"):
+            run(stream(tmp_path, **more), dry_run=dry, **top)
+    assert contents(tmp_path) == before
+
+
+def test_inputs_that_would_share_an_output_are_refused(tmp_path):
+    for root in ("a", "b"):
+        prepare(tmp_path / root, [texts(3)])
+    both = stream(tmp_path, documents=[f"{tmp_path}/{root}/documents" for root in "ab"])
+    with pytest.raises(ConfigError, match="would both become"):
+        run(both, shuffle=False)
+    again = stream(tmp_path, output={"path": f"{tmp_path}/./mixed"}, documents=[f"{tmp_path}/b/documents"])
+    with pytest.raises(ConfigError, match="would both become"):
+        run([stream(tmp_path, documents=[f"{tmp_path}/a/documents"]), again])
+    assert not (tmp_path / "mixed").exists()
+
+
+def test_documents_without_an_id_cannot_be_drawn(tmp_path):
+    write_lines(tmp_path / "documents/x.jsonl", [json.dumps({"id": "a", "text": "x"}), json.dumps({"text": "x"})])
+    with pytest.raises(DataError) as caught:
+        run(stream(tmp_path, attributes=[], rate=0.999999))
+    assert (caught.value.kind, caught.value.record) == ("no-id", "line 2")
+    assert run(stream(tmp_path, attributes=[], rate=3)).streams[0].counts.written == 6
+
+
+def test_a_dry_run_and_processes_in_the_configuration_count(tmp_path):
+    prepare(tmp_path)
+    for top in ({"dryrun": True}, {"dryrun": True, "processes": 2}):
+        report = mix(read_config({"streams": [stream(tmp_path)], **top}))
+        assert report.sampled and not (tmp_path / "mixed").exists()
+    assert not mix(read_config({"streams": [stream(tmp_path)], "processes": 1})).sampled
+    for wrong in (0, -1, True, "2"):
+        with pytest.raises(ConfigError, match="processes"):
+            read_config({"streams": [stream(tmp_path)], "processes": wrong})

@@ -62,6 +62,7 @@ class MixConfig:
         seed: of the order and of the sampling.
         allow_missing: attribute files that are not there count as empty.
         exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
+        processes, dry_run: of a run that is not told otherwise.
     """
 
     streams: tuple[Stream, ...]
@@ -71,6 +72,8 @@ class MixConfig:
     allow_missing: bool = False
     exact: bool = False
     dolma_names: bool = False
+    processes: int | None = None
+    dry_run: bool = False
 
 
 def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = False) -> MixConfig:
@@ -94,8 +97,12 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
         allow_missing=top.value("allow_missing", bool, False),
         exact=exact,
         dolma_names=dolma,
+        processes=top.value("processes", int, None),
+        dry_run=top.value("dryrun", bool, False),
     )
-    top.end("processes", "work_dir", "dryrun")
+    top.end("work_dir")
+    if config.processes is not None and config.processes < 1:
+        raise _bad(f"there is no work with {config.processes} processes", "Use 1 or more.")
     outputs = [(stream.output.rstrip("/"), "" if config.mirror else stream.name) for stream in streams]
     for n, output in enumerate(outputs):
         if output in outputs[:n]:

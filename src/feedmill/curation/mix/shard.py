@@ -56,7 +56,6 @@ class Counts:
     replaced: int = 0
     passed: int = 0
     unmatched: int = 0
-    truth: Counter[str] = field(default_factory=Counter)
 
     def drop(self, rule: str, one: Any) -> None:
         """Count a document that a rule drops."""
@@ -138,7 +137,7 @@ def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Generator[l
 def _mix(
     documents: list[Document],
     rules: Rules,
-    draw: Callable[[Any], int] | None,
+    draw: Callable[[Document], int] | None,
     counts: Counts,
     file: DocumentFile,
     first: int,
@@ -170,7 +169,9 @@ def _mix(
             if why is not None:
                 counts.drop(why, document.get("id"))
                 continue
-            times = 1 if draw is None else draw(document.get("id"))
+            times = 1 if draw is None else draw(document)
+            if times < 0:
+                raise _undrawn(file, line)
             if not times:
                 counts.drop("rate", document.get("id"))
                 continue
@@ -190,15 +191,19 @@ def _mix(
     return out
 
 
-def _sampler(stream: Stream, config: MixConfig) -> Callable[[Any], int] | None:
-    """How often a document is taken, by its id: the whole part of the rate, and once more with its fraction."""
+def _sampler(stream: Stream, config: MixConfig) -> Callable[[Document], int] | None:
+    """How often a document is taken, by its id: the whole part of the rate, and once more with its fraction; -1 where
+    there is no id to draw by."""
     if stream.rate == 1.0:
         return None
     whole = int(stream.rate)
     bound = round((stream.rate - whole) * 2**64)
     salt = f"{config.seed}/{stream.name}/".encode()
 
-    def draw(one: Any) -> int:
+    def draw(document: Document) -> int:
+        one = document.get("id")
+        if one is None:  # all of them would be taken, or none
+            return -1 if bound else whole
         return whole + (xxhash.xxh3_64_intdigest(salt + dump(one)) < bound)
 
     return draw
@@ -330,6 +335,16 @@ def _misaligned(what: str, of: Attributes, file: DocumentFile, line: int) -> Dat
         record=f"line {line}",
         kind="misaligned-attributes",
         fix="Make the attributes again: rows of documents and attributes have to be the same, in the same order.",
+    )
+
+
+def _undrawn(file: DocumentFile, line: int) -> DataError:
+    return DataError(
+        "the document has no 'id', by which it is drawn",
+        file=file.name,
+        record=f"line {line}",
+        kind="no-id",
+        fix="Give documents ids, or the stream a whole rate.",
     )
 
 
