@@ -114,6 +114,42 @@ def test_what_is_stale_is_made_again(tmp_path: Path, change: str) -> None:
         assert output.read_bytes() == good
 
 
+def test_a_list_that_changed_is_read_again_by_the_same_process(tmp_path: Path) -> None:
+    write_documents(tmp_path / "documents/x.jsonl", [document(1, metadata={"url": "http://www.a.org/x"})])
+    (tmp_path / "list").write_text("a.org\n")
+    taggers = [f"domain_list={tmp_path}/list"]
+    run(tmp_path, taggers=taggers)
+    assert read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"]
+    (tmp_path / "list").write_text("longer.org\n")
+    assert run(tmp_path, taggers=taggers).reused == 0
+    assert not read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"]
+    (tmp_path / "list").write_text("||www.a.org^\n")
+    run(tmp_path, taggers=taggers)
+    assert read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"]
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+def test_attributes_are_stale_when_any_file_of_a_package_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool
+) -> None:
+    code = (
+        "from dolma import BaseTagger, add_tagger\nfrom dolma.core.data_types import DocResult, Span\n"
+        "@add_tagger('{name}')\nclass T(BaseTagger):\n"
+        "    def predict(self, doc): return DocResult(doc, [Span(0, {end}, 'a')])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_documents(tmp_path / "documents/x.jsonl", [document(1)])
+    name = f"in_a_package_{by_path:d}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("from . import inner\n")
+    for end in (1, 22, 333):
+        (tmp_path / name / "inner.py").write_text(code.format(name=name, end=end))
+        module = f"{tmp_path}/{name}" if by_path else name
+        assert [run(tmp_path, taggers=[name], modules=[module]).reused for _ in range(2)] == [0, 1]
+        assert read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"] == {f"e__{name}__a": [[0, end, 1.0]]}
+
+
 def test_a_copied_data_set_with_new_times_is_known_by_its_hashes(tmp_path: Path) -> None:
     write_tree(tmp_path, 2)
     run(tmp_path)

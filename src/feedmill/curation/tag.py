@@ -221,7 +221,8 @@ def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tup
 
 def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
     """How many documents there are, and the rows of each output."""
-    taggers = {choice: _tagger(choice, work.modules) for output in work.outputs for choice in output.taggers}
+    choices = {choice for output in work.outputs for choice in output.taggers}
+    taggers = {choice: _tagger(choice, work.modules, records.local_state(choice.file)) for choice in choices}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
     batch = Decoder(work.file, block.line, metadata=wants_metadata, exact=work.exact).batch(rows_of(block.lines))
     made = []
@@ -271,7 +272,11 @@ def _current(task: Task, output: Output) -> bool:
 
 
 @lru_cache(1024)
-def _tagger(choice: registry.Choice, modules: tuple[tuple[str, str], ...]) -> registry.Tagger:
+def _tagger(
+    choice: registry.Choice,
+    modules: tuple[tuple[str, str], ...],
+    state: tuple[int, int, int] | None,  # noqa: ARG001 - tells a file that changed from what is remembered
+) -> registry.Tagger:
     load_modules(name for name, _ in modules)
     registry.check_names([choice.name])
     return choice.create()
