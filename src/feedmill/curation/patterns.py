@@ -1,7 +1,8 @@
 """Which document files a run takes, and where their attributes lie.
 
 A pattern names a file, a folder, or files by ``*`` (within a name), ``**`` (any folders), ``?`` and ``[...]``; where a
-file or folder of this machine has that very name, it is meant. The part before the folder ``documents`` is the data set's root; attributes are below the same root.
+file or folder of this machine has that very name, it is meant. The part before the folder ``documents`` is the data
+set's root; attributes are below the same root.
 """
 
 from __future__ import annotations

@@ -108,6 +108,8 @@ def json_fault(data: bytes, why: object) -> str:
     """
     if not data.strip():
         return "it is blank"
+    if "recursion" in str(why):
+        return "it is nested too deeply"
     lone = next((found for found in _ESCAPES.finditer(data) if found[1]), None)
     if lone is None:
         return str(why)

@@ -191,6 +191,7 @@ BAD = {
     "null text": (['{"id": "a", "text": null}'], r"line 1"),
     "a list": (["[1]"], r"line 1"),
     "lone surrogate": ([row(), '{"id": "a", "text": "\\ud800"}'], r"line 2.*lone surrogate"),
+    "nested": ([row(), f'{{"id": "a", "text": "", "x": {"[" * 3000}{"]" * 3000}}}'], r"line 2.*too deeply"),
 }
 
 

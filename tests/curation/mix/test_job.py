@@ -234,6 +234,8 @@ BAD_ROWS = {
     "no text": ('{"id": "y"}', "line 2.*text"),
     "null text": ('{"id": "y", "text": null}', "line 2.*text"),
     "a list": ("[1]", "line 2"),
+    "nested": (f'{{"id": "y", "text": "", "x": {"[" * 1010}{"]" * 1010}}}', "2.*too deeply"),
+    "nested, and a zero": (f'{{"id": "y", "text": "", "x": {"[" * 1010}-0{"]" * 1010}}}', "line 2.*too deeply"),
 }
 
 
@@ -245,6 +247,14 @@ def test_bad_rows(tmp_path, name):
         run(stream(tmp_path, attributes=[]))
     assert caught.value.kind == "bad-row" and "a.jsonl" in str(caught.value)
     assert not [p for p in (tmp_path / "mixed").rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("include", ["$..none", "$.x[?(@.a == @.b)]", "$[?(@.x == @.x)]"])
+def test_expressions_on_rows_that_are_nested_too_deeply(tmp_path, include):
+    row = f'{{"id": "y", "text": "", "x": {"[" * 1010}{"]" * 1010}}}'
+    write_lines(tmp_path / "documents/a.jsonl", ['{"id": "x", "text": "t"}', row])
+    with pytest.raises(DataError, match="too deeply"):
+        run(stream(tmp_path, attributes=[], filter={"include": [include, "$.text"]}))
 
 
 @pytest.mark.parametrize(

@@ -105,10 +105,13 @@ def write_shard(shard: Shard) -> Counts:
     with write_lines(open_store(folder), name, kind=shard.kind) as write:
 
         def take(documents: list[Document]) -> None:
-            if permute:
-                held.extend(map(dump, documents))
-            else:
-                write(dump_lines(documents))
+            try:
+                if permute:
+                    held.extend(map(dump, documents))
+                else:
+                    write(dump_lines(documents))
+            except RecursionError:
+                raise _too_deep(documents) from None
 
         # Closed in any case, so that no thread outlives an error.
         with (
@@ -149,7 +152,7 @@ def _mix(
     for line, document in enumerate(documents, first):
         try:
             why = rules.dropped(document)
-        except JqError as error:
+        except (JqError, RecursionError) as error:
             failed = _failed(error, document, file, line)
             break
         if why is None:
@@ -183,7 +186,7 @@ def _mix(
             counts.kept += 1
             for _ in range(times):
                 out.append(document)
-    except (JqError, SpanError) as error:
+    except (JqError, SpanError, RecursionError) as error:
         raise _failed(error, kept[seen], file, lines[seen]) from None
     if failed is not None:
         raise failed
@@ -348,7 +351,22 @@ def _undrawn(file: DocumentFile, line: int) -> DataError:
     )
 
 
+def _too_deep(documents: list[Document]) -> DataError:
+    """The error for the first of these documents that cannot be written."""
+    for document in documents:
+        try:
+            dump(document)
+        except RecursionError:
+            place = document["metadata"]["provenance"]
+            return DataError("the document is nested too deeply", record=place, kind="bad-row", fix="Mend it.")
+    raise AssertionError("all of them can be")
+
+
 def _failed(error: Exception, document: Document, file: DocumentFile, line: int) -> FeedmillError:
+    if isinstance(error, RecursionError):
+        return DataError(
+            "the document is nested too deeply", file=file.name, record=f"line {line}", kind="bad-row", fix="Mend it."
+        )
     return DataError(
         f"{error} (document {dump(document.get('id')).decode()})",
         file=file.name,
