@@ -58,6 +58,8 @@ class DedupeOptions:
             raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
         if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
+        if self.threshold != self.threshold:
+            raise _bad("the threshold is not a number", "Give a share from 0 to 1.")
         if not 0 <= self.partition < self.partitions:
             raise _bad(f"there is no partition {self.partition} of {self.partitions}", "Count from 0.")
 
