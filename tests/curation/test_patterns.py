@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from feedmill.curation.patterns import find_documents
@@ -68,3 +70,9 @@ def test_names_with_brackets_are_names_where_they_are_there(tmp_path):
     (tmp_path / "b[1]/documents/[y]/p[0].gz").write_bytes(b"x")
     for pattern in ("b[1]/documents", "b[1]/documents/[y]", "b[1]/documents/[y]/p[0].gz", "b[1]/documents/*/*"):
         assert [file.name for file in find_documents([pattern])] == ["b[1]/documents/[y]/p[0].gz"]
+
+
+def test_names_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / os.fsdecode(b"a/documents/\xff.gz")).write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"documents/\\udcff\.gz: the name is no UTF-8"):
+        find_documents(["a/documents"])

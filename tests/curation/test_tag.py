@@ -306,6 +306,8 @@ def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any])
         ({"taggers": ["ft_lang_id_doc_v1=no.bin"]}, "is not here"),
         ({"experiment": "7up"}, "digit"),
         ({"experiment": "../documents"}, "cannot be the name"),
+        ({"experiment": "\udcff"}, "no UTF-8"),
+        ({"destination": ["\udcff"]}, "no UTF-8"),
         ({"on_error": "ignore"}, "policy"),
         ({"destination": ["a", "b"]}, "destinations"),
         ({"modules": ["no_such.py"]}, "no such module"),
@@ -317,6 +319,13 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_written(
     write_tree(tmp_path, 1)
     with pytest.raises(FeedmillError, match=part):
         run(tmp_path, **options)
+    assert not (tmp_path / "attributes").exists()
+
+
+def test_documents_with_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    write_documents(tmp_path / os.fsdecode(b"documents/\xff.jsonl"), [document(1)])
+    with pytest.raises(ConfigError, match="no UTF-8"):
+        run(tmp_path)
     assert not (tmp_path / "attributes").exists()
 
 

@@ -66,7 +66,9 @@ def find_documents(
         if not matched and warnings is not None:
             warnings.append(f"no file matches {pattern}")
         for entry in matched:
-            found.setdefault((real, entry.path), DocumentFile(root, entry.path, entry.size, entry.version))
+            file = DocumentFile(root, entry.path, entry.size, entry.version)
+            refuse_odd_names(file.name)
+            found.setdefault((real, entry.path), file)
     if not found:
         raise ConfigError(
             f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
@@ -74,6 +76,20 @@ def find_documents(
             fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
         )
     return list(found.values())
+
+
+def refuse_odd_names(*names: str) -> None:
+    """Raises ConfigError for the first name that is no UTF-8: records of what was done, and outputs, are JSON."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                "the name is no UTF-8, and cannot be put down in records",
+                file=name.encode("utf-8", "backslashreplace").decode(),
+                kind="bad-name",
+                fix="Rename it.",
+            ) from None
 
 
 def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:

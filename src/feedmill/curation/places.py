@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from feedmill.curation.inputs import Input, attribute_root, common_folder, find_inputs, places
+from feedmill.curation.patterns import refuse_odd_names
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
 from feedmill.errors import ConfigError, NotFound
@@ -43,6 +44,7 @@ def find_places(
     roots = _roots(documents, destination, exact)
     if experiment and any(part in ("", ".", "..") for part in experiment.split("/")):
         raise ConfigError(f"{experiment!r} cannot be the name of an attribute set", fix="Give a plain name.")
+    refuse_odd_names(experiment or "", *(root or "" for root in roots))
     groups = [(experiment, tuple(choices))] if experiment else [(choice.name, (choice,)) for choice in choices]
     for name, members in groups:
         for member in members:
@@ -57,6 +59,7 @@ def find_places(
                 raise
             missing.append(pattern)
             continue
+        refuse_odd_names(*(file.path for file in files))
         common = common_folder(files) if exact else None
         for file in files:
             all_ = (Output(*_place(file, root, name, common, experiment), name, members) for name, members in groups)

@@ -389,3 +389,8 @@ def test_a_filter_beyond_memory_is_refused(tmp_path, size):
 def test_a_threshold_is_a_number():
     with pytest.raises(ConfigError, match="not a number"):
         options("ngrams", threshold=float("nan"))
+
+
+def test_a_name_is_text():
+    with pytest.raises(ConfigError, match="no UTF-8"):
+        options("paragraphs", name="\udcff")

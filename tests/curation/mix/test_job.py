@@ -440,3 +440,12 @@ def test_a_dry_run_and_processes_in_the_configuration_count(tmp_path):
     for wrong in (0, -1, True, "2"):
         with pytest.raises(ConfigError, match="processes"):
             read_config({"streams": [stream(tmp_path)], "processes": wrong})
+
+
+@pytest.mark.parametrize("marker", ["", "[]", "7", "{}", '{"fingerprint": 1, "size": 2}'])
+def test_an_output_whose_marker_is_damaged_is_made_again(tmp_path, marker):
+    prepare(tmp_path, FILES[:1])
+    run(stream(tmp_path))
+    (tmp_path / "mixed/.feedmill/m-0000.jsonl.gz.json").write_text(marker)
+    assert run(stream(tmp_path)).streams[0].finished_before == 0
+    assert run(stream(tmp_path)).streams[0].finished_before == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from feedmill.curation.patterns import refuse_odd_names
 from feedmill.errors import ConfigError
 
 DOCUMENTS, PARAGRAPHS = "documents", "paragraphs"
@@ -50,6 +51,7 @@ class DedupeOptions:
     documents_folder: str = "documents"
 
     def __post_init__(self) -> None:
+        refuse_odd_names(self.name, self.attribute)
         if self.unit not in (DOCUMENTS, PARAGRAPHS):
             raise _bad(f"duplicates of {self.unit!r} cannot be found", "Use 'documents' or 'paragraphs'.")
         if not self.separator:

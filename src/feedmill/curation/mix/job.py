@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections.abc import Sequence
@@ -204,12 +205,10 @@ def _make(shard: Shard) -> tuple[Counts, int]:
     marker = f"{FOLDER}/{shard.path}.json"
     print_ = _fingerprint(shard)
     if store.exists(marker) and store.exists(shard.path):
-        try:
+        with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):  # a damaged one is made anew
             done = orjson.loads(store.read(marker))
-        except orjson.JSONDecodeError:
-            done = {}
-        if done.get("fingerprint") == print_ and done.get("size") == store.stat(shard.path).size:
-            return Counts.from_dict(done["counts"]), 1
+            if done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size:
+                return Counts.from_dict(done["counts"]), 1
     counts = write_shard(shard)
     done = {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()}
     store.write_bytes(marker, orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
