@@ -327,6 +327,7 @@ def test_misspelt_attributes_are_noticed(tmp_path):
         ({"filter": {"include": [".a |"], "syntax": "jq"}}, r"streams\[0\]\.filter.*character"),
         ({"filter": {"include": [".a"], "syntax": "sql"}}, "sql"),
         ({"span_replacement": [{"span": "$.a"}]}, "neither min_score nor max_score"),
+        ({"span_replacement": [{"span": "$.a", "min_score": float("nan")}]}, "not a number"),
         ({"span_replacement": [{"span": "$.a", "min_score": 1, "replacement": "$..a["}]}, "character"),
         ({"compression": {"output": "lz4"}}, "lz4"),
         ({"output": {"path": "x", "max_size_in_bytes": True}}, "wrong kind"),

@@ -159,6 +159,8 @@ def _replacement(tree: Any, where: str) -> Replacement:
         syntax=reader.value("syntax", str, JSONPATH),
     )
     reader.end()
+    if made.low != made.low or made.high != made.high:
+        raise _bad(f"{where}: a score is not a number", "Give numbers.")
     if made.low is None and made.high is None:
         raise _bad(f"{where} has neither min_score nor max_score", "Give at least one.")
     check_expression(made.span, made.syntax, where)
