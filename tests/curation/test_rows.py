@@ -92,3 +92,8 @@ def test_rows_that_are_nested_too_deeply(depth):
         parse_texts(b'{"id":"a","text":""}\n' + row, "f", 1)
     with pytest.raises(orjson.JSONDecodeError):
         load(row.replace(b'""', b"-0"))
+
+
+def test_a_byte_order_mark_is_told():
+    with pytest.raises(DataError, match="byte order mark"):
+        parse_texts(b'\xef\xbb\xbf{"id":"a","text":""}\n', "f", 1)
