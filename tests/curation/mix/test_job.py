@@ -328,6 +328,9 @@ def test_misspelt_attributes_are_noticed(tmp_path):
         ({"filter": {"include": [".a"], "syntax": "sql"}}, "sql"),
         ({"span_replacement": [{"span": "$.a"}]}, "neither min_score nor max_score"),
         ({"span_replacement": [{"span": "$.a", "min_score": float("nan")}]}, "not a number"),
+        ({"span_replacement": [{"span": "$.a", "min_score": "nan"}]}, "not a number"),
+        ({"span_replacement": [{"span": "$.a", "min_score": "x"}]}, "wrong kind"),
+        ({"rate": "x"}, "wrong kind"),
         ({"span_replacement": [{"span": "$.a", "min_score": 1, "replacement": "$..a["}]}, "character"),
         ({"compression": {"output": "lz4"}}, "lz4"),
         ({"output": {"path": "x", "max_size_in_bytes": True}}, "wrong kind"),
@@ -450,3 +453,13 @@ def test_an_output_whose_marker_is_damaged_is_made_again(tmp_path, marker):
     (tmp_path / "mixed/.feedmill/m-0000.jsonl.gz.json").write_text(marker)
     assert run(stream(tmp_path)).streams[0].finished_before == 0
     assert run(stream(tmp_path)).streams[0].finished_before == 1
+
+
+def test_numbers_and_texts_are_taken_for_each_other_as_dolma_does(tmp_path):
+    """YAML 1.1 reads ``1e-1`` as a text."""
+    rules = [{"span": "$.a", "min_score": "5e-1", "max_score": 2, "replacement": 7}]
+    output = {"path": "o", "max_size_in_bytes": "6_000_000"}
+    made = read_config({"streams": [stream(tmp_path, 2024, rate="1e-1", span_replacement=rules, output=output)]})
+    one = made.streams[0]
+    assert (one.name, one.rate, one.max_size) == ("2024", 0.1, 6_000_000)
+    assert (one.replacements[0].low, one.replacements[0].high, one.replacements[0].text) == (0.5, 2, "7")

@@ -7,6 +7,7 @@ the documents into a random order.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -204,6 +205,7 @@ class _Reader:
             if default is _REQUIRED:
                 raise _bad(f"{self.at(key)} is missing", "Add it.")
             return default
+        value = _as_written(value, kinds)
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
             raise _bad(f"{self.at(key)} is {value!r}, which is of the wrong kind", "See docs/mix.md.")
         return value
@@ -224,6 +226,18 @@ class _Reader:
                 near = difflib.get_close_matches(str(key), self.known, 1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.known)}."
                 raise _bad(f"there is no option {self.at(str(key))}", hint)
+
+
+def _as_written(value: Any, kinds: Any) -> Any:
+    """A number for a text and a text for a number, as Dolma takes them: ``name: 2024``, ``min_score: 5e-1`` (in YAML a
+    text, as it has no point)."""
+    if kinds is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and kinds in (int, (int, float)):
+        for kind in (kinds,) if kinds is int else kinds:
+            with contextlib.suppress(ValueError):
+                return kind(value)
+    return value
 
 
 def _bad(what: str, fix: str) -> ConfigError:
