@@ -441,7 +441,7 @@ def test_a_dry_run_and_processes_in_the_configuration_count(tmp_path):
         report = mix(read_config({"streams": [stream(tmp_path)], **top}))
         assert report.sampled and not (tmp_path / "mixed").exists()
     assert not mix(read_config({"streams": [stream(tmp_path)], "processes": 1})).sampled
-    for wrong in (0, -1, True, "2"):
+    for wrong in (0, -1, True, "two"):
         with pytest.raises(ConfigError, match="processes"):
             read_config({"streams": [stream(tmp_path)], "processes": wrong})
 
