@@ -61,7 +61,7 @@ def test_a_file_comes_once_however_its_data_set_is_spelled(tmp_path):
     for first in here:
         found = find_documents([f"{first}/documents", *(f"{root}/documents/**/*.gz" for root in here)])
         assert [file.path.removeprefix("documents/") for file in found] == ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]
-        assert {file.root for file in found} == {first}
+        assert {file.root for file in found} == {first.removeprefix("file://")}
     assert len(find_documents(["a/documents/./x.gz", "a/documents//x.gz", "a/documents/x.gz"])) == 1
 
 
@@ -76,3 +76,11 @@ def test_names_that_are_no_text_are_refused(tmp_path):
     (tmp_path / os.fsdecode(b"a/documents/\xff.gz")).write_bytes(b"x")
     with pytest.raises(ConfigError, match=r"documents/\\udcff\.gz: the name is no UTF-8"):
         find_documents(["a/documents"])
+
+
+def test_a_file_url_may_have_escapes(tmp_path):
+    (tmp_path / "b c/documents/d e").mkdir(parents=True)
+    (tmp_path / "b c/documents/d e/f g.gz").write_bytes(b"x")
+    for below in ("", "/d%20e", "/d%20e/f%20g.gz", "/*/f%20g.gz"):
+        found = find_documents([f"file://{tmp_path}/b%20c/documents{below}"])
+        assert [file.name for file in found] == [f"{tmp_path}/b c/documents/d e/f g.gz"]

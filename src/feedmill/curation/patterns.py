@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.documents import DOCUMENTS, attribute_path
-from feedmill.storage import Entry, Store, is_local_folder, open_store, real_place
+from feedmill.storage import Entry, Store, is_local_folder, join_url, open_store, real_place, split_url
 
 _MAGIC = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
@@ -102,6 +102,8 @@ def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
 
 def _split(pattern: str, documents: str) -> tuple[str, str]:
     """The root and the path below it."""
+    if pattern.startswith("file://"):
+        pattern = join_url(*split_url(pattern))
     scheme, separator, rest = pattern.partition("://")
     parts = (rest if separator else pattern).split("/")
     if documents not in parts:
