@@ -33,6 +33,12 @@ def test_what_was_marked_is_told() -> None:
     ("options", "told"),
     [
         (["--items", "10"], "--bloom"),
+        (["--false-positives", "0.1"], "--bloom"),
+        (["--ngram", "5"], "use --by ngrams"),
+        (["--by", "paragraphs", "--threshold", "0.7"], "use --by ngrams"),
+        (["--by", "ngrams", "--key", "$.url"], "use --by documents"),
+        (["--separator", ";"], "use --by paragraphs or --by ngrams"),
+        (["--by", "ngrams", "--threshold", "nan"], "not a number"),
         (["--read-only"], "--bloom"),
         (["--bloom", "f.bin", "--items", "10", "--read-only"], "Give one of them"),
         (["--bloom", "f.bin", "--read-only"], "f.bin: there is no such Bloom filter"),

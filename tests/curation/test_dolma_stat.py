@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.curation.dolma_stat import Bins, shown
+from feedmill.curation.dolma_stat import Bins, shown, summarise
+from feedmill.errors import DataError
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6) | st.integers(-50, 50).map(float), min_size=1, max_size=100)
 
@@ -63,3 +66,20 @@ def test_shown_classes_hold_every_number(numbers: list[float], rows: int) -> Non
     assert len(found) <= rows
     assert sum(count for _, _, count in found) == len(numbers)
     assert sum(share for _, share, _ in found) == pytest.approx(1)
+
+
+def test_the_largest_numbers() -> None:
+    made = bins([-1.7e308, sys.float_info.max])
+    summary = made.summary("x", 10)
+    assert summary.counts == [1, 1] and summary.bins[-1] == sys.float_info.max
+    assert all(math.isfinite(edge) for edge in summary.bins) and len(shown(summary)) == 2
+    made.add(np.array([1e30]), whole=True)
+    assert made.sum == pytest.approx(sys.float_info.max - 1.7e308)
+
+
+def test_a_number_beyond_float64_is_a_bad_row(tmp_path: Path) -> None:
+    rows = b'{"id":1,"attributes":{"x":[[0,1,1]]}}\n{"id":1,"attributes":{"x":[[0,1%b,1]]}}\n' % (b"0" * 400)
+    (tmp_path / "x.jsonl").write_bytes(rows)
+    with pytest.raises(DataError, match="too large") as caught:
+        summarise([str(tmp_path / "x.jsonl")], progress=False)
+    assert caught.value.record == "line 2"

@@ -50,8 +50,19 @@ def test_relative_paths_stay_relative_and_files_come_once(tmp_path: Path, monkey
     (tmp_path / "x").mkdir()
     (tmp_path / "x/a").touch()
     assert [(file.path, file.relative) for file in find_inputs(["x/*", "./x/a", "x"])] == [("x/a", "a")]
+    (tmp_path / "link").symlink_to("x")
+    (tmp_path / "x/b").symlink_to("a")  # another name in the same folder is another file
+    spelled = ["x", f"{tmp_path}/x", f"file://{tmp_path}/x", "link", "link/../x/*"]
+    assert [file.path for file in find_inputs(spelled)] == ["x/a", "x/b"]
     with pytest.raises(NotFound, match="y/"):
         find_inputs(["x/*", "y/*"])
+
+
+def test_names_with_brackets_are_names_where_they_are_there(tmp_path: Path) -> None:
+    (tmp_path / "x[1]").mkdir()
+    (tmp_path / "x[1]/p[0].gz").touch()
+    for pattern in ("x[1]", "x[1]/p[0].gz"):
+        assert [file.relative for file in find_inputs([f"{tmp_path}/{pattern}"])] == ["p[0].gz"]
 
 
 def test_the_first_folder_called_documents_is_replaced() -> None:

@@ -7,6 +7,13 @@ from hypothesis import strategies as st
 from feedmill.curation.jq import JqError, compile_jq
 from feedmill.errors import ConfigError
 
+UNFIT = [
+    *(".n | sqrt", ".s | log", ".n | exp", ".o | from_entries", ".a | from_entries", '[{"key": {}}] | from_entries'),
+    *("[-1] | implode", ".o | with_entries(1)", ".o | with_entries({value: 1})", "{(.o): 1}", "range(infinite)"),
+    *('[[1]] | flatten("a")', ".s | sub(.s; .o)", '.s | test("(")'),
+    "reduce range(400) as $i (9; . * 9) | . * 1.5",
+]
+"""Functions of what they cannot work on."""
 DOCUMENT = {"a": [1, 2.5, "x", None], "o": {"k": {"d": True}, "j": 0}, "s": "one two", "n": None}
 
 
@@ -33,13 +40,20 @@ DOCUMENT = {"a": [1, 2.5, "x", None], "o": {"k": {"d": True}, "j": 0}, "s": "one
         ('try error("x") catch .', ["x"]),
         ("empty", []),
         ("7 / 2", [3.5]),
+        ("(800 | exp), pow(-8; 0.5), pow(0; -1), pow(-1e300; 3) | tostring", ["null", "null", "null", "null"]),
+        ("(800 | exp) > 1e308 and pow(-1e300; 3) < -1e308", [True]),
+        ("(pow(-8; 0.5) | isnan) and (infinite % 3 | isnan)", [True]),
+        ("[range(nan)], [range(-infinite)], [range(2.5)]", [[], [], [0, 1, 2]]),
+        ('.s | sub("o"; "0"; null)', ["0ne two"]),
+        ('.s | gsub("(?<x>o)(?!n)"; "<" + .x + ">")', ["one tw<o>"]),
+        ("(.n | sqrt)? // 7", [7]),
     ],
 )
 def test_expressions(text, wanted):
     assert list(compile_jq(text)(DOCUMENT)) == wanted
 
 
-@pytest.mark.parametrize("text", [".n[0]", ".none.deeper[0]", ".s.k", ".a.k", ".n.k", '1 + "x"', ".s[0]"])
+@pytest.mark.parametrize("text", [".n[0]", ".none.deeper[0]", ".s.k", ".a.k", ".n.k", '1 + "x"', ".s[0]", *UNFIT])
 def test_what_jaq_refuses(text):
     """Where jq gives null for an index of null, jaq has an error, and so has Dolma."""
     with pytest.raises(JqError):
@@ -59,7 +73,8 @@ def test_a_question_mark_is_for_the_last_step():
 
 
 @pytest.mark.parametrize(
-    "text", ["", ".a |", "[.a", "{", "1 +", ".a as x | 1", "nothing_known", '"open', ".a = 1", "def f: 1; f"]
+    "text",
+    ["", ".a |", "[.a", "{", "1 +", "(" * 9000, ".a as x | 1", "nothing_known", '"open', ".a = 1", "def f: 1; f"],
 )
 def test_what_is_no_expression(text):
     with pytest.raises(ConfigError) as caught:

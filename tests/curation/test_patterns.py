@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from feedmill.curation.patterns import find_documents
@@ -50,3 +52,35 @@ def test_another_name_of_the_folder():
     found = find_documents(["a/documents/y/**"], "y")
     assert (found[0].root, found[0].path) == ("a/documents", "y/1.gz")
     assert found[0].attributes("dup", "y") == "attributes/dup/1.gz"
+
+
+def test_a_file_comes_once_however_its_data_set_is_spelled(tmp_path):
+    (tmp_path / "link").symlink_to("a")
+    here = ["a", "./a", "a/", f"{tmp_path}/a", f"file://{tmp_path}/a", "link", "x/../a"]
+    (tmp_path / "x").mkdir()
+    for first in here:
+        found = find_documents([f"{first}/documents", *(f"{root}/documents/**/*.gz" for root in here)])
+        assert [file.path.removeprefix("documents/") for file in found] == ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]
+        assert {file.root for file in found} == {first.removeprefix("file://")}
+    assert len(find_documents(["a/documents/./x.gz", "a/documents//x.gz", "a/documents/x.gz"])) == 1
+
+
+def test_names_with_brackets_are_names_where_they_are_there(tmp_path):
+    (tmp_path / "b[1]/documents/[y]").mkdir(parents=True)
+    (tmp_path / "b[1]/documents/[y]/p[0].gz").write_bytes(b"x")
+    for pattern in ("b[1]/documents", "b[1]/documents/[y]", "b[1]/documents/[y]/p[0].gz", "b[1]/documents/*/*"):
+        assert [file.name for file in find_documents([pattern])] == ["b[1]/documents/[y]/p[0].gz"]
+
+
+def test_names_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / os.fsdecode(b"a/documents/\xff.gz")).write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"documents/\\udcff\.gz: the name is no UTF-8"):
+        find_documents(["a/documents"])
+
+
+def test_a_file_url_may_have_escapes(tmp_path):
+    (tmp_path / "b c/documents/d e").mkdir(parents=True)
+    (tmp_path / "b c/documents/d e/f g.gz").write_bytes(b"x")
+    for below in ("", "/d%20e", "/d%20e/f%20g.gz", "/*/f%20g.gz"):
+        found = find_documents([f"file://{tmp_path}/b%20c/documents{below}"])
+        assert [file.name for file in found] == [f"{tmp_path}/b c/documents/d e/f g.gz"]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from curated import attributes
 from feedmill.curation import registry
 from feedmill.curation.modules import load_modules
 from feedmill.curation.plugins import (
+    BaseTagger,
     BaseTaggerWithMetadata,
     DocResult,
     Document,
@@ -114,3 +117,15 @@ def test_a_module_that_fails_is_named(tmp_path: Path, code: str) -> None:
     module.write_text(code)
     with pytest.raises(ConfigError, match=r"bad\.py"):
         load_modules([str(module)])
+
+
+@pytest.mark.parametrize(("start", "kind"), [(np.int64(0), "a"), (0, object())])
+def test_spans_that_cannot_be_written_are_told_with_the_document(start: Any, kind: Any) -> None:
+    @TaggerRegistry.add("my_odd")
+    class Odd(BaseTagger):
+        def predict(self, doc: Document) -> DocResult:
+            return DocResult(doc, [Span(start, 1, kind)])
+
+    with pytest.raises(FeedmillError, match="'my_odd' failed on this document") as caught:
+        attributes(["text"], "my_odd")
+    assert caught.value.record

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.curation.rows import dump, has_negative_zero, id_bytes, is_blank, load, negative_zeros, parse_texts
+from feedmill.curation.rows import (
+    dump,
+    has_negative_zero,
+    id_bytes,
+    ids_of,
+    is_blank,
+    load,
+    negative_zeros,
+    parse_texts,
+)
 from feedmill.errors import DataError
 
 PIECES = st.lists(st.sampled_from(["-0", "-", "0", ",", "]", "}", " ", "\n", "a", "漢", "-0,", "--0]"]), max_size=12)
@@ -66,3 +75,25 @@ def test_lines_count_from_the_first():
 def test_blank(text):
     white = set("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | {chr(c) for c in range(0x2000, 0x200B)}
     assert is_blank(text) == (set(text) <= white)
+
+
+@pytest.mark.parametrize("one", [b'"\xff"', b'"\xc3"', b'["\xff"]'])
+def test_ids_that_are_no_text_are_told_with_the_line(one):
+    rows = parse_texts(b'{"id":"a","text":""}\n{"id":%b,"text":""}\n' % one, "f", 7)
+    with pytest.raises(DataError, match="the id is no JSON") as caught:
+        ids_of(rows, "f", 7)
+    assert (caught.value.kind, caught.value.record) == ("bad-row", "line 8")
+
+
+@pytest.mark.parametrize("depth", [1010, 5000])
+def test_rows_that_are_nested_too_deeply(depth):
+    row = b'{"id":"a","text":"","x":%b%b}' % (b"[" * depth, b"]" * depth)
+    with pytest.raises(DataError, match="too deeply"):
+        parse_texts(b'{"id":"a","text":""}\n' + row, "f", 1)
+    with pytest.raises(orjson.JSONDecodeError):
+        load(row.replace(b'""', b"-0"))
+
+
+def test_a_byte_order_mark_is_told():
+    with pytest.raises(DataError, match="byte order mark"):
+        parse_texts(b'\xef\xbb\xbf{"id":"a","text":""}\n', "f", 1)

@@ -122,6 +122,10 @@ def test_documents_with_attributes_numbers_and_a_choice(tmp_path: Path) -> None:
         (b'{"id": 1, "attributes": {"x": [[5, 2, 0.5]]}}', "from 5 to 2"),
         (b'{"id": 1, "attributes": {"x": [[-5, 2, 0.5]]}}', "from -5 to 2"),
         (b'{"id": 1, "text": "\xff"}', "no row"),
+        (b'{"id": 1, "attributes": {"x": [[0, 9223372036854775808, 1]]}}', "from 0 to 9223372036854775808"),
+        (b'{"id": 1, "attributes": {"x": [[0, 1%b, 0.5]]}}' % (b"0" * 400), "too large"),
+        (b'{"id": 1, "attributes": {"x": 1%b}}' % (b"0" * 400), "too large"),
+        (b'{"id": 1, "text": "a", "x": %b%b}' % (b"[" * 3000, b"]" * 3000), "nested too deeply"),
     ],
 )
 def test_bad_rows(line: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +138,13 @@ def test_bad_rows(line: bytes, message: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
     report = stat([str(tmp_path / "*.jsonl")], on_error="continue")
     assert (report.files, report.stats.rows, len(report.failed)) == (1, 1, 1)
+
+
+def test_numbers_as_far_apart_as_can_be(tmp_path: Path) -> None:
+    spans = [[0, 1, -1.7e308], [0, 1, 1.7e308], [0, 1, 1.7e308]]
+    write(tmp_path / "x.jsonl", [{"id": 1, "attributes": {"x": spans}}])
+    score = stat([str(tmp_path)], processes=1).as_dict(bins=4)["histograms"]["x score"]
+    assert score["counts"] == [1, 0, 0, 2] and score["edges"][2] == 0
 
 
 def test_cut_files(tmp_path: Path) -> None:

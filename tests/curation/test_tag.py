@@ -114,6 +114,42 @@ def test_what_is_stale_is_made_again(tmp_path: Path, change: str) -> None:
         assert output.read_bytes() == good
 
 
+def test_a_list_that_changed_is_read_again_by_the_same_process(tmp_path: Path) -> None:
+    write_documents(tmp_path / "documents/x.jsonl", [document(1, metadata={"url": "http://www.a.org/x"})])
+    (tmp_path / "list").write_text("a.org\n")
+    taggers = [f"domain_list={tmp_path}/list"]
+    run(tmp_path, taggers=taggers)
+    assert read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"]
+    (tmp_path / "list").write_text("longer.org\n")
+    assert run(tmp_path, taggers=taggers).reused == 0
+    assert not read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"]
+    (tmp_path / "list").write_text("||www.a.org^\n")
+    run(tmp_path, taggers=taggers)
+    assert read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"]
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+def test_attributes_are_stale_when_any_file_of_a_package_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool
+) -> None:
+    code = (
+        "from dolma import BaseTagger, add_tagger\nfrom dolma.core.data_types import DocResult, Span\n"
+        "@add_tagger('{name}')\nclass T(BaseTagger):\n"
+        "    def predict(self, doc): return DocResult(doc, [Span(0, {end}, 'a')])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_documents(tmp_path / "documents/x.jsonl", [document(1)])
+    name = f"in_a_package_{by_path:d}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("from . import inner\n")
+    for end in (1, 22, 333):
+        (tmp_path / name / "inner.py").write_text(code.format(name=name, end=end))
+        module = f"{tmp_path}/{name}" if by_path else name
+        assert [run(tmp_path, taggers=[name], modules=[module]).reused for _ in range(2)] == [0, 1]
+        assert read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"] == {f"e__{name}__a": [[0, end, 1.0]]}
+
+
 def test_a_copied_data_set_with_new_times_is_known_by_its_hashes(tmp_path: Path) -> None:
     write_tree(tmp_path, 2)
     run(tmp_path)
@@ -237,6 +273,27 @@ def test_a_file_that_two_patterns_name_is_tagged_once(tmp_path: Path) -> None:
     assert tag(documents, TAGGERS, experiment="e", progress=False).files == 2
 
 
+def test_a_file_is_tagged_once_however_its_folder_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tree(tmp_path / "d", 2)
+    (tmp_path / "link").symlink_to("d")
+    monkeypatch.chdir(tmp_path)
+    roots = ["d", "./d", "d/", str(tmp_path / "d"), f"file://{tmp_path}/d", "link"]
+    report = tag([f"{root}/documents" for root in roots], TAGGERS, experiment="e", processes=2, progress=False)
+    assert (report.files, report.rows, report.outputs) == (2, 150, ["d/attributes/e"])
+
+
+@pytest.mark.parametrize(
+    "options", [{"destination": ["{}/documents"]}, {"destination": ["{}/documents/."], "exact": True}]
+)
+def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any]) -> None:
+    write_tree(tmp_path, 2)
+    before = contents(tmp_path)
+    options = {**options, "destination": [place.format(tmp_path) for place in options["destination"]]}
+    with pytest.raises(ConfigError, match="over the documents"):
+        run(tmp_path, **options)
+    assert contents(tmp_path) == before
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [
@@ -248,6 +305,9 @@ def test_a_file_that_two_patterns_name_is_tagged_once(tmp_path: Path) -> None:
         ({"taggers": ["ft_lang_id_doc_v1"]}, "nothing is downloaded"),
         ({"taggers": ["ft_lang_id_doc_v1=no.bin"]}, "is not here"),
         ({"experiment": "7up"}, "digit"),
+        ({"experiment": "../documents"}, "cannot be the name"),
+        ({"experiment": "\udcff"}, "no UTF-8"),
+        ({"destination": ["\udcff"]}, "no UTF-8"),
         ({"on_error": "ignore"}, "policy"),
         ({"destination": ["a", "b"]}, "destinations"),
         ({"modules": ["no_such.py"]}, "no such module"),
@@ -259,6 +319,13 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_written(
     write_tree(tmp_path, 1)
     with pytest.raises(FeedmillError, match=part):
         run(tmp_path, **options)
+    assert not (tmp_path / "attributes").exists()
+
+
+def test_documents_with_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    write_documents(tmp_path / os.fsdecode(b"documents/\xff.jsonl"), [document(1)])
+    with pytest.raises(ConfigError, match="no UTF-8"):
+        run(tmp_path)
     assert not (tmp_path / "attributes").exists()
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from awkward import BATCHES
 from curated import attributes
 from feedmill.curation.registry import known, needs_file
+from feedmill.curation.taggers.pii import _matches, emails
 from feedmill.errors import DataError, FeedmillError
+from feedmill.kernels.text.hints import PHONE
 
 OTHERS = ("cc_re", "random")  # they look at more than the text
 EVERY = [name for name in known() if not needs_file(name) and not name.startswith(OTHERS)]
@@ -53,6 +57,44 @@ def test_personal_data_in_texts_without_words(name: str) -> None:
     with pytest.raises(DataError, match="has none"):
         attributes(["words", " \n"], name, exact=True)
     assert attributes([" \n"], "pii_regex_v2", exact=True)[0]["pii_regex_v2__doc"] == [[0, 2, -1.0]]
+
+
+_EMAIL = re.compile(r"[.\s@,?!;:)(]*([^\s@]+@[^\s@,?!;:)(]+?)[.\s@,?!;:)(]?\s")
+_DIGITS = [" ", "\n", "(206)", " 206", "-", ".", "555", "0100", " 206 5550100", "a"]
+_PIECES = ["a", "@", ".", "(", ",", " ", "\n", "\u2003", "a@b", "@.", "x.y", "é"]
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(st.sampled_from(_PIECES), max_size=14))
+def test_emails_are_those_of_the_expression(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert list(emails(text)) == [(*m.span(), *m.span(1)) for m in _EMAIL.finditer(text)]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(_DIGITS), max_size=8))
+def test_phone_numbers_are_those_of_the_expression(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    wanted = [m.span() for m in re.finditer(r"\s+\(?\d{3}\)?[-. ]*\d{3}[-. ]?\d{4}", text)]
+    found = [one[1:] for one in _matches(text, PHONE, 0)]
+    assert found == wanted
+
+
+@given(st.text("/* a", max_size=12))
+def test_the_first_comment_is_that_of_the_expression(text: str) -> None:
+    wanted = re.search(r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/", f"{text}copyright*/")
+    found = attributes([f"{text}copyright*/"], "code_copyright_comments_v1")[0]
+    spans = [[*wanted.span(), 1.0]] if wanted and "copyright" in wanted[0] else None
+    assert found.get("code_copyright_comments_v1__copyright_notice") == spans
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 200_000 + "@", "?" * 200_000 + "@ ", "." * 200_000 + " a@b.org ", " " * 200_000 + "1 206 5550100"]
+)
+def test_personal_data_is_found_in_time_that_grows_with_the_text(text: str) -> None:
+    names = ("pii_regex_v2", "pii_regex_with_counts_fast_v2")
+    counts = {len(spans) for spans in attributes([text, "/*a" * 100_000], *names, "code_copyright_comments_v1")}
+    assert counts  # hours, with an engine for expressions
 
 
 def test_what_stands_near_a_number_counts_in_the_careful_tagger_only() -> None:

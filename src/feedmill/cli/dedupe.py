@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Documents = Annotated[
     list[str], typer.Argument(metavar="DOCUMENTS...", help="Files, folders or patterns, each with a folder documents/.")
 ]
+_FALSE_POSITIVES = 1e-6
 Processes = Annotated[int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Default: one per core.")]
 
 
@@ -51,7 +52,7 @@ def dedupe(
     items: Annotated[int, typer.Option("--items", metavar="N", min=0, help="Keys that a new filter is to hold.")] = 0,
     false_positives: Annotated[
         float, typer.Option("--false-positives", metavar="SHARE", help="Errors of a new filter.")
-    ] = 1e-6,
+    ] = _FALSE_POSITIVES,
     read_only: Annotated[bool, typer.Option("--read-only", help="Do not add to the filter.")] = False,
     processes: Processes = None,
     json: Json = False,
@@ -64,8 +65,11 @@ def dedupe(
 
     if by not in ("documents", "paragraphs", "ngrams"):
         raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs or ngrams.")
-    if bloom is None and (items or read_only):
-        raise ConfigError("--items and --read-only are for a Bloom filter", fix="Name its file with --bloom.")
+    _refuse_idle(by, key=key, separator=separator, ngram=ngram, stride=stride, threshold=threshold)
+    if bloom is None and (items or read_only or false_positives != _FALSE_POSITIVES):
+        raise ConfigError(
+            "--items, --false-positives and --read-only are for a Bloom filter", fix="Name its file with --bloom."
+        )
     if items and read_only:
         raise ConfigError(
             "--items is for a new filter, and --read-only takes one that is there", fix="Give one of them."
@@ -95,6 +99,20 @@ def dedupe(
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
+
+
+_USED = {"documents": {"key"}, "paragraphs": {"separator"}, "ngrams": {"separator", "ngram", "stride", "threshold"}}
+_DEFAULTS = {"key": "$.text", "separator": "\n", "ngram": 13, "stride": 1, "threshold": 0.5}
+
+
+def _refuse_idle(by: str, **given: object) -> None:
+    """Raises ConfigError for an option that what is compared makes no use of."""
+    from feedmill.errors import ConfigError
+
+    for name, value in given.items():
+        if value != _DEFAULTS[name] and name not in _USED[by]:
+            users = " or ".join(f"--by {unit}" for unit, names in _USED.items() if name in names)
+            raise ConfigError(f"--{name} has no effect on --by {by}", fix=f"Leave it out, or use {users}.")
 
 
 def show(report: DedupeReport) -> None:

@@ -133,7 +133,7 @@ def number(value: float) -> str:
     >>> number(12345.0), number(0.123456), number(1e-7)
     ('12,345', '0.1235', '1e-07')
     """
-    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:,.4g}"
+    return f"{value:,.0f}" if abs(value) < 1e15 and value == round(value) else f"{value:,.4g}"
 
 
 def _draw(name: str, series: Series, bins: int) -> None:

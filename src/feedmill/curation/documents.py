@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.curation.rows import REFUSED
 from feedmill.errors import DataError
 from feedmill.formats.documents import json_fault
 from feedmill.kernels.text import characters
@@ -150,7 +151,7 @@ class Decoder:
         decode = self._decode
         try:
             found = [decode(row) for row in rows]
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except REFUSED:
             self._complain(rows)
             raise
         self.line += len(rows)
@@ -160,7 +161,7 @@ class Decoder:
         for number, row in enumerate(rows, self.line + 1):
             try:
                 self._decode(row)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except REFUSED as error:
                 what = f"this is not a document ({json_fault(row, error)})"
                 raise DataError(
                     f"{what}; a JSON object with the texts 'id' and 'text' was expected",

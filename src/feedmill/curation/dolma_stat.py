@@ -12,6 +12,7 @@ move to the lower edges of bins; here that is done with `exact` only, else the f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,8 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.inputs import find_inputs
-from feedmill.curation.measure import AttributesRow, compiled, flattened, gathered, workers_for
-from feedmill.curation.rows import uncollected
+from feedmill.curation.measure import (
+    TOO_LARGE,
+    AttributesRow,
+    compiled,
+    flattened,
+    gathered,
+    too_large,
+    workers_for,
+)
+from feedmill.curation.rows import REFUSED, uncollected
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import json_fault, read_rows, write_rows
 from feedmill.jobs.progress import Progress
@@ -32,6 +41,7 @@ Ints = npt.NDArray[np.int64]
 SUMMARIES = "summaries.jsonl.gz"
 _STEPS = 100_000
 _ROOM = 1 << 18  # of keys for one exponent
+_WHOLE = 2.0**62
 
 
 class Summary(msgspec.Struct):
@@ -65,7 +75,8 @@ class Bins:
         self._join(keys, counts)
         self.total += len(numbers)
         if whole:
-            self.sum += int(numbers.astype(np.int64).sum())
+            within = float(np.abs(numbers).sum()) < _WHOLE
+            self.sum += int(numbers.astype(np.int64).sum()) if within else sum(map(int, numbers.tolist()))
         else:
             self.sum = float(np.cumsum(np.concatenate(([float(self.sum)], numbers)))[-1])
 
@@ -90,7 +101,7 @@ class Bins:
     def edges(self) -> tuple[npt.NDArray[np.float64], Ints]:
         """The lower edges of the bins that hold something, rising, and how many numbers each has."""
         exponents, steps = np.divmod(self._keys, _ROOM)
-        lower = (steps - _STEPS) / _STEPS * np.ldexp(1.0, exponents.astype(np.int64))
+        lower = np.ldexp((steps - _STEPS) / _STEPS, exponents)
         order = np.lexsort((self._counts, lower))
         return lower[order], self._counts[order]
 
@@ -99,7 +110,8 @@ class Bins:
         lower, counts = self.edges()
         if len(lower) <= most:
             fraction, exponent = np.frexp(lower[-1])
-            upper = float((np.floor(fraction * _STEPS) + 1) / _STEPS * 2.0 ** int(exponent))
+            with np.errstate(over="ignore"):
+                upper = min(float(np.ldexp((np.floor(fraction * _STEPS) + 1) / _STEPS, exponent)), sys.float_info.max)
             return Summary(name, counts.tolist(), [*lower.tolist(), upper], self.total, self.sum)
         new, edges = np.histogram(lower, most, weights=counts)
         return Summary(name, new.astype(np.int64).tolist(), edges.tolist(), self.total, self.sum)
@@ -159,13 +171,20 @@ def bins_of(task: _Task) -> dict[str, Bins]:
     """The bins of one file. Runs in a process of its own."""
     folder, name = split_url(task.path)
     wanted = compiled(task.pattern)
+
+    def is_wanted(name: str) -> bool:
+        return wanted is None or wanted.search(name) is not None
+
     found: dict[str, Bins] = {}
     line = 0
     with uncollected():
         for lines in read_rows(open_store(folder), name):
             rows = _decoded(lines, task.path, line)
+            try:
+                _count(found, gathered(rows, is_wanted))
+            except OverflowError:
+                raise _bad(task.path, line + 1 + too_large(rows, is_wanted), TOO_LARGE) from None
             line += len(rows)
-            _count(found, gathered(rows, lambda name: wanted is None or wanted.search(name) is not None))
     return found
 
 
@@ -183,16 +202,18 @@ _decode = msgspec.json.Decoder(AttributesRow).decode
 def _decoded(lines: Sequence[bytes], file: str, before: int) -> list[AttributesRow]:
     try:
         return [_decode(line) for line in lines]
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except REFUSED:
         for number, line in enumerate(lines, before + 1):
             try:
                 _decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except REFUSED as error:
                 what = f"this is no row of attributes ({json_fault(line, error)})"
-                raise DataError(
-                    what, file=file, record=f"line {number}", kind="bad-row", fix="Mend the line, or name other files."
-                ) from None
+                raise _bad(file, number, what) from None
         raise
+
+
+def _bad(file: str, line: int, what: str) -> DataError:
+    return DataError(what, file=file, record=f"line {line}", kind="bad-row", fix="Mend the line, or name other files.")
 
 
 def write_summaries(folder: str, summaries: Iterable[Summary]) -> None:
@@ -216,4 +237,4 @@ def shown(summary: Summary, rows: int = 10) -> list[tuple[str, float, int]]:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else f"{value:.5g}"
+    return f"{value:,.0f}" if abs(value) < 1e15 and value == round(value) else f"{value:.5g}"

@@ -16,6 +16,7 @@ from feedmill.curation.plugins import (
     split_paragraphs,
     split_sentences,
 )
+from feedmill.curation.records import local_state
 from feedmill.errors import ConfigError, MissingExtra, NotFound
 
 
@@ -26,7 +27,6 @@ class Prediction(NamedTuple):
     score: float
 
 
-@lru_cache(8)
 def load_model(path: str) -> Any:
     """A fastText model: an object with ``predict(text, k=-1) -> (labels, scores)``.
 
@@ -43,6 +43,11 @@ def load_model(path: str) -> Any:
         )
     if not os.path.isfile(path):
         raise NotFound("there is no such model", file=path, fix="Give the path of a fastText model (.bin or .ftz).")
+    return _load_model(path, local_state(path))
+
+
+@lru_cache(8)
+def _load_model(path: str, _state: tuple[int, int, int] | None) -> Any:
     try:
         import fasttext
     except ImportError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from feedmill.curation.patterns import expression
 from feedmill.errors import NotFound
 from feedmill.formats.documents import DOCUMENTS, attribute_path
-from feedmill.storage import Entry, Store, open_store, split_url
+from feedmill.storage import Entry, Store, join_url, open_store, real_place, split_url
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -44,15 +44,31 @@ def find_inputs(patterns: Sequence[str]) -> list[Input]:
         NotFound: a pattern has no files.
     """
     found: dict[str, Input] = {}
-    for pattern in patterns:
+    place = places()
+    for given in patterns:
+        pattern = join_url(*split_url(given)) if given.startswith("file://") else given
         files = _remote(pattern) if "://" in pattern else _local(pattern)
         if not files:
-            raise NotFound(
-                "no files match this pattern", file=pattern, fix="Check the path; quote patterns in a shell."
-            )
+            raise NotFound("no files match this pattern", file=given, fix="Check the path; quote patterns in a shell.")
         for file in files:
-            found.setdefault(os.path.normpath(file.path) if "://" not in file.path else file.path, file)
+            found.setdefault(place(file.path), file)
     return list(found.values())
+
+
+def places() -> Callable[[str], str]:
+    """A function from the path or URL of a file to the one name of its place, however its folder is spelled or linked.
+
+    A file that is a link has a place of its own. Each folder is looked at once.
+    """
+    known: dict[str, str] = {}
+
+    def place(path: str) -> str:
+        folder, name = split_url(path)
+        if folder not in known:
+            known[folder] = real_place(folder)
+        return f"{known[folder].rstrip('/')}/{name}"
+
+    return place
 
 
 def _base(pattern: str) -> str:
@@ -64,11 +80,14 @@ def _base(pattern: str) -> str:
 
 def _local(pattern: str) -> list[Input]:
     found = []
-    for path in sorted(glob.glob(pattern, recursive=True)):
+    # A shell gives names as they are, and they may have brackets.
+    wild = bool(_WILD.search(pattern)) and not os.path.exists(pattern)
+    above = _base(pattern) if wild else pattern.rpartition("/")[0]
+    for path in sorted(glob.glob(pattern if wild else glob.escape(pattern), recursive=True)):
         if os.path.isfile(path):
-            found.append(Input(path, _base(pattern), os.path.getsize(path)))
+            found.append(Input(path, above, os.path.getsize(path)))
         elif os.path.isdir(path) and not pattern.endswith("**"):
-            base = path.rstrip("/") if not _WILD.search(pattern) else _base(pattern)
+            base = above if wild else path.rstrip("/")
             for entry in _visible(open_store(path)):
                 found.append(Input(f"{path.rstrip('/')}/{entry.path}", base, entry.size))
     return found

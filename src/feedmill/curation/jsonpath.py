@@ -142,7 +142,10 @@ class _Parser:
         self.space()
         if not self.text[self.at :].startswith(("$", "@")):
             self.fail("a path begins with '$'")
-        keys, steps, _ = self.chain()
+        try:
+            keys, steps, _ = self.chain()
+        except RecursionError:
+            raise ConfigError("the JSONPath is nested too deeply", kind="bad-jsonpath", fix="Simplify it.") from None
         self.space()
         if self.at < len(self.text):
             self.fail("the path should end here")

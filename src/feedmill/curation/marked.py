@@ -24,7 +24,7 @@ def recorded(
         for file in members:
             path = file.attributes(name, documents_folder)
             entry = manifest["files"].get(_key(path))
-            if entry is None or not store.exists(path) or store.stat(path).size != entry["size"]:
+            if not _is_entry(entry) or not store.exists(path) or store.stat(path).size != entry["size"]:
                 return None
             entries.append(entry)
         manifests.append(manifest)
@@ -57,6 +57,11 @@ def record(
                 "documents": {"path": file.path, "size": file.size, "version": file.version},
             }
         write_manifest(store, name, {**manifest, "files": kept})
+
+
+def _is_entry(entry: Any) -> bool:
+    counts = ("rows", "size", "flagged", "units")
+    return isinstance(entry, dict) and all(isinstance(entry.get(name), int) for name in counts)
 
 
 def _key(path: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.curation.rows import REFUSED
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import json_fault
 
@@ -23,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 Spans = list[tuple[int, int, float]]
 
 _SMALL = 8 << 20
+_FARTHEST = 2.0**63
+TOO_LARGE = "a number is too large for float64"
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -92,16 +95,20 @@ class Measurer:
         """The next rows. Raises `DataError` of kind ``bad-row``, naming the line."""
         try:
             rows: list[Any] = [self._decode(line) for line in lines]
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except REFUSED:
             rows = list(self._loosely(lines))
         for number, row in enumerate(rows, self.line + 1):
             if row.text is None and row.attributes is None:
                 raise self._bad(number, "the row has neither 'text' nor 'attributes'")
+        try:
+            columns = {name: _column(spans) for name, spans in gathered(rows, self._wanted).items()}
+        except OverflowError:
+            raise self._bad(self.line + 1 + too_large(rows, self._wanted), TOO_LARGE) from None
         found = Measured(
             len(rows),
             [row.text for row in rows if row.text is not None],
             [row.source or "" for row in rows if row.text is not None],
-            {name: _column(spans) for name, spans in gathered(rows, self._wanted).items()},
+            columns,
         )
         self._check(rows, found)
         self.line += len(rows)
@@ -114,11 +121,11 @@ class Measurer:
             try:
                 yield self._decode(line)
                 continue
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except REFUSED as error:
                 first = error
             try:
                 row = loose(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except REFUSED:
                 what = f"this is no row of documents or attributes ({json_fault(line, first)})"
                 raise self._bad(number, what) from None
             for name, value in (row.attributes or {}).items():
@@ -131,7 +138,7 @@ class Measurer:
     def _check(self, rows: Sequence[Any], found: Measured) -> None:
         """Raises where a span ends before it begins."""
         for name, column in found.columns.items():
-            wrong = np.flatnonzero((column.lengths < 0) | (column.spans[:, 0] < 0))
+            wrong = np.flatnonzero((column.lengths < 0) | (column.spans[:, 0] < 0) | (column.spans[:, 1] >= _FARTHEST))
             if not len(wrong):
                 continue
             at = int(np.searchsorted(np.cumsum(column.counts), wrong[0], side="right"))
@@ -191,6 +198,17 @@ def flattened(spans: list[Spans]) -> tuple[npt.NDArray[np.int64], Floats]:
     counts = np.fromiter(map(len, spans), np.int64, len(spans))
     flat = np.fromiter(chain.from_iterable(chain.from_iterable(spans)), np.float64, 3 * int(counts.sum()))
     return counts, flat.reshape(-1, 3)
+
+
+def too_large(rows: Sequence[Any], wanted: Callable[[str], bool]) -> int:
+    """The first of these rows with a number that float64 does not hold; they have one."""
+    for n, row in enumerate(rows):
+        try:
+            for values in gathered([row], wanted).values():
+                _column(values)
+        except OverflowError:
+            return n
+    raise AssertionError("all numbers fit")
 
 
 def _is_number(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib
 import importlib.util
@@ -47,24 +48,40 @@ def load_modules(names: Iterable[str]) -> None:
 
 
 def module_hashes(names: Iterable[str]) -> dict[str, str]:
-    """The hash of each module's source, so that attributes are made again when it changes."""
+    """The hash of each module's source, of a package all of it, so that attributes are made again when it changes."""
     found = {}
     for name in names:
         path = name if os.path.exists(name) else getattr(sys.modules.get(name), "__file__", None) or ""
-        if os.path.isdir(path):
-            path = os.path.join(path, "__init__.py")
-        data = b""
-        if os.path.isfile(path):
-            with open(path, "rb") as f:
-                data = f.read()
-        found[name] = xxhash.xxh3_128_hexdigest(data)
+        if os.path.basename(path) == "__init__.py":
+            path = os.path.dirname(path)
+        state = xxhash.xxh3_128()
+        for source in _sources(path) if os.path.isdir(path) else [path] if os.path.isfile(path) else []:
+            if source != path:
+                state.update(f"{os.path.relpath(source, path)}\0".encode())
+            with open(source, "rb") as f:
+                state.update(f.read())
+        found[name] = state.hexdigest()
     return found
+
+
+def _sources(folder: str) -> list[str]:
+    """The Python files of a package, and of those in it."""
+    return sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.py"), recursive=True))
+
+
+def _forget(name: str) -> None:
+    """Have a module and those in it imported anew."""
+    for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
+        del sys.modules[known]
 
 
 def _load(name: str) -> None:
     if not (name.endswith(".py") or os.sep in name or os.path.isdir(name)):
         if os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())
+        if name in _loaded:
+            _forget(name)
+            importlib.invalidate_caches()
         importlib.import_module(name)
         return
     path = os.path.join(name, "__init__.py") if os.path.isdir(name) else name
@@ -75,6 +92,7 @@ def _load(name: str) -> None:
     spec = importlib.util.spec_from_file_location(key, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    _forget(key)
     sys.modules[key] = module
     try:
         spec.loader.exec_module(module)

@@ -1,7 +1,8 @@
 """Which document files a run takes, and where their attributes lie.
 
-A pattern names a file, a folder, or files by ``*`` (within a name), ``**`` (any folders), ``?`` and ``[...]``. The part
-before the folder ``documents`` is the data set's root; attributes are below the same root.
+A pattern names a file, a folder, or files by ``*`` (within a name), ``**`` (any folders), ``?`` and ``[...]``; where a
+file or folder of this machine has that very name, it is meant. The part before the folder ``documents`` is the data
+set's root; attributes are below the same root.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.documents import DOCUMENTS, attribute_path
-from feedmill.storage import Entry, Store, open_store
+from feedmill.storage import Entry, Store, is_local_folder, join_url, open_store, real_place, split_url
 
 _MAGIC = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
@@ -47,7 +48,8 @@ class DocumentFile:
 def find_documents(
     patterns: Sequence[str], documents: str = DOCUMENTS, warnings: list[str] | None = None
 ) -> list[DocumentFile]:
-    """The files of all patterns, in the order of the patterns, by path within each; a file that several match once.
+    """The files of all patterns, in the order of the patterns, by path within each; a file that several match once,
+    however they spell its data set.
 
     Args:
         documents: the name of the folder in which documents are kept.
@@ -59,11 +61,14 @@ def find_documents(
     found: dict[tuple[str, str], DocumentFile] = {}
     for pattern in patterns:
         root, path = _split(pattern, documents)
+        real = real_place(root or ".")
         matched = _matches(root, path)
         if not matched and warnings is not None:
             warnings.append(f"no file matches {pattern}")
         for entry in matched:
-            found.setdefault((root, entry.path), DocumentFile(root, entry.path, entry.size, entry.version))
+            file = DocumentFile(root, entry.path, entry.size, entry.version)
+            refuse_odd_names(file.name)
+            found.setdefault((real, entry.path), file)
     if not found:
         raise ConfigError(
             f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
@@ -71,6 +76,20 @@ def find_documents(
             fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
         )
     return list(found.values())
+
+
+def refuse_odd_names(*names: str) -> None:
+    """Raises ConfigError for the first name that is no UTF-8: records of what was done, and outputs, are JSON."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                "the name is no UTF-8, and cannot be put down in records",
+                file=name.encode("utf-8", "backslashreplace").decode(),
+                kind="bad-name",
+                fix="Rename it.",
+            ) from None
 
 
 def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
@@ -83,6 +102,8 @@ def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
 
 def _split(pattern: str, documents: str) -> tuple[str, str]:
     """The root and the path below it."""
+    if pattern.startswith("file://"):
+        pattern = join_url(*split_url(pattern))
     scheme, separator, rest = pattern.partition("://")
     parts = (rest if separator else pattern).split("/")
     if documents not in parts:
@@ -95,18 +116,19 @@ def _split(pattern: str, documents: str) -> tuple[str, str]:
     root = "/".join(parts[:at])
     if pattern.startswith("/") and not root:
         root = "/"
-    if _MAGIC.search(root):
+    if _MAGIC.search(root) and (separator or not is_local_folder(root)):
         raise ConfigError(
             f"the pattern {pattern!r} leaves the data set open",
             kind="bad-pattern",
             fix=f"Use wildcards behind the folder {documents!r} only, and one pattern for each data set.",
         )
-    return (f"{scheme}://{root}" if separator else root), "/".join(parts[at:]).rstrip("/")
+    below = "/".join(part for part in parts[at:] if part not in ("", "."))
+    return (f"{scheme}://{root}" if separator else root), below
 
 
 def _matches(root: str, path: str) -> list[Entry]:
     store = open_store(root or ".")
-    if not _MAGIC.search(path):
+    if not _MAGIC.search(path) or (store.is_local and store.exists(path)):
         try:
             return [store.stat(path)] if not _is_folder(store, path) else _visible(store.files(path))
         except NotFound:

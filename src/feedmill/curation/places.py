@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from feedmill.curation.inputs import Input, attribute_root, common_folder, find_inputs
+from feedmill.curation.inputs import Input, attribute_root, common_folder, find_inputs, places
+from feedmill.curation.patterns import refuse_odd_names
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
 from feedmill.errors import ConfigError, NotFound
+from feedmill.storage import join_url
 
 
 class Output(NamedTuple):
@@ -40,11 +42,15 @@ def find_places(
     if not documents:
         raise ConfigError("no documents are named", fix="Give patterns such as 'data/documents/**/*.jsonl.gz'.")
     roots = _roots(documents, destination, exact)
+    if experiment and any(part in ("", ".", "..") for part in experiment.split("/")):
+        raise ConfigError(f"{experiment!r} cannot be the name of an attribute set", fix="Give a plain name.")
+    refuse_odd_names(experiment or "", *(root or "" for root in roots))
     groups = [(experiment, tuple(choices))] if experiment else [(choice.name, (choice,)) for choice in choices]
     for name, members in groups:
         for member in members:
             attribute_name(name, member.name, "")
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[str, str] = {}
+    place = places()
     for pattern, root in zip(documents, roots, strict=True):
         try:
             files = find_inputs([pattern])
@@ -53,10 +59,11 @@ def find_places(
                 raise
             missing.append(pattern)
             continue
+        refuse_odd_names(*(file.path for file in files))
         common = common_folder(files) if exact else None
         for file in files:
-            places = (Output(*_place(file, root, name, common, experiment), name, members) for name, members in groups)
-            outputs = tuple(output for output in places if _is_new(output, file, seen))
+            all_ = (Output(*_place(file, root, name, common, experiment), name, members) for name, members in groups)
+            outputs = tuple(output for output in all_ if _is_new(output, file, seen, place))
             if outputs:
                 yield file, outputs
 
@@ -90,15 +97,33 @@ def _place(file: Input, root: str | None, name: str, common: str | None, experim
     return folder, f"{below}/{file.path[len(common) + 1 :]}".lstrip("/")
 
 
-def _is_new(output: Output, file: Input, seen: dict[tuple[str, str], str]) -> bool:
+def refuse_inputs(work: Sequence[tuple[Input, Sequence[Output]]]) -> None:
+    """Raises `ConfigError` where the attributes of a file would be written over documents."""
+    place = places()
+    inputs = {place(file.path): file for file, _ in work}
+    for file, outputs in work:
+        for output in outputs:
+            over = inputs.get(place(join_url(output.root, output.path)))
+            if over is not None:
+                raise ConfigError(
+                    f"the attributes of this file would be written over the documents {over.path}",
+                    file=file.path,
+                    kind="input-is-output",
+                    fix="Give another destination.",
+                )
+
+
+def _is_new(output: Output, file: Input, seen: dict[str, str], place: Callable[[str], str]) -> bool:
     """Whether no file has this output yet. Raises `ConfigError` where another file has."""
-    place = (output.root, output.path)
-    before = seen.get(place)
-    seen[place] = file.path
-    if before is not None and before != file.path:
+    where = place(join_url(output.root, output.path))
+    before = seen.get(where)
+    if before is None:
+        seen[where] = file.path
+        return True
+    if place(before) != place(file.path):
         raise ConfigError(
             f"this file and {before} have the same place for their attributes, {output.root}/{output.path}",
             file=file.path,
             fix="Give them destinations of their own.",
         )
-    return before is None
+    return False

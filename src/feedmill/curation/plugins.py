@@ -184,6 +184,8 @@ class PluginTagger:
         for k, row in enumerate(batch.rows):
             try:
                 kinds = self.inner.tag(row)
+                named = {attribute_name(experiment, name, kind): spans for kind, spans in kinds.items()}
+                found.append(msgspec.json.encode(named)[1:-1])
             except FeedmillError:
                 raise
             except Exception as error:  # the user's code may raise anything
@@ -193,8 +195,6 @@ class PluginTagger:
                     kind="tagger-failed",
                     fix="Mend the tagger; finished files are kept.",
                 ) from error
-            named = {attribute_name(experiment, name, kind): spans for kind, spans in kinds.items()}
-            found.append(msgspec.json.encode(named)[1:-1])
         return found
 
     def tag(self, batch: Batch) -> Any:

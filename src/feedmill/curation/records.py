@@ -12,6 +12,7 @@ output was made of, so that a later run can tell whether it is still right:
 
 from __future__ import annotations
 
+import os
 from typing import Any, BinaryIO
 
 import msgspec
@@ -51,6 +52,14 @@ def hash_file(path: str) -> str:
         while block := f.read(_STEP):
             state.update(block)
     return state.hexdigest()
+
+
+def local_state(path: str | None) -> tuple[int, int, int] | None:
+    """What tells a file on this machine from what it was before, as far as the system knows; None for no file."""
+    if path is None:
+        return None
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def digest(store: Store, path: str) -> str:

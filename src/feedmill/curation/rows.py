@@ -34,6 +34,9 @@ class IdRow(msgspec.Struct):
     id: msgspec.Raw = msgspec.Raw(b"")
 
 
+REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What msgspec raises of rows: the last where they are nested too deeply."""
+
 _text, _texts = msgspec.json.Decoder(TextRow).decode, msgspec.json.Decoder(TextRow).decode_lines
 _id = msgspec.json.Decoder(IdRow).decode
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -52,14 +55,33 @@ def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
         found: list[TextRow] = _texts(lines)
         if one_a_line(lines, len(found)):
             return found
-    except (msgspec.MsgspecError, UnicodeError):
+    except REFUSED:
         pass  # one by one it turns out which
     return _parse(rows_of(lines), _text, file, first)
 
 
 def parse_ids(rows: Sequence[bytes], file: str, first: int) -> list[bytes]:
-    """The id of each row as compact JSON; empty where there is none."""
-    return [id_bytes(row.id) for row in _parse(rows, _id, file, first)]
+    """The id of each row as compact JSON; empty where there is none. Raises as `parse_texts`."""
+    return ids_of(_parse(rows, _id, file, first), file, first)
+
+
+def ids_of(rows: Sequence[TextRow | IdRow], file: str, first: int) -> list[bytes]:
+    """The ids of parsed rows, as above; parsing does not look into them.
+
+    Raises:
+        DataError: of kind ``bad-row``, for the first that is no JSON.
+    """
+    try:
+        found = [id_bytes(row.id) for row in rows]
+        b"".join(found).decode()
+        return found
+    except (UnicodeError, orjson.JSONDecodeError):
+        for line, row in enumerate(rows, first):
+            try:
+                id_bytes(row.id).decode()
+            except (UnicodeError, orjson.JSONDecodeError) as error:
+                raise bad_row(bytes(row.id), f"the id is no JSON ({error})", file, line) from None
+        raise
 
 
 def _parse(rows: Sequence[bytes], decode: Callable[[bytes], Any], file: str, first: int) -> list[Any]:
@@ -68,7 +90,7 @@ def _parse(rows: Sequence[bytes], decode: Callable[[bytes], Any], file: str, fir
     try:
         for row in rows:
             found.append(decode(row))
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except REFUSED as error:
         raise bad_row(rows[len(found)], str(error), file, first + len(found)) from None
     return found
 
@@ -107,7 +129,10 @@ def load(row: bytes, checked: bool = False) -> Any:
         import json
 
         orjson.loads(row)  # the standard library accepts more than JSON
-        return json.loads(row, parse_int=_integer)
+        try:
+            return json.loads(row, parse_int=_integer)
+        except RecursionError:
+            raise orjson.JSONDecodeError("it is nested too deeply", "", 0) from None
     return orjson.loads(row)
 
 

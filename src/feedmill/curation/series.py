@@ -124,6 +124,8 @@ def _edges(low: float, least: float, high: float, bins: int, *, whole: bool) -> 
     """float64[n + 1]; `least` is the least number above 0."""
     if low == high:
         return np.array([low, high + 1.0 if whole else high])
+    if not np.isfinite(high - low):  # twice as far apart as a number can be
+        return np.asarray(2 * np.linspace(low / 2, high / 2, bins + 1), np.float64)
     if low >= 0 and 1000 * least < high and least > 0:  # the least may have been rounded to nothing
         steps = np.geomspace(least, high, bins + (low == least))
         edges = np.unique(np.round(steps)) if whole else steps

@@ -23,7 +23,7 @@ from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
-from feedmill.curation.places import Output, find_places
+from feedmill.curation.places import Output, find_places, refuse_inputs
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import rows_of, whole_lines
 from feedmill.jobs.cores import available_cores
@@ -127,6 +127,7 @@ def tag(
     tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
+    refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
     report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
     # The largest first, so that no process is left alone with a large file at the end.
@@ -220,7 +221,8 @@ def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tup
 
 def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
     """How many documents there are, and the rows of each output."""
-    taggers = {choice: _tagger(choice, work.modules) for output in work.outputs for choice in output.taggers}
+    choices = {choice for output in work.outputs for choice in output.taggers}
+    taggers = {choice: _tagger(choice, work.modules, records.local_state(choice.file)) for choice in choices}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
     batch = Decoder(work.file, block.line, metadata=wants_metadata, exact=work.exact).batch(rows_of(block.lines))
     made = []
@@ -270,7 +272,11 @@ def _current(task: Task, output: Output) -> bool:
 
 
 @lru_cache(1024)
-def _tagger(choice: registry.Choice, modules: tuple[tuple[str, str], ...]) -> registry.Tagger:
+def _tagger(
+    choice: registry.Choice,
+    modules: tuple[tuple[str, str], ...],
+    state: tuple[int, int, int] | None,  # noqa: ARG001 - tells a file that changed from what is remembered
+) -> registry.Tagger:
     load_modules(name for name, _ in modules)
     registry.check_names([choice.name])
     return choice.create()

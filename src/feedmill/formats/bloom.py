@@ -125,12 +125,20 @@ def new_bloom(
         size = 1 << 20
         while _rate(size, items, most) > false_positives:
             size *= 2
+    try:
+        words = np.zeros(max(1, size // 4), np.uint32)
+    except (MemoryError, ValueError, OverflowError):  # the last two for sizes beyond all address spaces
+        raise ConfigError(
+            f"a Bloom filter of {size:,} bytes does not fit into memory",
+            kind="bad-bloom-size",
+            fix="Take fewer items or more false positives, or compare without a filter.",
+        ) from None
     k = hashes(size, items, most)
     if seed is None:
         seeds = np.frombuffer(secrets.token_bytes(32 * k), "<u8").reshape(k, 4).astype(np.uint64)
     else:
         seeds = np.random.default_rng(seed).integers(0, 2**64, (k, 4), np.uint64)
-    return BloomFilter(seeds, np.zeros(max(1, size // 4), np.uint32))
+    return BloomFilter(seeds, words)
 
 
 def hashes(size: int, items: int, most: int | None = MOST_HASHES) -> int:

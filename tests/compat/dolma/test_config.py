@@ -89,6 +89,10 @@ streams: [{{name: "${{name}}-s"}}]
         ("- a\n- b", "config.yaml"),
         ("processes: many", "a whole number was expected"),
         ("processes: 1.5", "a whole number was expected"),
+        ("processes: null", "a whole number was expected"),
+        ("rate: null", "a number was expected"),
+        ("debug: null", "true or false"),
+        ("documents: null", "a list was expected"),
         ("debug: perhaps", "true or false"),
         ("name: [a]", "a text was expected"),
         ("a: [b", "config.yaml:"),
@@ -117,8 +121,17 @@ def test_options_that_make_no_sense(arguments: list[str], part: str) -> None:
 
 
 def test_a_required_value_is_asked_for() -> None:
+    schema = {"file": Key(TEXT, REQUIRED)}
     with pytest.raises(ConfigError, match="'file' is missing"):
-        configure([], None, {"file": Key(TEXT, REQUIRED)})
+        configure([], None, schema)
+
+
+def test_nothing_is_a_value_where_it_is_the_default_and_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("file: null\nname: null\nid: null")
+    schema = {"file": Key(TEXT, REQUIRED), "name": Key(TEXTS, None), "id": Key(TEXT, "id")}
+    with pytest.raises(ConfigError, match="a text was expected"):
+        configure([], str(tmp_path / "c.yaml"), schema)
+    assert configure(["--file", "x"], str(tmp_path / "c.yaml"), schema) == {"file": "x", "name": None, "id": None}
 
 
 def test_the_configuration_is_shown_as_a_sorted_tree() -> None:

@@ -16,6 +16,7 @@ from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOption
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.kernels.text.paragraphs import CHARACTERS, pieces, windows
 from feedmill.kernels.text.wordbreak import words
+from feedmill.storage.locks import FileLock
 from killing import command, contents, kill_everywhere
 
 FILES = [texts(23), texts(17, seed=1), [], texts(5)]
@@ -191,6 +192,7 @@ BAD = {
     "null text": (['{"id": "a", "text": null}'], r"line 1"),
     "a list": (["[1]"], r"line 1"),
     "lone surrogate": ([row(), '{"id": "a", "text": "\\ud800"}'], r"line 2.*lone surrogate"),
+    "nested": ([row(), f'{{"id": "a", "text": "", "x": {"[" * 3000}{"]" * 3000}}}'], r"line 2.*too deeply"),
 }
 
 
@@ -324,3 +326,71 @@ def test_a_bad_row_far_down_is_named_with_a_filter_too(tmp_path, processes):
     with pytest.raises(DataError) as caught:
         dedupe([f"{tmp_path}/documents/*"], options, bloom=bloom, processes=processes)
     assert caught.value.record == "line 61"
+
+
+@pytest.mark.parametrize("bloom", [None, "seen.bin"])
+def test_a_file_is_compared_once_however_its_data_set_is_spelled(tmp_path, bloom, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_documents(tmp_path / "d", FILES[0])
+    (tmp_path / "link").symlink_to("d")
+    settings = None if bloom is None else BloomOptions(file=bloom, items=100, false_positives=1e-6)
+    chosen = options("paragraphs")
+    one = dedupe(["d/documents"], chosen, bloom=settings, processes=1)
+    before = attributes(tmp_path / "d", "dup")
+    (tmp_path / "seen.bin").unlink(missing_ok=True)
+    roots = ["d", "./d", str(tmp_path / "d"), f"file://{tmp_path}/d", "link"]
+    many = dedupe([f"{root}/documents/*" for root in roots], chosen, bloom=settings, processes=1)
+    assert (many.files, many.rows, many.units) == (1, one.rows, one.units)
+    assert attributes(tmp_path / "d", "dup") == before
+
+
+@pytest.mark.parametrize("bloom", [None, "seen.bin"])
+def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom):
+    write_documents(tmp_path, FILES[0])
+    lock = tmp_path / (f"{bloom}.feedmill-lock" if bloom else "attributes/dup/.feedmill/work/lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    settings = BloomOptions(file=f"{tmp_path}/{bloom}", items=100, false_positives=1e-6) if bloom else None
+    with FileLock(lock):
+        # Locks are held by descriptors, so this process is refused as any other.
+        with pytest.raises(ConfigError, match="another run") as caught:
+            dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, processes=1)
+        assert caught.value.kind == "in-use" and not (tmp_path / "attributes/dup/part-0.jsonl.gz").exists()
+    dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, processes=1)
+    assert (tmp_path / "attributes/dup/part-0.jsonl.gz").exists() and not lock.exists()
+
+
+def test_looking_up_only_needs_no_lock(tmp_path):
+    write_documents(tmp_path, FILES[0])
+    filled = {"file": f"{tmp_path}/seen.bin", "items": 100, "false_positives": 1e-6}
+    dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=BloomOptions(**filled), processes=1)
+    (tmp_path / "seen.bin.feedmill-next").write_bytes(b"of a run that is at work")
+    with FileLock(tmp_path / "seen.bin.feedmill-lock"):
+        chosen = options("paragraphs", name="again", attribute="again")
+        looked = dedupe([f"{tmp_path}/documents"], chosen, bloom=BloomOptions(**filled, read_only=True), processes=1)
+    assert looked.units and (tmp_path / "seen.bin.feedmill-next").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"processes": 0}, {"processes": -3}])
+def test_no_processes_are_refused(tmp_path, wrong):
+    write_documents(tmp_path, FILES[0])
+    settings = BloomOptions(file=f"{tmp_path}/seen.bin", items=100, false_positives=1e-6)
+    with pytest.raises(ConfigError, match="processes"):
+        dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, **wrong)
+
+
+@pytest.mark.parametrize("size", [{"size": 1 << 62}, {"items": 1 << 60, "false_positives": 1e-6}])
+def test_a_filter_beyond_memory_is_refused(tmp_path, size):
+    write_documents(tmp_path, FILES[0])
+    settings = BloomOptions(file=f"{tmp_path}/seen.bin", **{"items": 10, **size})
+    with pytest.raises(ConfigError, match="does not fit"):
+        dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, processes=1)
+
+
+def test_a_threshold_is_a_number():
+    with pytest.raises(ConfigError, match="not a number"):
+        options("ngrams", threshold=float("nan"))
+
+
+def test_a_name_is_text():
+    with pytest.raises(ConfigError, match="no UTF-8"):
+        options("paragraphs", name="\udcff")

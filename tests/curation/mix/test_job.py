@@ -234,6 +234,8 @@ BAD_ROWS = {
     "no text": ('{"id": "y"}', "line 2.*text"),
     "null text": ('{"id": "y", "text": null}', "line 2.*text"),
     "a list": ("[1]", "line 2"),
+    "nested": (f'{{"id": "y", "text": "", "x": {"[" * 1010}{"]" * 1010}}}', "2.*too deeply"),
+    "nested, and a zero": (f'{{"id": "y", "text": "", "x": {"[" * 1010}-0{"]" * 1010}}}', "line 2.*too deeply"),
 }
 
 
@@ -245,6 +247,14 @@ def test_bad_rows(tmp_path, name):
         run(stream(tmp_path, attributes=[]))
     assert caught.value.kind == "bad-row" and "a.jsonl" in str(caught.value)
     assert not [p for p in (tmp_path / "mixed").rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("include", ["$..none", "$.x[?(@.a == @.b)]", "$[?(@.x == @.x)]"])
+def test_expressions_on_rows_that_are_nested_too_deeply(tmp_path, include):
+    row = f'{{"id": "y", "text": "", "x": {"[" * 1010}{"]" * 1010}}}'
+    write_lines(tmp_path / "documents/a.jsonl", ['{"id": "x", "text": "t"}', row])
+    with pytest.raises(DataError, match="too deeply"):
+        run(stream(tmp_path, attributes=[], filter={"include": [include, "$.text"]}))
 
 
 @pytest.mark.parametrize(
@@ -317,6 +327,10 @@ def test_misspelt_attributes_are_noticed(tmp_path):
         ({"filter": {"include": [".a |"], "syntax": "jq"}}, r"streams\[0\]\.filter.*character"),
         ({"filter": {"include": [".a"], "syntax": "sql"}}, "sql"),
         ({"span_replacement": [{"span": "$.a"}]}, "neither min_score nor max_score"),
+        ({"span_replacement": [{"span": "$.a", "min_score": float("nan")}]}, "not a number"),
+        ({"span_replacement": [{"span": "$.a", "min_score": "nan"}]}, "not a number"),
+        ({"span_replacement": [{"span": "$.a", "min_score": "x"}]}, "wrong kind"),
+        ({"rate": "x"}, "wrong kind"),
         ({"span_replacement": [{"span": "$.a", "min_score": 1, "replacement": "$..a["}]}, "character"),
         ({"compression": {"output": "lz4"}}, "lz4"),
         ({"output": {"path": "x", "max_size_in_bytes": True}}, "wrong kind"),
@@ -378,3 +392,74 @@ def test_command_line(tmp_path):
     spoil(tmp_path, "short")
     done = subprocess.run(command("mix", "mix.yaml"), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "part-1" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "top"),
+    [
+        ({"output": {"path": "{}"}}, {"shuffle": False}),
+        ({"output": {"path": "{}/link/documents"}, "name": "part"}, {}),
+        ({"output": {"path": "{}/attributes/made"}, "name": "part"}, {}),
+    ],
+)
+def test_inputs_are_not_written_over(tmp_path, more, top):
+    prepare(tmp_path, [texts(3)])
+    (tmp_path / "link").symlink_to(tmp_path)
+    for folder in ("documents", "attributes/made"):  # as an earlier mix would call its output
+        (tmp_path / folder / "part-0.jsonl.gz").rename(tmp_path / folder / "part-0000.jsonl.gz")
+    before = contents(tmp_path)
+    more["output"]["path"] = more["output"]["path"].format(tmp_path)
+    for dry in (True, False):
+        with pytest.raises(ConfigError, match="is an input too"):
+            run(stream(tmp_path, **more), dry_run=dry, **top)
+    assert contents(tmp_path) == before
+
+
+def test_inputs_that_would_share_an_output_are_refused(tmp_path):
+    for root in ("a", "b"):
+        prepare(tmp_path / root, [texts(3)])
+    both = stream(tmp_path, documents=[f"{tmp_path}/{root}/documents" for root in "ab"])
+    with pytest.raises(ConfigError, match="would both become"):
+        run(both, shuffle=False)
+    again = stream(tmp_path, output={"path": f"{tmp_path}/./mixed"}, documents=[f"{tmp_path}/b/documents"])
+    with pytest.raises(ConfigError, match="would both become"):
+        run([stream(tmp_path, documents=[f"{tmp_path}/a/documents"]), again])
+    assert not (tmp_path / "mixed").exists()
+
+
+def test_documents_without_an_id_cannot_be_drawn(tmp_path):
+    write_lines(tmp_path / "documents/x.jsonl", [json.dumps({"id": "a", "text": "x"}), json.dumps({"text": "x"})])
+    with pytest.raises(DataError) as caught:
+        run(stream(tmp_path, attributes=[], rate=0.999999))
+    assert (caught.value.kind, caught.value.record) == ("no-id", "line 2")
+    assert run(stream(tmp_path, attributes=[], rate=3)).streams[0].counts.written == 6
+
+
+def test_a_dry_run_and_processes_in_the_configuration_count(tmp_path):
+    prepare(tmp_path)
+    for top in ({"dryrun": True}, {"dryrun": True, "processes": 2}):
+        report = mix(read_config({"streams": [stream(tmp_path)], **top}))
+        assert report.sampled and not (tmp_path / "mixed").exists()
+    assert not mix(read_config({"streams": [stream(tmp_path)], "processes": 1})).sampled
+    for wrong in (0, -1, True, "two"):
+        with pytest.raises(ConfigError, match="processes"):
+            read_config({"streams": [stream(tmp_path)], "processes": wrong})
+
+
+@pytest.mark.parametrize("marker", ["", "[]", "7", "{}", '{"fingerprint": 1, "size": 2}'])
+def test_an_output_whose_marker_is_damaged_is_made_again(tmp_path, marker):
+    prepare(tmp_path, FILES[:1])
+    run(stream(tmp_path))
+    (tmp_path / "mixed/.feedmill/m-0000.jsonl.gz.json").write_text(marker)
+    assert run(stream(tmp_path)).streams[0].finished_before == 0
+    assert run(stream(tmp_path)).streams[0].finished_before == 1
+
+
+def test_numbers_and_texts_are_taken_for_each_other_as_dolma_does(tmp_path):
+    """YAML 1.1 reads ``1e-1`` as a text."""
+    rules = [{"span": "$.a", "min_score": "5e-1", "max_score": 2, "replacement": 7}]
+    output = {"path": "o", "max_size_in_bytes": "6_000_000"}
+    made = read_config({"streams": [stream(tmp_path, 2024, rate="1e-1", span_replacement=rules, output=output)]})
+    one = made.streams[0]
+    assert (one.name, one.rate, one.max_size) == ("2024", 0.1, 6_000_000)
+    assert (one.replacements[0].low, one.replacements[0].high, one.replacements[0].text) == (0.5, 2, "7")

@@ -186,3 +186,21 @@ def test_array_files(tmp_path: Path) -> None:
         with pytest.raises(FeedmillError) as caught:
             read_arrays(LocalStore(tmp_path), "x")
         assert caught.value.kind == "bad-signatures"
+
+
+@pytest.mark.parametrize("there", ["dumps/2024.jsonl", "segments/a.jsonl", "notes.txt"])
+def test_a_folder_with_other_files_is_no_place_for_signatures(folder: Path, there: str) -> None:
+    (folder / "documents" / there).parent.mkdir(exist_ok=True)
+    (folder / "documents" / there).write_bytes(GOOD)
+    before = sorted(folder.rglob("*"))
+    error = refused("documents")
+    assert error.kind == "no-signatures" and error.file == str(folder / "documents")
+    assert sorted(folder.rglob("*")) == before and (folder / "documents" / there).read_bytes() == GOOD
+
+
+def test_a_folder_of_which_a_killed_run_left_the_lock_only_is_used(folder: Path) -> None:
+    (folder / "s").mkdir()
+    (folder / "s/lock").touch()
+    (folder / "s/near.json.0.feedmill-tmp").touch()
+    find("s")
+    assert len(marked(folder)) >= 40

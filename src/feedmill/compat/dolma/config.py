@@ -62,7 +62,7 @@ def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dic
     values = {}
     for name, key in schema.items():
         if name in given:
-            values[name] = _converted(_resolved(given[name], given, schema), key.kind, origins[name])
+            values[name] = _converted(_resolved(given[name], given, schema), key, origins[name])
         elif key.default is REQUIRED:
             raise ConfigError(
                 f"{name!r} is missing",
@@ -222,7 +222,7 @@ def _looked_up(text: str, given: Mapping[str, Any], schema: Schema) -> Any:
             raise ConfigError("no files match this pattern", file=argument, kind="not-found", fix="Check the path.")
         return found
     if name == "d.processes":
-        return max(1, available_cores() - int(_converted(argument or "0", WHOLE, text)))
+        return max(1, available_cores() - int(_converted(argument or "0", Key(WHOLE), text)))
     if name == "d.cache":
         if "://" in argument:
             raise ConfigError("files are not downloaded", file=argument, fix="Download it, and give its path.")
@@ -245,14 +245,16 @@ def _referred(name: str, given: Mapping[str, Any], schema: Schema) -> Any:
     raise ConfigError(f"${{{name}}} refers to nothing", kind="bad-interpolation", fix="Name a key of the file.")
 
 
-def _converted(value: Any, kind: str, where: str) -> Any:
-    """The value as its kind. Raises `ConfigError`."""
+def _converted(value: Any, key: Key, where: str) -> Any:
+    """The value as the key's kind; None where nothing is its default, or for a text. Raises `ConfigError`."""
+    kind = key.kind
+    nothing = key.default is None or (kind in (TEXT, TREE) and key.default is not REQUIRED)
     try:
-        if value is None or kind == TREE:
+        if (value is None and nothing) or kind == TREE:
             return value
-        if kind == TEXTS:
+        if kind == TEXTS and value is not None:
             return [str(item) for item in (value if isinstance(value, list) else [value])]
-        if kind == TEXT and not isinstance(value, list | dict):
+        if kind == TEXT and not isinstance(value, list | dict | None):
             return str(value)
         if kind == FLAG:
             return value if isinstance(value, bool) else _WORDS[str(value).lower()]

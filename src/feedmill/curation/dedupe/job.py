@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +15,12 @@ from feedmill.curation.marked import record, recorded
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
 from feedmill.curation.workplace import remove_folder, work_folder
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import LocalStore, Store, open_store, split_url
+from feedmill.storage.local import storage_error
+from feedmill.storage.locks import FileLock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +82,11 @@ def dedupe(
         compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None for what the names say.
 
     Raises:
-        ConfigError: nothing to read, or options that make no sense.
+        ConfigError: nothing to read, options that make no sense, or another run at the same work.
         DataError: a row that cannot be used; nothing is written for its file.
     """
+    if processes is not None and processes < 1:
+        raise ConfigError(f"there is no work with {processes} processes", fix="Use 1 or more.")
     report = DedupeReport(options.name)
     files = find_documents(documents, options.documents_folder, report.warnings)
     if bloom is not None and bloom.file_partition:
@@ -103,26 +108,51 @@ def dedupe(
     if bloom is None:
         if _done(files, options, run_print, report, None):
             return report
-        results = _exact(files, known, options, run_print, compression, processes, progress)
-        _record(files, results, options, run_print, report, None)
-        remove_folder(work_folder(files[0], options.name, "work", run_print))
+        work = work_folder(files[0], options.name, "work", run_print)
+        with _alone(os.path.join(work, "lock"), f"this attribute set, {options.name!r},", files[0].name):
+            results = _exact(files, known, options, work, compression, processes, progress)
+            _record(files, results, options, run_print, report, None)
+            remove_folder(work)
         return report
     _bloomed(files, options, bloom, run_print, compression, processes, progress, report)
     return report
+
+
+@contextlib.contextmanager
+def _alone(path: str, what: str, file: str) -> Iterator[None]:
+    """A block that one process at a time is in. Raises ConfigError where another is: each would spoil the other's
+    work."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        lock = FileLock(path)
+    except BlockingIOError:
+        raise ConfigError(
+            f"another run is at work on {what} and the two would get into each other's way",
+            file=file,
+            kind="in-use",
+            fix="Wait until it has ended, or give each a name of its own.",
+        ) from None
+    except OSError as error:
+        raise storage_error(error, path) from None
+    with lock:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def _exact(
     files: list[DocumentFile],
     known: list[DocumentFile],
     options: DedupeOptions,
-    run_print: str,
+    work: str,
     compression: tuple[str | None, str | None],
     processes: int | None,
     progress: bool | None,
 ) -> list[Finished]:
     from feedmill.curation.dedupe.exact import find_exact  # starts processes, which runs with a filter do without
 
-    work = work_folder(files[0], options.name, "work", run_print)
     spare = (processes or available_cores()) < available_cores()
     tasks = [
         Task(n, file, options, work, *compression, reference=n < len(known), spare=spare)
@@ -142,11 +172,35 @@ def _bloomed(
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
-    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code, which exact runs do without
-
     folder, name = split_url(settings.file)
     store = open_store(folder)
-    _complete(store, name)
+    if not isinstance(store, LocalStore):
+        raise ConfigError("Bloom filters live on local disks", file=store.locate(name), fix="Give a local path.")
+    with contextlib.ExitStack() as stack:
+        if not settings.read_only or store.exists(_next(name)):
+            try:
+                stack.enter_context(_alone(f"{store.locate(name)}.feedmill-lock", "this filter,", settings.file))
+                _complete(store, name)
+            except FeedmillError:
+                if not settings.read_only:  # else the filter as it is will do
+                    raise
+        _with_filter(store, name, files, options, settings, run_print, compression, threads, progress, report)
+
+
+def _with_filter(
+    store: LocalStore,
+    name: str,
+    files: list[DocumentFile],
+    options: DedupeOptions,
+    settings: BloomOptions,
+    run_print: str,
+    compression: tuple[str | None, str | None],
+    threads: int | None,
+    progress: bool | None,
+    report: DedupeReport,
+) -> None:
+    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code, which exact runs do without
+
     if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
         return
     bloom = _open(store, name, settings)
@@ -181,11 +235,9 @@ def _next(name: str) -> str:
     return f"{name}.feedmill-next"
 
 
-def _complete(store: Store, name: str, committed: bool = False) -> None:
+def _complete(store: LocalStore, name: str, committed: bool = False) -> None:
     """Put a filled filter in its place, if the manifest of its attributes was written."""
     filled = _next(name)
-    if not isinstance(store, LocalStore):
-        raise ConfigError("Bloom filters live on local disks", file=store.locate(name), fix="Give a local path.")
     if not store.exists(filled):
         return
     digest = digest_of(store, filled)

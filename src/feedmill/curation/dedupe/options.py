@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from feedmill.curation.patterns import refuse_odd_names
 from feedmill.errors import ConfigError
 
 DOCUMENTS, PARAGRAPHS = "documents", "paragraphs"
@@ -50,6 +51,7 @@ class DedupeOptions:
     documents_folder: str = "documents"
 
     def __post_init__(self) -> None:
+        refuse_odd_names(self.name, self.attribute)
         if self.unit not in (DOCUMENTS, PARAGRAPHS):
             raise _bad(f"duplicates of {self.unit!r} cannot be found", "Use 'documents' or 'paragraphs'.")
         if not self.separator:
@@ -58,6 +60,8 @@ class DedupeOptions:
             raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
         if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
+        if self.threshold != self.threshold:
+            raise _bad("the threshold is not a number", "Give a share from 0 to 1.")
         if not 0 <= self.partition < self.partitions:
             raise _bad(f"there is no partition {self.partition} of {self.partitions}", "Count from 0.")
 

@@ -27,7 +27,8 @@ class Task:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint(self.file.path, self.file.size, self.file.version, self.options.as_dict())
+        kinds = [self.input, self.output]
+        return fingerprint(self.file.name, self.file.size, self.file.version, kinds, self.options.as_dict())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
-from feedmill.curation.rows import bad_row, dump, id_bytes, is_blank, load, parse_texts
+from feedmill.curation.rows import bad_row, dump, ids_of, is_blank, load, parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
 from feedmill.kernels.text.paragraphs import CHARACTERS, DOLMA
@@ -57,7 +57,7 @@ def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> U
         ids, texts = _by_path(rows_of(lines), options, file, first)
     else:
         parsed = parse_texts(lines, file, first)
-        ids = [id_bytes(row.id) for row in parsed]
+        ids = ids_of(parsed, file, first)
         texts = [row.text for row in parsed]
     if not all(ids):
         line = first + ids.index(b"")

@@ -29,10 +29,11 @@ def compile_jq(text: str) -> Filter:
     Raises:
         ConfigError: of kind ``bad-jq``, with the place of what is wrong or not known.
     """
-    parser = Parser(text)
-    tree = parser.whole()
     try:
+        tree = Parser(text).whole()
         inner = build(tree, frozenset())
+    except RecursionError:
+        raise ConfigError("the jq expression is nested too deeply", kind="bad-jq", fix="Simplify it.") from None
     except _Unknown as error:
         raise ConfigError(
             f"{error} in the jq expression {text!r} is not known",
@@ -257,10 +258,9 @@ def _object(tree: Node, names: frozenset[str]) -> Inner:
     def run(variables: Variables, value: Any) -> Iterator[Any]:
         outputs = [list(f(variables, value)) for entry in entries for f in entry]
         for chosen in product(*outputs):
-            made = dict(zip(chosen[::2], chosen[1::2], strict=True))
-            if not all(type(key) is str for key in made):
+            if not all(type(key) is str for key in chosen[::2]):
                 raise JqError("the keys of objects are strings")
-            yield made
+            yield dict(zip(chosen[::2], chosen[1::2], strict=True))
 
     return run
 

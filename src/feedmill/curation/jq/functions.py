@@ -15,21 +15,28 @@ from feedmill.curation.jq.values import KEY, JqError, arithmetic, compare, kind,
 
 Make = Callable[..., Inner]
 FUNCTIONS: dict[tuple[str, int], Make] = {}
+_NAMED = re.compile(r"(?<!\\)\(\?<(?=[A-Za-z_])")  # as in (?<name>...), which Python writes (?P<name>...)
 
 
 def _plain(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function of the input and of one output of each argument."""
+    """A function of the input and of one output of each argument; what it cannot work on is an error of jq's."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         count = function.__code__.co_argcount - 1
 
+        def call(*values: Any) -> Any:
+            try:
+                return function(*values)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                raise JqError(f"{name} cannot be used on {' and '.join(map(kind, values))}") from None
+
         def make(*arguments: Inner) -> Inner:
             if not arguments:
-                return lambda _variables, value: iter((function(value),))
+                return lambda _variables, value: iter((call(value),))
 
             def run(variables: Variables, value: Any) -> Iterator[Any]:
                 for chosen in product(*(list(argument(variables, value)) for argument in arguments)):
-                    yield function(value, *chosen)
+                    yield call(value, *chosen)
 
             return run
 
@@ -178,8 +185,8 @@ _plain("sqrt")(lambda value: math.sqrt(_number(value)) if value >= 0 else math.n
 _plain("log")(lambda value: math.log(_number(value)) if value > 0 else -math.inf if value == 0 else math.nan)
 _plain("log2")(lambda value: math.log2(_number(value)) if value > 0 else -math.inf if value == 0 else math.nan)
 _plain("log10")(lambda value: math.log10(_number(value)) if value > 0 else -math.inf if value == 0 else math.nan)
-_plain("exp")(lambda value: math.exp(_number(value)))
-_plain("pow")(lambda value, a, b: float(_number(a)) ** _number(b))  # noqa: ARG005
+_plain("exp")(lambda value: _exp(_number(value)))
+_plain("pow")(lambda value, a, b: _power(_number(a), _number(b)))  # noqa: ARG005
 _plain("isnan")(lambda value: _number(value) != value)
 _plain("ascii_downcase")(lambda value: re.sub("[A-Z]", lambda m: m[0].lower(), _need(value, str)))
 _plain("ascii_upcase")(lambda value: re.sub("[a-z]", lambda m: m[0].upper(), _need(value, str)))
@@ -202,13 +209,32 @@ _plain("first")(lambda value: index_value(value, 0))
 _plain("last")(lambda value: index_value(value, -1))
 _plain("nth")(lambda value, n: index_value(value, n))
 _plain("to_entries")(lambda value: [{"key": k, "value": v} for k, v in _need(value, dict).items()])
-_plain("from_entries")(lambda value: {e.get("key", e.get("k", e.get("name"))): e.get("value") for e in value})
+_plain("from_entries")(
+    lambda value: {_need(e.get("key", e.get("k", e.get("name"))), str): e.get("value") for e in value}
+)
 _plain("flatten")(lambda value: _flat(_need(value, list), math.inf))
 _plain("flatten")(lambda value, depth: _flat(_need(value, list), depth))
 _plain("any")(lambda value: any(truth(item) for item in iterate(value)))
 _plain("all")(lambda value: all(truth(item) for item in iterate(value)))
 _plain("infinite")(lambda value: math.inf)  # noqa: ARG005
 _plain("nan")(lambda value: math.nan)  # noqa: ARG005
+
+
+def _exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def _power(a: float, b: float) -> float:
+    """As processors do it, where Python raises: infinity, or not a number."""
+    try:
+        power = float(a) ** b
+    except (OverflowError, ZeroDivisionError):
+        negative = math.copysign(1.0, a) < 0 and float(b).is_integer() and float(b) % 2 == 1
+        return -math.inf if negative else math.inf
+    return math.nan if isinstance(power, complex) else power
 
 
 def _flat(value: list[Any], depth: float) -> list[Any]:
@@ -232,7 +258,7 @@ def _pattern(text: str, flags: str) -> re.Pattern[str]:
     if not set(flags) <= set(known):
         raise JqError(f"flags {flags!r} of a regular expression are not known")
     try:
-        return re.compile(text, sum(known[flag] for flag in set(flags)))
+        return re.compile(_NAMED.sub("(?P<", text), sum(known[flag] for flag in set(flags)))
     except re.error as error:
         raise JqError(f"{text!r} is no regular expression ({error})") from None
 
@@ -265,7 +291,7 @@ def _substitute(count: int) -> Make:
     def make(text: Inner, replacement: Inner, flags: Inner | None = None) -> Inner:
         def run(variables: Variables, value: Any) -> Iterator[Any]:
             for one in text(variables, value):
-                how = next(flags(variables, value), "") if flags is not None else ""
+                how = next(flags(variables, value), None) or "" if flags is not None else ""
                 pattern, target = _regex(value, one, how)
 
                 def put(match: re.Match[str]) -> str:
@@ -353,7 +379,15 @@ _some("all", False)
 
 @_filter("range", 1)
 def _range(stop: Inner) -> Inner:
-    return lambda variables, value: (i for n in stop(variables, value) for i in range(math.ceil(_number(n))))
+    return lambda variables, value: (i for n in stop(variables, value) for i in range(_end_of(n)))
+
+
+def _end_of(number: Any) -> int:
+    if _number(number) != number:
+        return 0
+    if math.isinf(number) and number > 0:
+        raise JqError("a range without end")
+    return math.ceil(max(float(number), -1.0)) if type(number) is float else int(number)
 
 
 @_filter("range", 2)
@@ -424,6 +458,7 @@ def _end(pairs: list[tuple[Any, Any]], at: int) -> Any:
 def _with_entries(function: Inner) -> Inner:
     def run(variables: Variables, value: Any) -> Iterator[Any]:
         entries = [{"key": k, "value": v} for k, v in _need(value, dict).items()]
-        yield {e["key"]: e["value"] for entry in entries for e in function(variables, entry)}
+        made = [_need(e, dict) for entry in entries for e in function(variables, entry)]
+        yield {_need(e.get("key"), str): e.get("value") for e in made}
 
     return run

@@ -63,6 +63,13 @@ KEY = cmp_to_key(compare)
 
 def arithmetic(sign: str, a: Any, b: Any) -> Any:
     """``a sign b``. Raises `JqError`."""
+    try:
+        return _calculated(sign, a, b)
+    except OverflowError:
+        raise JqError(f"the numbers of {kind(a)} {sign} {kind(b)} are too large") from None
+
+
+def _calculated(sign: str, a: Any, b: Any) -> Any:
     x, y = type(a), type(b)
     numbers = x in (int, float) and y in (int, float)
     if sign == "+":
@@ -93,7 +100,9 @@ def arithmetic(sign: str, a: Any, b: Any) -> Any:
     elif sign == "%" and numbers:
         if b == 0:
             raise JqError(f"cannot calculate {tojson(a)} % {tojson(b)}")
-        return int(math.fmod(a, b)) if x is y is int else math.fmod(a, b)
+        if x is y is int:
+            return int(math.fmod(a, b))
+        return math.nan if math.isinf(a) else math.fmod(a, b)
     raise JqError(f"cannot calculate {tojson(a)} {sign} {tojson(b)}")
 
 

@@ -12,7 +12,7 @@ import orjson
 
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.needs import Needs, needed_attributes
-from feedmill.curation.rows import bad_row, load
+from feedmill.curation.rows import REFUSED, bad_row, load
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.threads import ahead
 from feedmill.kernels.jsonl.plainrows import plain_rows
@@ -59,7 +59,7 @@ def _whole_rows(lines: bytes, file: str, first: int) -> list[Pair]:
 def _one(row: bytes, file: str, line: int, parse: Callable[[bytes], Pair]) -> Pair:
     try:
         return parse(row)
-    except (orjson.JSONDecodeError, msgspec.MsgspecError, UnicodeError) as error:
+    except (orjson.JSONDecodeError, *REFUSED) as error:
         raise bad_row(row, str(error), file, line) from None
 
 
@@ -84,7 +84,7 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
                 found: list[Any] = decode(lines)
                 if len(found) == rows and all(_pack(found, name) for name in needs.spans):
                     return [(row.id, row.attributes) for row in found]
-            except (msgspec.MsgspecError, UnicodeError):
+            except REFUSED:
                 pass
         return [_one(row, file, line, some) for line, row in enumerate(rows_of(lines), first)]
 

@@ -7,6 +7,7 @@ the documents into a random order.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class MixConfig:
         seed: of the order and of the sampling.
         allow_missing: attribute files that are not there count as empty.
         exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
+        processes, dry_run: of a run that is not told otherwise.
     """
 
     streams: tuple[Stream, ...]
@@ -71,6 +73,8 @@ class MixConfig:
     allow_missing: bool = False
     exact: bool = False
     dolma_names: bool = False
+    processes: int | None = None
+    dry_run: bool = False
 
 
 def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = False) -> MixConfig:
@@ -94,8 +98,12 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
         allow_missing=top.value("allow_missing", bool, False),
         exact=exact,
         dolma_names=dolma,
+        processes=top.value("processes", int, None),
+        dry_run=top.value("dryrun", bool, False),
     )
-    top.end("processes", "work_dir", "dryrun")
+    top.end("work_dir")
+    if config.processes is not None and config.processes < 1:
+        raise _bad(f"there is no work with {config.processes} processes", "Use 1 or more.")
     outputs = [(stream.output.rstrip("/"), "" if config.mirror else stream.name) for stream in streams]
     for n, output in enumerate(outputs):
         if output in outputs[:n]:
@@ -152,6 +160,8 @@ def _replacement(tree: Any, where: str) -> Replacement:
         syntax=reader.value("syntax", str, JSONPATH),
     )
     reader.end()
+    if made.low != made.low or made.high != made.high:
+        raise _bad(f"{where}: a score is not a number", "Give numbers.")
     if made.low is None and made.high is None:
         raise _bad(f"{where} has neither min_score nor max_score", "Give at least one.")
     check_expression(made.span, made.syntax, where)
@@ -195,6 +205,7 @@ class _Reader:
             if default is _REQUIRED:
                 raise _bad(f"{self.at(key)} is missing", "Add it.")
             return default
+        value = _as_written(value, kinds)
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
             raise _bad(f"{self.at(key)} is {value!r}, which is of the wrong kind", "See docs/mix.md.")
         return value
@@ -215,6 +226,18 @@ class _Reader:
                 near = difflib.get_close_matches(str(key), self.known, 1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.known)}."
                 raise _bad(f"there is no option {self.at(str(key))}", hint)
+
+
+def _as_written(value: Any, kinds: Any) -> Any:
+    """A number for a text and a text for a number, as Dolma takes them: ``name: 2024``, ``min_score: 5e-1`` (in YAML a
+    text, as it has no point)."""
+    if kinds is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and kinds in (int, (int, float)):
+        for kind in (kinds,) if kinds is int else kinds:
+            with contextlib.suppress(ValueError):
+                return kind(value)
+    return value
 
 
 def _bad(what: str, fix: str) -> ConfigError:

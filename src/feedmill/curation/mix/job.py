@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections.abc import Sequence
@@ -11,10 +12,12 @@ from typing import Any
 import orjson
 
 from feedmill.curation.attribute_set import FOLDER, fingerprint
+from feedmill.curation.inputs import places
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
@@ -71,16 +74,19 @@ def mix(
     when it is whole; run again, finished ones are left alone. What is written does not depend on `processes`.
 
     Args:
+        processes: None for what the configuration says, or one for each core.
         dry_run: write nothing; try the rules on the first documents of some files, and say what they would do.
 
     Raises:
-        ConfigError: nothing to read, or a configuration that makes no sense.
+        ConfigError: nothing to read, a configuration that makes no sense, an output that is an input or another output.
         DataError: attributes that do not line up, rows that cannot be used, expressions that fail on a document.
     """
+    processes, dry_run = config.processes if processes is None else processes, dry_run or config.dry_run
     report = MixReport(sampled=dry_run)
     plans = [_plan(stream, config, report.warnings) for stream in config.streams]
     spare = (processes or available_cores()) < available_cores()
     shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
+    _keep_apart(shards)
     if dry_run:
         for stream, plan in zip(config.streams, plans, strict=True):
             report.streams.append(_try(stream, plan, report.warnings))
@@ -130,6 +136,30 @@ def _plan(stream: Stream, config: MixConfig, warnings: list[str]) -> list[Shard]
     return shards
 
 
+def _keep_apart(shards: Sequence[Shard]) -> None:
+    """Raises ConfigError where an output is an input as well, or two outputs are the same file."""
+    place, read, made = places(), dict[str, str](), dict[str, Shard]()
+    for shard in shards:
+        for file in shard.files:
+            attributes = (join_url(file.root or ".", file.attributes(name)) for name in shard.stream.attributes)
+            read.update((place(path), path) for path in (file.name, *attributes))
+    for shard in shards:
+        path = join_url(shard.stream.output, shard.path)
+        where = place(path)
+        if where in read:
+            raise ConfigError(
+                f"stream {shard.stream.name}: the output {path} is an input too, and would be written over it",
+                kind="input-is-output",
+                fix="Give another output.path, or the stream another name.",
+            )
+        if (other := made.setdefault(where, shard)) is not shard:
+            raise ConfigError(
+                f"{other.files[0].name} and {shard.files[0].name} would both become {path}",
+                kind="outputs-clash",
+                fix="Give them streams with output paths of their own.",
+            )
+
+
 def _mirrored(file: DocumentFile) -> str:
     return f"documents/{f'/{file.path}'.rpartition('/documents/')[2]}"
 
@@ -175,12 +205,10 @@ def _make(shard: Shard) -> tuple[Counts, int]:
     marker = f"{FOLDER}/{shard.path}.json"
     print_ = _fingerprint(shard)
     if store.exists(marker) and store.exists(shard.path):
-        try:
+        with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):  # a damaged one is made anew
             done = orjson.loads(store.read(marker))
-        except orjson.JSONDecodeError:
-            done = {}
-        if done.get("fingerprint") == print_ and done.get("size") == store.stat(shard.path).size:
-            return Counts.from_dict(done["counts"]), 1
+            if done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size:
+                return Counts.from_dict(done["counts"]), 1
     counts = write_shard(shard)
     done = {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()}
     store.write_note(marker, orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))

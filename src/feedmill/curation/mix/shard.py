@@ -56,7 +56,6 @@ class Counts:
     replaced: int = 0
     passed: int = 0
     unmatched: int = 0
-    truth: Counter[str] = field(default_factory=Counter)
 
     def drop(self, rule: str, one: Any) -> None:
         """Count a document that a rule drops."""
@@ -106,10 +105,13 @@ def write_shard(shard: Shard) -> Counts:
     with write_lines(open_store(folder), name, kind=shard.kind) as write:
 
         def take(documents: list[Document]) -> None:
-            if permute:
-                held.extend(map(dump, documents))
-            else:
-                write(dump_lines(documents))
+            try:
+                if permute:
+                    held.extend(map(dump, documents))
+                else:
+                    write(dump_lines(documents))
+            except RecursionError:
+                raise _too_deep(documents) from None
 
         # Closed in any case, so that no thread outlives an error.
         with (
@@ -138,7 +140,7 @@ def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Generator[l
 def _mix(
     documents: list[Document],
     rules: Rules,
-    draw: Callable[[Any], int] | None,
+    draw: Callable[[Document], int] | None,
     counts: Counts,
     file: DocumentFile,
     first: int,
@@ -150,7 +152,7 @@ def _mix(
     for line, document in enumerate(documents, first):
         try:
             why = rules.dropped(document)
-        except JqError as error:
+        except (JqError, RecursionError) as error:
             failed = _failed(error, document, file, line)
             break
         if why is None:
@@ -170,7 +172,9 @@ def _mix(
             if why is not None:
                 counts.drop(why, document.get("id"))
                 continue
-            times = 1 if draw is None else draw(document.get("id"))
+            times = 1 if draw is None else draw(document)
+            if times < 0:
+                raise _undrawn(file, line)
             if not times:
                 counts.drop("rate", document.get("id"))
                 continue
@@ -182,7 +186,7 @@ def _mix(
             counts.kept += 1
             for _ in range(times):
                 out.append(document)
-    except (JqError, SpanError) as error:
+    except (JqError, SpanError, RecursionError) as error:
         raise _failed(error, kept[seen], file, lines[seen]) from None
     if failed is not None:
         raise failed
@@ -190,15 +194,19 @@ def _mix(
     return out
 
 
-def _sampler(stream: Stream, config: MixConfig) -> Callable[[Any], int] | None:
-    """How often a document is taken, by its id: the whole part of the rate, and once more with its fraction."""
+def _sampler(stream: Stream, config: MixConfig) -> Callable[[Document], int] | None:
+    """How often a document is taken, by its id: the whole part of the rate, and once more with its fraction; -1 where
+    there is no id to draw by."""
     if stream.rate == 1.0:
         return None
     whole = int(stream.rate)
     bound = round((stream.rate - whole) * 2**64)
     salt = f"{config.seed}/{stream.name}/".encode()
 
-    def draw(one: Any) -> int:
+    def draw(document: Document) -> int:
+        one = document.get("id")
+        if one is None:  # all of them would be taken, or none
+            return -1 if bound else whole
         return whole + (xxhash.xxh3_64_intdigest(salt + dump(one)) < bound)
 
     return draw
@@ -333,7 +341,32 @@ def _misaligned(what: str, of: Attributes, file: DocumentFile, line: int) -> Dat
     )
 
 
+def _undrawn(file: DocumentFile, line: int) -> DataError:
+    return DataError(
+        "the document has no 'id', by which it is drawn",
+        file=file.name,
+        record=f"line {line}",
+        kind="no-id",
+        fix="Give documents ids, or the stream a whole rate.",
+    )
+
+
+def _too_deep(documents: list[Document]) -> DataError:
+    """The error for the first of these documents that cannot be written."""
+    for document in documents:
+        try:
+            dump(document)
+        except RecursionError:
+            place = document["metadata"]["provenance"]
+            return DataError("the document is nested too deeply", record=place, kind="bad-row", fix="Mend it.")
+    raise AssertionError("all of them can be")
+
+
 def _failed(error: Exception, document: Document, file: DocumentFile, line: int) -> FeedmillError:
+    if isinstance(error, RecursionError):
+        return DataError(
+            "the document is nested too deeply", file=file.name, record=f"line {line}", kind="bad-row", fix="Mend it."
+        )
     return DataError(
         f"{error} (document {dump(document.get('id')).decode()})",
         file=file.name,

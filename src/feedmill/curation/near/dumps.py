@@ -96,10 +96,11 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
     """The folder of signatures, made where it is not there, for this run alone.
 
     Raises:
-        ConfigError: another run is using it, or its signatures were made with other options.
+        ConfigError: another run is using it, its signatures were made with other options, or it holds something else.
         DataError: a record is damaged.
     """
     store = LocalStore(folder)
+    _refuse_others(store)
     if not store.exists(LOCK):
         store.write_bytes(LOCK, b"")
     try:
@@ -123,6 +124,19 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
             yield dumps
         finally:
             open_view.cache_clear()
+
+
+def _refuse_others(store: LocalStore) -> None:
+    """Raises ConfigError where the folder has files and no signatures: work is removed here by its place, and a user's
+    ``dumps/`` would be taken for some."""
+    there = [name for name in _names(store.root) if name != LOCK and not name.endswith(TEMPORARY_SUFFIX)]
+    if there and not store.exists(RECORD):  # asked for after the list: of a folder of signatures it is the first file
+        raise ConfigError(
+            f"the folder for signatures holds something else ({', '.join(there[:3])}), and is no place for them",
+            file=store.root,
+            kind="no-signatures",
+            fix="Name a folder that is empty, or is not there yet.",
+        )
 
 
 def _agree(store: LocalStore, options: NearOptions) -> None:
@@ -263,7 +277,7 @@ def _compare(
 def _names(*parts: str) -> list[str]:
     try:
         return sorted(os.listdir(os.path.join(*parts)))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

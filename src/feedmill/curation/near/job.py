@@ -84,7 +84,7 @@ def find_near(
         DataError: a row that cannot be used; or the signatures are damaged.
     """
     report = NearReport(options.name, signatures=signatures)
-    files = _distinct(find_documents(documents, options.documents_folder, report.warnings))
+    files = find_documents(documents, options.documents_folder, report.warnings)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures live on local disks", file=signatures, fix="Give a local path.")
     run_print = fingerprint(
@@ -103,11 +103,6 @@ def find_near(
     if signatures is None:
         remove_folder(folder)
     return report
-
-
-def _distinct(files: list[DocumentFile]) -> list[DocumentFile]:
-    """Each file once, however its path is spelled."""
-    return list({file.store().locate(file.path): file for file in reversed(files)}.values())[::-1]
 
 
 def _finish(

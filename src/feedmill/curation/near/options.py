@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from feedmill.curation.patterns import refuse_odd_names
 from feedmill.errors import ConfigError
 
 HASHES = 128
@@ -40,6 +41,7 @@ class NearOptions:
     documents_folder: str = "documents"
 
     def __post_init__(self) -> None:
+        refuse_odd_names(self.name)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
         if not 0 < self.threshold <= 1:

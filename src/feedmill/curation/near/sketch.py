@@ -13,7 +13,7 @@ from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import go_on
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, id_bytes, parse_texts
+from feedmill.curation.rows import bad_row, ids_of, parse_texts
 from feedmill.formats.documents import read_lines
 from feedmill.formats.signatures import Arrays, read_record, segment_name, write_arrays, write_record
 from feedmill.kernels.hashing import shingles_compiled
@@ -72,7 +72,7 @@ def sketch(task: Task) -> Sketched:
     for lines in read_lines(task.file.store(), task.file.path):
         go_on()
         parsed = parse_texts(lines, task.file.name, rows + 1)
-        ids = [id_bytes(row.id) for row in parsed]
+        ids = ids_of(parsed, task.file.name, rows + 1)
         if not all(ids):
             raise bad_row(b"-", "the row has no 'id'", task.file.name, rows + 1 + ids.index(b""))
         digest_ids(ids, digest)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from feedmill.curation.documents import Batch
@@ -11,7 +9,6 @@ from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.kernels.text import characters
 
-_COMMENT = re.compile(r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/")
 _KINDS = ("copyright_notice", "comment_block", "doc")
 
 
@@ -23,10 +20,11 @@ def code_copyright_comments(batch: Batch) -> Spans:
 
 def _comments(text: str, exact: bool) -> list[tuple[int, int, int, float]]:
     found: list[tuple[int, int, int, float]] = []
-    match = _COMMENT.search(text)
-    if match is not None:
-        if "copyright" in match[0].lower():
-            found.append((0, match.start(), match.end(), 1.0))
+    begin = text.find("/*")
+    end = text.find("*/", begin + 2) + 2 if begin >= 0 else 1
+    if end > 1:  # there is a comment
+        if "copyright" in text[begin:end].lower():
+            found.append((0, begin, end, 1.0))
     else:
         end = 0
         for line in text.split("\n"):

@@ -124,7 +124,7 @@ class _Starcoder:
 def _number(value: Any) -> float:
     try:
         return float(value or 0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from feedmill.curation.documents import Batch, RowWithMetadata
+from feedmill.curation.records import local_state
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.errors import ConfigError
@@ -55,9 +56,13 @@ def domain(url: str) -> str:
     return re.sub(r"^www\.|:\d+$", "", clean_url(url).partition("/")[0])
 
 
-@lru_cache(8)
 def read_list(path: str, domains: bool) -> frozenset[str]:
     """The entries of a list. Raises `ConfigError` where it has none."""
+    return _read_list(path, domains, local_state(path))
+
+
+@lru_cache(8)
+def _read_list(path: str, domains: bool, _state: tuple[int, int, int] | None) -> frozenset[str]:
     with open(path, encoding="utf-8", errors="replace") as lines:
         found = frozenset(entry for line in lines for entry in _entries(line.strip().lower(), domains) if entry)
     if not found:
@@ -71,7 +76,7 @@ def _entries(line: str, domains: bool) -> Iterator[str]:
     clean = domain if domains else clean_url
     rules = _ADBLOCK.match(line)
     if rules:
-        yield rules[1]
+        yield clean(rules[1])
         return
     first, *rest = line.split()
     if rest and _is_address(first):
