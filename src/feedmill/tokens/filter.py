@@ -48,8 +48,14 @@ def filter(
         A report; `left_out` counts documents by the first test that they failed.
 
     Raises:
-        ConfigError: a number of no document, or an output that exists.
+        ConfigError: a number of no document, lengths between which there is none, or an output that exists.
     """
+    if max_length is not None and max_length < (min_length or 0):
+        raise ConfigError(
+            f"no document has at least {min_length or 0:,} and at most {max_length:,} tokens",
+            kind="bad-limit",
+            fix="Give a --max-length that is not below --min-length.",
+        )
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
     documents = Documents(corpus)

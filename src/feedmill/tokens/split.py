@@ -73,7 +73,10 @@ def split(
     before = len(job.done)
     parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
     options = {key: value for key, value in options.items() if key != "plan"}
-    done = rewrite(corpus, documents, parts, form, job, options=options, overwrite=overwrite, progress=progress)
+    numbered = output if chunks is not None else ""
+    done = rewrite(
+        corpus, documents, parts, form, job, options=options, overwrite=overwrite, progress=progress, numbered=numbered
+    )
     report = finished("split", corpus, job, done, before, seeded=ratio is not None)
     left = _in_no_part(rows.values(), count)
     if left:
