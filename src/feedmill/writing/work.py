@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +28,7 @@ from feedmill.storage.locks import FileLock
 from feedmill.writing.shard import Shard
 
 FOLDER = ".nv-meta/feedmill.work"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Work:
@@ -143,12 +146,30 @@ class Work:
 
 
 def identity(function: Callable[..., Any]) -> str:
-    """Names a function and its text, so that work begun with another is not gone on with."""
+    """Names a function, its text, and the plain values that go with it, so that work begun with another is not gone on
+    with. The same in every process: no addresses."""
+    if isinstance(function, partial):
+        words = [identity(function.func), repr(function.args), repr(sorted(function.keywords.items()))]
+        return f"partial {xxhash.xxh3_64_hexdigest(_ADDRESS.sub('', ' '.join(words)).encode())}"
     try:
         text = inspect.getsource(function)
-    except (OSError, TypeError):  # made at run time, or an object that is called
+    except (OSError, TypeError):  # made at run time, built in, or an object that is called
         text = repr(function)
-    return f"{function.__module__}.{getattr(function, '__qualname__', '')} {xxhash.xxh3_64_hexdigest(text.encode())}"
+        with contextlib.suppress(OSError, TypeError):
+            text += inspect.getsource(type(function))
+    text = _ADDRESS.sub("", f"{text} {_carried(function)}")
+    where = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    return f"{where} {xxhash.xxh3_64_hexdigest(text.encode('utf-8', 'surrogatepass'))}"
+
+
+def _carried(function: Callable[..., Any]) -> list[str]:
+    """Plain values that a function's text does not show: of its defaults, its closure and, of an object, its own."""
+    found = [*(getattr(function, "__defaults__", None) or ()), *getattr(function, "__dict__", {}).values()]
+    found += (getattr(function, "__kwdefaults__", None) or {}).values()
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            found.append(cell.cell_contents)
+    return [repr(value) for value in found if isinstance(value, bool | int | float | str | bytes | None)]
 
 
 def unfinished(store: Store) -> dict[str, Any] | None:
