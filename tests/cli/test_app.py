@@ -127,3 +127,23 @@ def test_a_closed_pipe_is_quiet() -> None:
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "utf-8:surrogateescape", "latin-1:strict"])
+def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> None:
+    code = (
+        "import sys, typer\n"
+        "from types import SimpleNamespace\n"
+        "from feedmill.cli import app\n"
+        "def odd() -> None:\n"
+        "    typer.echo('name \\udcff half \\ud800 far \\u65e5')\n"
+        "app.VERBS['odd'] = app.Verb('x', 'x')\n"
+        "app.import_module = lambda name: SimpleNamespace(odd=odd)\n"
+        "sys.argv = ['feedmill', 'odd']\n"
+        "app.main()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    far = b"\\u65e5" if "latin" in encoding else "日".encode()
+    assert done.stdout == b"name \xff half \\ud800 far " + far + b"\n"

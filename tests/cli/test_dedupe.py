@@ -47,4 +47,27 @@ def test_options_of_filters_that_make_no_sense(options: list[str], told: str, fo
 
 
 def test_the_help_shows_the_separator_as_it_is_typed() -> None:
-    assert "[default: (\\n)]" in feedmill("--help").output
+    assert "default: \\n." in feedmill("--help").output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--ngram", "5"], "--ngram goes with --by ngrams"),
+        (["--by", "paragraphs", "--threshold", "0.9"], "--threshold goes with --by ngrams"),
+        (["--by", "paragraphs", "--stride", "2"], "--stride goes with --by ngrams"),
+        (["--separator", "x"], "--separator goes with --by paragraphs or ngrams"),
+        (["--by", "ngrams", "--key", "$.id"], "--key goes with --by documents"),
+        (["--false-positives", "0.1"], "are for a Bloom filter"),
+        (["--by", "ngrams", "--threshold", "nan"], "a threshold of nan"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(words: list[str], message: str) -> None:
+    done = feedmill(*words)
+    assert done.exit_code == 1 and message in done.output and not Path("attributes").exists()
+
+
+def test_options_where_they_belong() -> None:
+    assert feedmill("--by", "ngrams", "--ngram", "2", "--stride", "1", "--threshold", "0").exit_code == 0
+    assert feedmill("--by", "paragraphs", "--separator", "\\n\\n").exit_code == 0
+    assert feedmill("--key", "$.id", "--name", "ids").exit_code == 0

@@ -70,3 +70,8 @@ def test_add_parts(root: Path) -> None:
 def test_mount_says_what_is_missing(root: Path) -> None:
     assert "no folder" in run("mount", "d", "nowhere", status=1)
     assert "not empty" in run("mount", "d", "d", status=1)
+
+
+def test_a_list_of_keys_from_another_system(root: Path) -> None:
+    (root / "keys.txt").write_bytes(b"\xef\xbb\xbfs00000\r\ns00001\r\n\r\n")
+    assert "deleted           2 samples" in run("delete", "d", "--list", "keys.txt", "--workers", "1")

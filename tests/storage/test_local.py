@@ -18,6 +18,7 @@ import pytest
 from feedmill.errors import NotFound, StorageError
 from feedmill.storage import LocalStore
 from feedmill.storage import local as module
+from feedmill.storage.local import sweep, temporary_beside
 
 
 @pytest.fixture
@@ -222,3 +223,13 @@ def test_a_file_where_a_folder_should_be_is_an_error_with_a_fix(store):
             store.write_bytes(path, b"1")
         assert caught.value.file == f"{store.root}/{path}" and caught.value.fix
     assert store.read("a") == b"1"
+
+
+def test_long_names_in_any_script_can_be_written(store):
+    for name in ("日" * 84, "é" * 127, "x" * 255, "日" * 67 + ".txt"):
+        with store.write(name) as file:
+            file.write(b"content")
+        left = temporary_beside(store.locate(name))
+        Path(left).write_bytes(b"")
+        sweep(store.locate(name))
+        assert store.read(name) == b"content" and not Path(left).exists()

@@ -6,12 +6,14 @@ with verbs of its own) and one row in `VERBS`.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import ctypes
 import gc
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -148,10 +150,21 @@ def main() -> None:
     # be forked (see `feedmill.jobs.processes`).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _keep_freed_memory()
+    if isinstance(sys.stdout, TextIOWrapper):  # text of data may have what this terminal does not
+        codecs.register_error("feedmill", _shown)
+        sys.stdout.reconfigure(errors="feedmill")
     try:
         app(prog_name="feedmill")
     finally:
         gc.freeze()
+
+
+def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What is printed in place of characters that cannot be: the bytes of a file's name, or escapes."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
 
 
 def _keep_freed_memory() -> None:

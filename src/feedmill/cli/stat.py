@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -133,6 +134,8 @@ def number(value: float) -> str:
     >>> number(12345.0), number(0.123456), number(1e-7)
     ('12,345', '0.1235', '1e-07')
     """
+    if not isfinite(value):  # a sum of numbers near the largest there are
+        return str(value)
     return f"{value:,.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:,.4g}"
 
 

@@ -89,9 +89,12 @@ def filter(
 
 
 def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
-    row = np.asarray(numbers, np.int64)
+    try:
+        row = np.asarray(numbers, np.int64)
+    except OverflowError:
+        row = np.asarray([min(number, count) for number in numbers], np.int64)
     if len(row) and (row.min() < 0 or row.max() >= count):
-        bad = int(row[(row < 0) | (row >= count)][0])
+        bad = numbers[int(np.flatnonzero((row < 0) | (row >= count))[0])]
         raise ConfigError(
             f"the list names document {bad}, and there are {count}",
             kind="no-such-document",
