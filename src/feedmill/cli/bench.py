@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated
 
 import typer
@@ -35,6 +36,8 @@ def bench(
     from feedmill.loading.bench import bench as measure
     from feedmill.planning.recipes.recipe import Recipe
 
+    if not isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} seconds never end", param_hint="--seconds")
     plan = Recipe.load(recipe).plan(trust=trust)
     numbers = None if workers is None else _numbers(workers)
     report = measure(

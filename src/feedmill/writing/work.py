@@ -50,11 +50,12 @@ class Work:
 
     def __init__(self, store: Store, job: Mapping[str, Any]) -> None:
         self.store = store
+        plain = orjson.loads(self._encoded(job))
         self.folder = _folder(store)
         self.left: dict[str, Any] | None = None
         self._lock = self._take()
         try:
-            self._begin(dict(job))
+            self._begin(plain)
         except BaseException:
             self.close()
             raise
@@ -70,11 +71,10 @@ class Work:
         except OSError as error:
             raise storage_error(error, str(self.folder)) from None
 
-    def _begin(self, job: dict[str, Any]) -> None:
+    def _begin(self, plain: dict[str, Any]) -> None:
         self.journal = Journal(self.folder / "feedmill.shards.journal")
         if self.store.is_local:
             sweep_all(f"{self.folder.parent}/")
-        plain = orjson.loads(orjson.dumps(job, option=orjson.OPT_NON_STR_KEYS))
         before = unfinished(self.store)
         self.resumed = before is not None and {key: before.get(key) for key in plain} == plain
         if self.resumed and before is not None:
@@ -103,10 +103,21 @@ class Work:
         temporary = f"{path}.new"
         try:
             with open(temporary, "wb") as f:
-                f.write(orjson.dumps(self.job, option=orjson.OPT_NON_STR_KEYS))
+                f.write(self._encoded(self.job))
             publish(temporary, path)
         except OSError as error:
             raise storage_error(error, path) from None
+
+    def _encoded(self, job: Mapping[str, Any]) -> bytes:
+        try:
+            return orjson.dumps(job, option=orjson.OPT_NON_STR_KEYS)
+        except TypeError as error:
+            raise ConfigError(
+                f"a number or a name cannot be noted ({error})",
+                file=self.store.url,
+                kind="bad-number",
+                fix="Give numbers of at most 64 bits, and rename files whose names are no UTF-8.",
+            ) from None
 
     def finished(self) -> dict[str, Shard]:
         """The shards that are done, and unchanged since."""
