@@ -147,3 +147,22 @@ def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> Non
     assert done.returncode == 0, done.stderr
     far = b"\\u65e5" if "latin" in encoding else "日".encode()
     assert done.stdout == b"name \xff half \\ud800 far " + far + b"\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["repair", ""],
+        ["check", ""],
+        ["delete", "", "key"],
+        ["merge", "a.pbin", "", "o.pbin"],
+        ["reshard", "a", "", "--samples", "5"],
+        ["energon", "prepare", ""],
+        ["tag", ""],
+    ],
+)
+def test_an_empty_argument_is_not_the_current_folder(words: list[str], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and "it is empty" in done.output
+    assert not list(tmp_path.iterdir())

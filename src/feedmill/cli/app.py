@@ -12,6 +12,7 @@ import ctypes
 import gc
 import os
 import sys
+from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any, NamedTuple
@@ -87,7 +88,9 @@ class VerbGroup(TyperGroup):
         if app is None:
             app = new_app()
             app.command(cmd_name)(getattr(module, cmd_name.replace("-", "_")))
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        _refuse_empty(command)
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
@@ -111,6 +114,22 @@ class VerbGroup(TyperGroup):
             # The reader (`head`, a pager) has seen enough. Python flushes stdout once more at exit: let it go nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
+
+
+def _refuse_empty(command: Any) -> None:
+    """Have a command, and those in it, refuse arguments that are empty: a variable of the shell that was not set, which
+    as a path would be the current folder."""
+    for inner in getattr(command, "commands", {}).values():
+        _refuse_empty(inner)
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.callback = partial(_not_empty, parameter.callback)
+
+
+def _not_empty(known: Any, ctx: Any, parameter: Any, value: Any) -> Any:
+    if value == "" or (isinstance(value, list | tuple) and "" in value):
+        raise typer.BadParameter("it is empty", ctx, parameter)
+    return value if known is None else known(ctx, parameter, value)
 
 
 def new_app(**settings: Any) -> typer.Typer:
