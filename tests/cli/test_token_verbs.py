@@ -122,5 +122,11 @@ def test_numbers_beyond_any_sense_are_one_message(tmp_path: Path, line: str) -> 
         filter_files([str(source)], str(tmp_path / "f.pbin"), keep=[0, 10**30])
 
 
+def test_more_chunks_than_any_sense_are_one_message(tmp_path: Path) -> None:
+    source = MODALITIES / "main_2b.pbin"
+    shown = run("split", source, f"{tmp_path}/{{part}}.pbin", "--chunks", 10**12, status=1)
+    assert "cannot be divided into 1,000,000,000,000 chunks" in shown and not list(tmp_path.iterdir())
+
+
 def test_numbers_beyond_64_bits_are_json_too() -> None:
     assert json.loads(run("numbers", "--samples", 10**20, "--json"))["samples"] == 10**20

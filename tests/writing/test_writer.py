@@ -74,6 +74,9 @@ def test_anything_comes_back(rows: dict[str, dict[str, bytes]], most: int, size:
 
 def refused(key: str) -> bool:
     """Whether a reader would cut the key elsewhere, skip it, or leave the folder with it."""
+    first = key.partition("/")[0]
+    if len(first) > 3 and first.startswith("__") and first.endswith("__"):
+        return True
     return sample_name(f"{key}.x") != (key, "x") or any(part in ("", ".", "..") for part in key.split("/"))
 
 
