@@ -127,3 +127,42 @@ def test_a_closed_pipe_is_quiet() -> None:
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "utf-8:surrogateescape", "latin-1:strict"])
+def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> None:
+    code = (
+        "import sys, typer\n"
+        "from types import SimpleNamespace\n"
+        "from feedmill.cli import app\n"
+        "def odd() -> None:\n"
+        "    typer.echo('name \\udcff half \\ud800 far \\u65e5')\n"
+        "app.VERBS['odd'] = app.Verb('x', 'x')\n"
+        "app.import_module = lambda name: SimpleNamespace(odd=odd)\n"
+        "sys.argv = ['feedmill', 'odd']\n"
+        "app.main()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    far = b"\\u65e5" if "latin" in encoding else "日".encode()
+    assert done.stdout == b"name \xff half \\ud800 far " + far + b"\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["repair", ""],
+        ["check", ""],
+        ["delete", "", "key"],
+        ["merge", "a.pbin", "", "o.pbin"],
+        ["reshard", "a", "", "--samples", "5"],
+        ["energon", "prepare", ""],
+        ["tag", ""],
+    ],
+)
+def test_an_empty_argument_is_not_the_current_folder(words: list[str], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and "it is empty" in done.output
+    assert not list(tmp_path.iterdir())

@@ -59,3 +59,12 @@ def test_options_that_would_do_nothing_are_refused(to: str, options: list[object
 def test_tokens_go_to_a_folder_that_is_not_called_like_a_file(tmp_path: Path) -> None:
     status, shown = run(tokens(tmp_path / "source"), tmp_path / "d.ds", "--to", "ds")
     assert status == 1 and "d.ds: the destination ends in '.ds', and ds is written to a folder" in shown
+
+
+def test_fields_may_be_spaced_and_have_to_be_some(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source")
+    status, shown = run(source, tmp_path / "d", "--to", "wds", "--fields", "txt, json", "--workers", 1)
+    assert status == 0 and "90 samples" in shown
+    for nothing in ("", ",", " "):
+        status, shown = run(source, tmp_path / "e", "--to", "wds", "--fields", nothing)
+        assert status == 1 and "--fields names no part" in shown and not (tmp_path / "e").exists()

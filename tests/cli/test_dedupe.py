@@ -34,11 +34,6 @@ def test_what_was_marked_is_told() -> None:
     [
         (["--items", "10"], "--bloom"),
         (["--false-positives", "0.1"], "--bloom"),
-        (["--ngram", "5"], "use --by ngrams"),
-        (["--by", "paragraphs", "--threshold", "0.7"], "use --by ngrams"),
-        (["--by", "ngrams", "--key", "$.url"], "use --by documents"),
-        (["--separator", ";"], "use --by paragraphs or --by ngrams"),
-        (["--by", "ngrams", "--threshold", "nan"], "not a number"),
         (["--read-only"], "--bloom"),
         (["--bloom", "f.bin", "--items", "10", "--read-only"], "Give one of them"),
         (["--bloom", "f.bin", "--read-only"], "f.bin: there is no such Bloom filter"),
@@ -53,4 +48,27 @@ def test_options_of_filters_that_make_no_sense(options: list[str], told: str, fo
 
 
 def test_the_help_shows_the_separator_as_it_is_typed() -> None:
-    assert "[default: (\\n)]" in feedmill("--help").output
+    assert "default: \\n." in feedmill("--help").output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--ngram", "5"], "--ngram goes with --by ngrams"),
+        (["--by", "paragraphs", "--threshold", "0.9"], "--threshold goes with --by ngrams"),
+        (["--by", "paragraphs", "--stride", "2"], "--stride goes with --by ngrams"),
+        (["--separator", "x"], "--separator goes with --by paragraphs or ngrams"),
+        (["--by", "ngrams", "--key", "$.id"], "--key goes with --by documents"),
+        (["--false-positives", "0.1"], "are for a Bloom filter"),
+        (["--by", "ngrams", "--threshold", "nan"], "a threshold of nan"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(words: list[str], message: str) -> None:
+    done = feedmill(*words)
+    assert done.exit_code == 1 and message in done.output and not Path("attributes").exists()
+
+
+def test_options_where_they_belong() -> None:
+    assert feedmill("--by", "ngrams", "--ngram", "2", "--stride", "1", "--threshold", "0").exit_code == 0
+    assert feedmill("--by", "paragraphs", "--separator", "\\n\\n").exit_code == 0
+    assert feedmill("--key", "$.id", "--name", "ids").exit_code == 0

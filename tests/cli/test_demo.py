@@ -43,3 +43,11 @@ def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert done.exit_code == 1 and "not empty and not a demo's" in done.stderr
     assert (tmp_path / "pages" / "mine.txt").read_text() == "keep"
+
+
+def test_a_file_or_a_folder_that_cannot_be_made_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for out in ("file", "file/in"):
+        done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / out)])
+        assert done.exit_code == 1 and done.stderr.startswith("error: ")
+    assert (tmp_path / "file").read_text() == "mine"

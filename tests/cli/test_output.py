@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feedmill.cli.output import emit, facts, human_size, table, to_json
+from feedmill.cli.output import emit, facts, fail, human_size, printable, table, to_json
+from feedmill.errors import FeedmillError
 
 
 def test_emit_prints_one_document_or_calls_human(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,3 +44,32 @@ def test_tables_and_facts_print_every_cell_as_it_is(capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert "train[x]" in out and "12,345" in out
     assert "jsonl" in out and "yes" in out and "nothing" not in out
+
+
+def test_json_takes_what_orjson_does_not() -> None:
+    """Names of files that are no UTF-8, and numbers beyond 64 bits."""
+    data = {
+        "name": "b\udcff",
+        "n": 10**20,
+        "nan": float("nan"),
+        "path": Path("a"),
+        1: (np.arange(2), np.float64(0.5), None),
+    }
+    assert json.loads(to_json(data)) == {
+        "name": "b\udcff",
+        "n": 10**20,
+        "nan": None,
+        "path": "a",
+        "1": [[0, 1], 0.5, None],
+    }
+
+
+def test_an_error_about_an_odd_name_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(FeedmillError("no \x1b[31mred", file="b\udcff"), as_json=True)
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["error"]["file"] == "b\udcff"
+    assert "\x1b" not in shown.err and r"no \x1b[31mred" in shown.err
+
+
+def test_text_of_data_does_not_command_the_terminal() -> None:
+    assert printable("a\tb\n\x1b[2J\x9b1m\x07é\r") == "a\tb\n\\x1b[2J\\x9b1m\\x07é\\r"

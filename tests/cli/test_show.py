@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from feedmill.cli.app import app
 from feedmill.cli.show import as_text
+from tars import write_tar
 
 
 @pytest.mark.parametrize(
@@ -34,3 +38,10 @@ def test_long_values_are_cut_and_say_so() -> None:
     assert as_text("x" * 30, width=10) == "x" * 10 + "... (+20 characters)"
     assert as_text("a\nb\nc\nd", lines=2) == "a\nb\n... (+2 lines)"
     assert as_text({str(i): "v" * 20 for i in range(40)}, lines=3).count("\n") == 3
+
+
+def test_text_and_names_do_not_command_the_terminal(tmp_path: Path) -> None:
+    write_tar(tmp_path / "d.tar", [("k\x1b[1m.txt", b"\x1b[2Jgone"), ("k\x1b[1m.json", b'"\xc2\x9b1m"')])
+    shown = CliRunner().invoke(app, ["preview", str(tmp_path / "d.tar")], color=True)
+    assert shown.exit_code == 0 and r"\x1b[2Jgone" in shown.output
+    assert "\x1b[2J" not in shown.output and "\x1b[1m." not in shown.output and "\x9b" not in shown.output

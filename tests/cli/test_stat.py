@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from dolma_golden import DOLMA
 from feedmill.cli.app import app
+from feedmill.cli.stat import number
 
 DOCUMENTS, ATTRIBUTES = DOLMA / "data/documents", DOLMA / "data/attributes/exp-1"
 
@@ -59,3 +60,7 @@ def test_bad_files(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "a.jsonl" in done.output and "line 2" in done.output
     done = feedmill("stat", tmp_path, "--on-error", "continue")
     assert done.exit_code == 1 and "documents  1" in done.output and "1 bad file counted nowhere" in done.output
+
+
+def test_numbers_that_are_none_are_shown_as_such() -> None:
+    assert [number(value) for value in (float("inf"), float("nan"))] == ["inf", "nan"]

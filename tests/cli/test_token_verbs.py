@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from feedmill.cli.app import app
 from feedmill.cli.split import parse_ratio
 from feedmill.errors import ConfigError
+from feedmill.tokens.filter import filter as filter_files
 
 MODALITIES = Path(__file__).parents[1] / "golden/modalities"
 
@@ -107,3 +108,25 @@ def test_ratios() -> None:
     for text in ("1", "a=1,a=2", "a=x", "1,2,3,4", "a=1,2"):
         with pytest.raises(ConfigError):
             parse_ratio(text)
+
+
+@pytest.mark.parametrize("line", ["99999999999999999999999", "9" * 5000, "²", "-1"])
+def test_numbers_beyond_any_sense_are_one_message(tmp_path: Path, line: str) -> None:
+    (tmp_path / "n.txt").write_text(f"\ufeff0\n{line}\n")
+    source = MODALITIES / "main_2b.pbin"
+    shown = run("filter", source, tmp_path / "f.pbin", "--keep", tmp_path / "n.txt", status=1)
+    assert shown.startswith("error: ") and "line 2" in shown
+    shown = run("merge", source, tmp_path / "m.ds", "--learn-between", f"1,{line}", status=1)
+    assert "no two markers" in shown
+    with pytest.raises(ConfigError, match="the list names document"):
+        filter_files([str(source)], str(tmp_path / "f.pbin"), keep=[0, 10**30])
+
+
+def test_more_chunks_than_any_sense_are_one_message(tmp_path: Path) -> None:
+    source = MODALITIES / "main_2b.pbin"
+    shown = run("split", source, f"{tmp_path}/{{part}}.pbin", "--chunks", 10**12, status=1)
+    assert "cannot be divided into 1,000,000,000,000 chunks" in shown and not list(tmp_path.iterdir())
+
+
+def test_numbers_beyond_64_bits_are_json_too() -> None:
+    assert json.loads(run("numbers", "--samples", 10**20, "--json"))["samples"] == 10**20

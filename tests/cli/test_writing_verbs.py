@@ -70,3 +70,16 @@ def test_add_parts(root: Path) -> None:
 def test_mount_says_what_is_missing(root: Path) -> None:
     assert "no folder" in run("mount", "d", "nowhere", status=1)
     assert "not empty" in run("mount", "d", "d", status=1)
+
+
+def test_a_list_of_keys_from_another_system(root: Path) -> None:
+    (root / "keys.txt").write_bytes(b"\xef\xbb\xbfs00000\r\ns00001\r\n\r\n")
+    assert "deleted           2 samples" in run("delete", "d", "--list", "keys.txt", "--workers", "1")
+
+
+def test_numbers_beyond_64_bits_are_one_message(root: Path) -> None:
+    shown = run("reshard", "d", "e", "--samples", "5", "--shuffle", "9" * 20, "--workers", "1", status=1)
+    assert "at most 64 bits" in shown and not Path("e").exists()
+    assert "at most 64 bits" in run("append", "d", "d", "--samples", "9" * 20, "--prefix", "x/", status=1)
+    assert len(fm.open("d")) == 30
+    run("reshard", "d", "e", "--samples", "5", "--workers", "1")

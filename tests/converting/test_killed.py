@@ -34,7 +34,7 @@ def words(name: str) -> list[str]:
     return [str(word) for word in ("convert", *WORK[name], "--workers", 1)]
 
 
-@pytest.mark.parametrize(("name", "moment"), [("webdataset", 12), ("parquet", 7), ("rows", 5), ("tokens", 6)])
+@pytest.mark.parametrize(("name", "moment"), [("webdataset", 12), ("parquet", 7), ("rows", 5), ("tokens", 8)])
 def test_killed_and_finished(tmp_path: Path, name: str, moment: int) -> None:
     from killing import contents
 
@@ -113,3 +113,75 @@ def test_a_source_that_changed_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(FeedmillError) as error:
         fm.convert(tmp_path / "w/source", tmp_path / "w/out", "webdataset", samples_per_shard=40, progress=False)
     assert error.value.kind == "unfinished-job"
+
+
+@pytest.mark.parametrize("name", ["webdataset", "parquet", "rows", "lines", "tokens", "sequences"])
+def test_a_result_that_is_replaced_stays_until_the_new_one_is_whole(tmp_path: Path, name: str) -> None:
+    from converted import files
+
+    out = str(WORK[name][1])
+    make(name, tmp_path / "calm")
+    finish(words(name), tmp_path / "calm")
+
+    def begun(folder: Path) -> dict[str, bytes]:
+        make(name, folder)
+        other = sample_set(folder / "other", 50)
+        to = [*words(name)[3:5]] if name in ("webdataset",) else ["--to", "mds"]
+        if out.endswith(".parquet"):
+            to = ["--to", "parquet"]
+        if out.endswith(".gz"):
+            (folder / out).write_bytes(b"mine")
+        else:
+            finish(["convert", str(other), out, *to, "--workers", 1], folder)
+        return result(folder)
+
+    def result(folder: Path) -> dict[str, bytes]:
+        """What is at the destination, without notes and the proof (which tells one copy of the source from another)."""
+        whole = files(folder / out) if (folder / out).is_dir() else {out: (folder / out).read_bytes()}
+        return {path: data for path, data in whole.items() if ".feedmill" not in path}
+
+    old, kept = begun(tmp_path / "at"), 0
+    moment = 0
+    while run_until_killed(moment, [*words(name), "--overwrite"], tmp_path / "at"):
+        now = result(tmp_path / "at")
+        kept += now == old
+        assert now.keys() <= old.keys() | result(tmp_path / "calm").keys()
+        moment += 3
+    assert result(tmp_path / "at") == result(tmp_path / "calm") and kept > 1
+    left = [path.name for path in (tmp_path / "at").rglob("*") if ".feedmill-" in path.name]
+    assert not left
+
+
+def test_a_result_is_put_in_place_by_the_next_command_where_that_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import feedmill as fm
+    from converted import files
+
+    monkeypatch.chdir(tmp_path)
+    sample_set(tmp_path / "source", 90)
+    other = sample_set(tmp_path / "other", 50)
+    for moment in range(60):
+        fm.convert(other, tmp_path / "out", "webdataset", progress=False, overwrite=True)
+        again = ["convert", "source", "out", "--to", "mds", "--overwrite", "--workers", "1"]
+        killed = run_until_killed(moment, again, tmp_path)
+        job = tmp_path / "out/.feedmill-convert/job.json"
+        if killed and job.exists() and b'"proof"' in job.read_bytes() and not (tmp_path / "out/index.json").exists():
+            break
+    report = fm.convert("source", "out", "mds", overwrite=True, workers=1, progress=False)
+    assert (report.samples, report.resumed) == (90, 1)  # it was whole: nothing is done twice
+    fm.convert("source", "calm", "mds", progress=False)
+    assert files(tmp_path / "out") == files(tmp_path / "calm")
+
+
+def test_an_output_that_is_not_what_was_meant_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import feedmill as fm
+    from feedmill.converting import samples as converting
+
+    source = sample_set(tmp_path / "source", 50)
+    with monkeypatch.context() as patch:
+        patch.setattr(converting, "read_digest", lambda *_: b"")
+        with pytest.raises(FeedmillError) as error:
+            fm.convert(source, tmp_path / "out", "mds", workers=1, progress=False)
+        assert error.value.kind == "different"
+    assert fm.convert(source, tmp_path / "out", "mds", workers=1, progress=False).resumed == 0

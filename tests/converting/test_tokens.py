@@ -159,3 +159,19 @@ def test_nothing_is_detokenized(tmp_path: Path) -> None:
         with pytest.raises(ConfigError):
             convert(source, tmp_path / "d", "pbin", **options)
     assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("to", ["pbin", "ds", "megatron", "dolma"])
+def test_manifests_say_the_sizes(tmp_path: Path, to: str) -> None:
+    tokens(tmp_path / "source")
+    fm.convert(tmp_path / "source", tmp_path / "d", to, progress=False)
+    store = open_store(str(tmp_path / "d"))
+    manifests = [path for path in (tmp_path / "d").iterdir() if path.name.endswith(".feedmill.json")]
+    assert len(manifests) == 3
+    said: dict[str, int] = {}
+    for path in manifests:
+        manifest = read_manifest(store, path.name.removesuffix(".feedmill.json"))
+        assert manifest is not None and manifest.sizes
+        said |= manifest.sizes
+    there = {entry.path: entry.size for entry in store.files() if not entry.path.endswith(".feedmill.json")}
+    assert said == there

@@ -137,6 +137,18 @@ def test_repair_drops_incomplete_tails_and_keeps_their_bytes(
         assert [error.kind for error in report.remaining] == ["bad-header"]
 
 
+def test_every_repair_has_a_report_of_its_own(root: Path) -> None:
+    for number in (0, 2):
+        path = shard(root, number)
+        path.write_bytes(path.read_bytes()[:5000])
+        repair(str(root), progress=False)
+    reports = [root / ".nv-meta" / "repair" / name for name in ("report.json", "report-2.json")]
+    dropped = [json.loads(path.read_text())["dropped"][0]["file"] for path in reports]
+    assert [Path(file).name for file in dropped] == ["shard_000.tar", "shard_002.tar"]
+    assert repair(str(root), progress=False).dropped == []
+    assert sorted(reports) == sorted((root / ".nv-meta" / "repair").glob("report*"))
+
+
 def test_repair_keeps_the_bytes_of_each_of_two_shards_with_names_alike(tmp_path: Path) -> None:
     tails = []
     for name in ("a/b.tar", "a__b.tar"):

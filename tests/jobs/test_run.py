@@ -16,7 +16,7 @@ import working
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run, run_largest_first
+from feedmill.jobs.run import Policy, run, run_largest_first
 
 
 def alive(pid: int) -> bool:
@@ -232,7 +232,7 @@ sys.path.insert(0, {tests!r})
 import working
 from feedmill.jobs import processes
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run, run_largest_first
+from feedmill.jobs.run import Policy, run, run_largest_first
 def ways():
     seen = []
     real = processes.new_context
@@ -267,7 +267,7 @@ MAIN = """
 import sys
 sys.path.insert(0, {tests!r})
 import working
-from feedmill.jobs.run import run, run_largest_first
+from feedmill.jobs.run import Policy, run, run_largest_first
 try:
     list(run(working.note_and_sleep, [{folder!r}] * 10, workers=2))
 except KeyboardInterrupt:
@@ -317,3 +317,7 @@ def test_a_worker_killed_while_it_sends_a_result_is_noticed() -> None:
     with pytest.raises(FeedmillError) as info:
         list(run(working.killed_while_sending, range(4), workers=2))
     assert info.value.kind == "worker-died"
+
+
+def test_no_chunks_in_flight_are_one_at_a_time():
+    assert list(run(abs, range(5), workers=2, policy=Policy(in_flight=0))) == [0, 1, 2, 3, 4]

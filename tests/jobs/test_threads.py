@@ -140,3 +140,8 @@ def test_ahead_goes_only_so_far_and_closes_its_source() -> None:
 
 def test_any_number_of_threads_may_be_allowed():
     assert list(ordered_map(abs, range(3), workers=10**30, in_flight=2 * 10**30)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_no_results_in_flight_are_one_at_a_time(workers: int) -> None:
+    assert list(ordered_map(lambda n: n * n, range(5), workers=workers, in_flight=0)) == [0, 1, 4, 9, 16]

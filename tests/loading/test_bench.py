@@ -65,6 +65,7 @@ def test_the_verb(recipe: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0 and [rate["workers"] for rate in data["rates"]] == [0, 1] and data["batch_size"] == 8
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0 and "in stored order" in shown.stdout and "1 threads" in shown.stdout
-    assert CliRunner().invoke(app, ["bench", str(recipe), "--workers", "x"]).exit_code == 2
+    for nonsense in (["--workers", "x"], ["--workers", "²"], ["--workers", "9" * 5000], ["--seconds", "nan"]):
+        assert CliRunner().invoke(app, ["bench", str(recipe), *nonsense]).exit_code == 2
     missing = CliRunner().invoke(app, ["bench", str(tmp_path / "none.yaml")])
     assert missing.exit_code == 1 and "none.yaml" in missing.stderr

@@ -106,6 +106,33 @@ def test_plain_tars_and_one_tar(tmp_path: Path, prepared: bool, sample_folders: 
 
 
 @pytest.mark.parametrize("sample_folders", [False, True])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_tar_of_a_folder_shows_what_the_folder_held(tmp_path: Path, prepared: bool, sample_folders: bool) -> None:
+    """As ``tar -C folder -cf x.tar .`` makes it: all keys begin with a dot and a slash."""
+    files = [("./a.txt", b"1"), ("./b/c.txt", b"22"), ("./b/d.json", b"3"), ("./b.txt", b"4")]
+    write_tar(tmp_path / "d/x.tar", files)
+    if prepared:
+        prepare(str(tmp_path / "d"), split_ratio="1,0,0", progress=False)
+    with operations(str(tmp_path / "d"), sample_folders=sample_folders) as fs:
+        if sample_folders:
+            wanted = {"/a/a.txt": b"1", "/b/c/c.txt": b"22", "/b/d/d.json": b"3", "/b/b.txt": b"4"}
+        else:
+            wanted = {name[1:]: data for name, data in files}
+        assert tree(fs) == wanted
+
+
+@pytest.mark.parametrize("sample_folders", [False, True])
+def test_keys_that_no_file_can_have_are_shown_by_others(tmp_path: Path, sample_folders: bool) -> None:
+    keys = ["./a", "/b/c", "../d", "e//f", "e/./g", "e/h", "i", "/j"]
+    write_tar(tmp_path / "d/x.tar", [(f"{key}.txt", key.encode()) for key in keys])
+    shown = ["%2E/a", "%/b/c", "%2E%2E/d", "e/%/f", "e/%2E/g", "e/h", "i", "%/j"]
+    with operations(str(tmp_path / "d"), sample_folders=sample_folders) as fs:
+        name = foldered if sample_folders else flat
+        found = tree(fs)
+    assert found == {f"/{name(place, 'txt')}": key.encode() for place, key in zip(shown, keys, strict=True)}
+
+
+@pytest.mark.parametrize("sample_folders", [False, True])
 def test_lines_are_files(tmp_path: Path, sample_folders: bool) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n  {"a": 22}  \n')
     with operations(str(tmp_path / "x.jsonl"), sample_folders=sample_folders) as fs:
@@ -128,6 +155,7 @@ def test_golden_quirks_are_read_as_tarfile_reads_them(tmp_path: Path) -> None:
         twice = expected(golden / name, flat)
         if "/cc.txt" in twice:  # two members of one name: by name one gets the first, the loader gives the last
             twice["/cc.txt"] = wanted["/cc.txt"] = b"first"
+        got = {path.replace("/%2E/", "/./"): data for path, data in got.items()}
         assert got == twice and got.items() <= wanted.items()
 
 

@@ -18,6 +18,7 @@ import pytest
 from feedmill.errors import NotFound, StorageError
 from feedmill.storage import LocalStore
 from feedmill.storage import local as module
+from feedmill.storage.local import sweep, temporary_beside
 
 
 @pytest.fixture
@@ -240,3 +241,13 @@ def test_notes_appear_whole_and_wait_for_no_disk(store: LocalStore, monkeypatch:
     with pytest.raises(StorageError):
         store.write_note("a/b.json", b"three")
     assert store.read("a/b.json") == b"two" and os.listdir(f"{store.root}/a") == ["b.json"]
+
+
+def test_long_names_in_any_script_can_be_written(store):
+    for name in ("日" * 84, "é" * 127, "x" * 255, "日" * 67 + ".txt"):
+        with store.write(name) as file:
+            file.write(b"content")
+        left = temporary_beside(store.locate(name))
+        Path(left).write_bytes(b"")
+        sweep(store.locate(name))
+        assert store.read(name) == b"content" and not Path(left).exists()

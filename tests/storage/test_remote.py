@@ -216,3 +216,10 @@ def test_what_a_web_server_cannot_do_is_said(web):
     for ask in [lambda: list(store.files()), lambda: store.write_bytes("x", b"1"), lambda: store.delete("a b.txt")]:
         assert refused(ask).kind == "not-supported"
     assert refused(lambda: store.read("plain.txt", 1, 2)).kind == "no-ranges"
+
+
+def test_a_user_without_a_home_can_use_object_stores(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(KeyError("no such user")))
+    assert open_store("s3://bucket/x").url == "s3://bucket/x"

@@ -374,3 +374,72 @@ def test_a_seed_that_no_journal_holds_and_an_order_that_is_none(tmp_path: Path) 
         shuffle([source], f"{tmp_path}/b.pbin", seed=1 << 80)
     with pytest.raises(ConfigError, match="no order"):
         merge([source], f"{tmp_path}/b.pbin", order="nope")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suffix", ["pbin", "ds", "bin", "jsonl"])
+def test_overwriting_removes_the_higher_parts_of_an_earlier_run(tmp_path: Path, suffix: str) -> None:
+    if suffix == "jsonl":
+        source = str(tmp_path / "a.jsonl")
+        Path(source).write_bytes(b"".join(b"%d\n" % i for i in range(6)))
+    else:
+        source = write(tmp_path, "a.pbin", [[i, i] for i in range(6)])
+    out = f"{tmp_path}/out/m_{{part}}.{suffix}"
+
+    def files() -> list[str]:
+        return sorted(path.name for path in (tmp_path / "out").iterdir())
+
+    merge([source], out, max_tokens_per_file=4)
+    few = files()
+    assert any("00002" in name for name in few) and not any("00003" in name for name in few)
+    merge([source], out, max_tokens_per_file=1, overwrite=True)
+    assert any("00005" in name for name in files())
+    merge([source], out, max_tokens_per_file=4, overwrite=True)
+    assert files() == few  # companions and manifests of the others are gone, too
+    shuffle([source], out, seed=1, max_tokens_per_file=100, overwrite=True)
+    assert not any("00001" in name for name in files())
+    split([source], out, chunks=3, overwrite=True)
+    split([source], out, chunks=2, overwrite=True)
+    assert any("00001" in name for name in files()) and not any("00002" in name for name in files())
+
+
+def test_higher_parts_are_refused_without_overwriting_and_never_removed_while_they_are_inputs(tmp_path: Path) -> None:
+    sources = [write(tmp_path, f"m_{i:05d}.pbin", [[i], [i]]) for i in (1, 2)]
+    out = f"{tmp_path}/m_{{part}}.pbin"
+    with pytest.raises(ConfigError, match=r"m_00001.pbin: the output is one of the inputs"):
+        merge(sources, out, overwrite=True)
+    other = write(tmp_path, "other.pbin", [[7]])
+    with pytest.raises(ConfigError, match=r"m_00001.pbin: it exists already"):
+        merge([other], out)
+    assert [read(source) for source in sources] == [[[1], [1]], [[2], [2]]]
+
+
+def test_a_killed_overwriting_run_is_finished_without_the_higher_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path, "a.pbin", [[i] for i in range(6)])
+    out = f"{tmp_path}/m_{{part}}.pbin"
+    merge([source], out, max_tokens_per_file=1)
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(engine, "remove_part", stop)
+        merge([source], out, max_tokens_per_file=2, overwrite=True)
+    assert (tmp_path / "m_00005.pbin").exists()
+    merge([source], out, max_tokens_per_file=2)  # the same job: it goes on
+    assert sorted(tmp_path.glob("m_*.pbin")) == [tmp_path / f"m_{i:05d}.pbin" for i in range(3)]
+
+
+def test_a_filter_that_nothing_can_pass_is_refused(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[1] * 60])
+    with pytest.raises(ConfigError, match="at least 100 and at most 50"):
+        filter([source], f"{tmp_path}/f.pbin", min_length=100, max_length=50)
+    with pytest.raises(ConfigError, match="at least 0 and at most -1"):
+        filter([source], f"{tmp_path}/f.pbin", max_length=-1)
+    assert not (tmp_path / "f.pbin").exists()
+    filter([source], f"{tmp_path}/f.pbin", min_length=60, max_length=60)
+    assert read(f"{tmp_path}/f.pbin") == [[1] * 60]

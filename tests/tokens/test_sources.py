@@ -28,6 +28,20 @@ def test_manifests_of_tokens_in_the_folder_of_the_inputs_are_no_documents(tmp_pa
     assert [file.path for file in find_files([tmp_path / "*.json*"])] == ["a.jsonl"]
 
 
+@pytest.mark.parametrize("out", [".", "out", "packed.d"])
+def test_a_manifest_of_shards_in_the_folder_of_the_inputs_is_no_document(tmp_path: Path, out: str) -> None:
+    write_lines(tmp_path / "a.jsonl", ["one two three four five", "six seven"])
+    write_lines(tmp_path / "b" / "manifest.jsonl", ["a document all the same"])
+    inputs = [file.path for file in find_files([tmp_path])]
+    options = {"tokenizer": loaded(), "eos": EOS, "formats": ["vla-text"], "seq_len": 3, "workers": 1}
+    place = {"vla-text": f"{tmp_path}/{out}".removesuffix("/.")}
+    done = [tokenize([tmp_path], place, **options, overwrite=again).complete for again in (False, False, True)]
+    assert done == [False, True, False]
+    assert (tmp_path / out / "manifest.jsonl").exists()
+    assert [file.path for file in find_files([tmp_path])] == inputs == ["a.jsonl", "b/manifest.jsonl"]
+    assert [file.path for file in find_files([tmp_path / "*.json*"])] == ["a.jsonl"]
+
+
 def test_a_text_file_has_the_fields_that_lines_have(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("some words")
     out = tokenize([tmp_path / "a.txt"], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1, formats=["dolma"])

@@ -9,14 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Sample
+from feedmill.formats.jsonl import JsonlDataset
+from feedmill.formats.tables import TableDataset
+from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.media import MediaFilter
+from feedmill.writing import copying
 from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
@@ -355,3 +361,65 @@ class TestAddParts:
         add_parts(str(root), lengths, workers=1)
         exclude(root)
         assert all("len.json" in parts for parts in contents(root).values())
+
+
+class TestReading:
+    """However large samples are, only so many bytes of them are held at once."""
+
+    @pytest.fixture
+    def most(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The most samples that were read at once; at most two of those of `large` may be."""
+        found = [0]
+        for kind in (TarDataset, JsonlDataset, TableDataset):
+            read = kind.read_raw
+
+            def counting(self: Any, indices: Any, read: Any = read) -> Any:
+                found[0] = max(found[0], len(indices))
+                return read(self, indices)
+
+            monkeypatch.setattr(kind, "read_raw", counting)
+        monkeypatch.setattr(copying, "READ_BYTES", 50_000)
+        return found
+
+    def large(self, count: int, part: str = "txt") -> list[dict[str, Any]]:
+        return [{"__key__": f"k{i:03d}", part: f"{i:020d}" * 1000} for i in range(count)]
+
+    @pytest.mark.parametrize("kind", ["tars", "lines", "table"])
+    @pytest.mark.parametrize("shuffle", [None, 5])
+    def test_resharding_and_appending(self, tmp_path: Path, most: list[int], kind: str, shuffle: int | None) -> None:
+        source = str(tmp_path / "s")
+        if kind == "tars":
+            fm.write(source, self.large(300))
+        elif kind == "lines":
+            source += ".jsonl"
+            Path(source).write_text("".join(json.dumps(sample) + "\n" for sample in self.large(300)))
+        else:
+            source += ".parquet"
+            pq.write_table(pa.Table.from_pylist(self.large(300)), source, compression="none")
+        reshard(source, str(tmp_path / "e"), samples=300, shuffle=shuffle, workers=1, progress=False)
+        fm.write(str(tmp_path / "f"), samples(3))
+        append(str(tmp_path / "f"), [source], workers=1, progress=False)
+        assert 1 <= most[0] <= (3 if kind == "table" else 2)
+        assert (len(fm.open(tmp_path / "e")), len(fm.open(tmp_path / "f"))) == (300, 303)
+        assert check(str(tmp_path / "e")).findings == check(str(tmp_path / "f")).findings == []
+
+    @pytest.mark.parametrize("into", [True, False])
+    def test_adding_parts(self, tmp_path: Path, most: list[int], into: bool) -> None:
+        fm.write(str(tmp_path / "d"), ({"__key__": f"k{i:03d}", "cls": i} for i in range(300)))
+        fm.write(str(tmp_path / "s"), self.large(300)[::-1])
+        fm.write(str(tmp_path / "b"), self.large(300, "a.txt"))
+        target = str(tmp_path / "e") if into else None
+        add_parts(str(tmp_path / "d"), str(tmp_path / "s"), into=target, workers=1, progress=False)
+        found = contents(tmp_path / ("e" if into else "d"))
+        assert all(found[sample["__key__"]]["txt"] == sample["txt"].encode() for sample in self.large(300))
+        most[0] = 0
+        add_parts(str(tmp_path / "b"), str(tmp_path / "s"), workers=1, progress=False)
+        assert 1 <= most[0] <= 2
+
+    def test_small_samples_are_read_many_at_once(
+        self, tmp_path: Path, most: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fm.write(str(tmp_path / "d"), ({"__key__": f"{i}", "cls": i} for i in range(600)))
+        monkeypatch.setattr(copying, "READ_BYTES", 64 << 20)
+        reshard(str(tmp_path / "d"), str(tmp_path / "e"), samples=600, workers=1, progress=False)
+        assert most[0] == 256

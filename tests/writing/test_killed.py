@@ -15,6 +15,11 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import FeedmillError
+from feedmill.formats.energon import read_info
+from feedmill.indexing.check import check
+from feedmill.indexing.prepare import prepare
+from feedmill.storage import LocalStore
+from feedmill.writing.append import append
 from killing import command, finish, run_until_killed
 from written import contents, files, samples
 
@@ -188,3 +193,52 @@ def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path)
     assert len(list((place / "d/shards").glob("*.tar"))) > 4
     finish(["delete", "d", "s00001", "--workers", "1"], place)
     assert len(list((place / "d/shards").glob("*.tar"))) == 4 and len(contents(place / "d")) == 119
+
+
+@pytest.mark.parametrize("split", ["val", None])
+@pytest.mark.parametrize("other", ["append", "delete", "write"])
+def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, split: str | None, other: str) -> None:
+    """Killed when the index had the new shards and the split file not yet: other work must not leave them in none."""
+    place = start.parent
+    (start / ".nv-meta/split.yaml").write_text(
+        "split_parts:\n  train: ['shards/{000000..000001}.tar']\n  val: [shards/000002.tar]\n"
+        "exclude: [shards/000003.tar]\n"
+    )
+    words = ["append", "start", "more", "--samples", "10", "--workers", "1"]
+    words += [] if split is None else ["--split", split]
+    for moment in range(40):
+        shutil.copytree(start, place / "d")
+        assert run_until_killed(moment, ["append", "d", *words[2:]], place)
+        if len(read_info(LocalStore(place / "d"))) == 9:
+            break
+        shutil.rmtree(place / "d")
+    assert len(fm.open(place / "d", split=split or "train")) == (30 if split else 60)
+    if other == "append":
+        fm.write(str(place / "again"), samples(5, 900))
+        append(str(place / "d"), [str(place / "again")], split="test", progress=False)
+    elif other == "delete":
+        finish(["delete", "d", "s00001", "--workers", "1"], place)
+    else:
+        fm.write(str(place / "d"), samples(5, 900), split="test", append=True)
+    assert len(fm.open(place / "d", split=split or "train")) == (
+        (80 if split else 110) - (other == "delete" and split is None)
+    )
+    assert check(str(place / "d")).findings == []
+    assert fm.open(place / "d", split="train")[0].key == "s00000"
+    if other != "delete":
+        assert len(fm.open(place / "d", split="test")) == 5
+
+
+def test_splits_that_were_made_after_a_killed_append_stay(start: Path) -> None:
+    place = start.parent
+    for moment in range(40):
+        shutil.copytree(start, place / "d")
+        assert run_until_killed(moment, ["append", "d", "more", "--samples", "10", "--workers", "1"], place)
+        if len(read_info(LocalStore(place / "d"))) == 9:
+            break
+        shutil.rmtree(place / "d")
+    prepare(str(place / "d"), split_ratio="1,8,0", progress=False)
+    splits = fm.open(place / "d").splits
+    finish(["delete", "d", "s00119", "--workers", "1"], place)
+    assert sum(splits.values()) == sum(fm.open(place / "d").splits.values()) + 1
+    assert fm.open(place / "d").splits["train"] == splits["train"]

@@ -7,10 +7,12 @@ import errno
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,12 +20,13 @@ from hypothesis import strategies as st
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.formats.energon import read_info
+from feedmill.formats.offsets import hash_words
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import LocalStore
 from feedmill.writing.layout import Layout, parse_size
-from feedmill.writing.work import FOLDER
+from feedmill.writing.work import FOLDER, identity
 from written import Broken, breaking, contents, files, samples
 
 
@@ -71,6 +74,9 @@ def test_anything_comes_back(rows: dict[str, dict[str, bytes]], most: int, size:
 
 def refused(key: str) -> bool:
     """Whether a reader would cut the key elsewhere, skip it, or leave the folder with it."""
+    first = key.partition("/")[0]
+    if len(first) > 3 and first.startswith("__") and first.endswith("__"):
+        return True
     return sample_name(f"{key}.x") != (key, "x") or any(part in ("", ".", "..") for part in key.split("/"))
 
 
@@ -343,3 +349,57 @@ def test_other_items_after_an_interruption_begin_anew(tmp_path: Path) -> None:
         fm.write(root, [(0, 5), (5, 10), (3, 8)], produce=produced, workers=1)
     report = fm.write(root, [(20, 25), (5, 10)], produce=produced, workers=1)
     assert (report.reused, report.samples) == (0, 10) and fm.open(root)[0].key == "s00020"
+
+
+def shouting(value: Any) -> bytes:
+    return str(value).upper().encode()
+
+
+def whispering(value: Any) -> bytes:
+    return str(value).lower().encode()
+
+
+def named(item: tuple[int, int]) -> list[dict[str, Any]]:
+    if item[0] < 0:
+        raise Broken
+    return [{"__key__": f"k{i}", "word": f"Word {i}"} for i in range(*item)]
+
+
+@pytest.mark.parametrize("produce", [None, named])
+def test_another_encoder_after_an_interruption_begins_anew(tmp_path: Path, produce: Any) -> None:
+    root = str(tmp_path / "d")
+    limits: dict[str, Any] = {"samples_per_shard": 4, "produce": produce, "workers": produce and 1}
+
+    def items(*, broken: bool = False) -> Any:
+        pairs = [(0, 40), (-1, 0)] if broken else [(0, 40), (40, 80)]
+        return (sample for pair in pairs for sample in named(pair)) if produce is None else pairs
+
+    with pytest.raises(Broken):
+        fm.write(root, items(broken=True), encode={"word": shouting}, **limits)
+    if produce is not None:  # what was to be made is the same again
+        job = Path(root, ".nv-meta/feedmill.work/job.json")
+        content = orjson.loads(job.read_bytes())
+        job.write_bytes(orjson.dumps({**content, "items": hash_words([repr(item) for item in items()])}))
+    report = fm.write(root, items(), encode={"word": whispering}, **limits)
+    assert report.reused == 0
+    assert [bytes(sample["word"]) for sample in fm.open(root, raw=True, decode=None).read_raw(range(80))] == [
+        b"word %d" % i for i in range(80)
+    ]
+
+
+def test_functions_are_told_apart_by_what_they_carry_and_are_the_same_in_every_process() -> None:
+    def with_quality(quality: int) -> Any:
+        return lambda value: bytes([quality]) + value
+
+    assert identity(with_quality(80)) == identity(with_quality(80)) != identity(with_quality(90))
+    assert identity(partial(shouting, 1)) == identity(partial(shouting, 1)) != identity(partial(shouting, 2))
+    assert identity(partial(shouting, 1)) != identity(partial(whispering, 1))
+
+    class Called:
+        def __init__(self, quality: int) -> None:
+            self.quality = quality
+
+        def __call__(self, value: bytes) -> bytes:
+            return value
+
+    assert identity(Called(1)) == identity(Called(1)) != identity(Called(2))

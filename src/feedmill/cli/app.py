@@ -6,12 +6,15 @@ with verbs of its own) and one row in `VERBS`.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import ctypes
 import gc
 import os
 import sys
+from functools import partial
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -85,7 +88,9 @@ class VerbGroup(TyperGroup):
         if app is None:
             app = new_app()
             app.command(cmd_name)(getattr(module, cmd_name.replace("-", "_")))
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        _refuse_empty(command)
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
@@ -109,6 +114,22 @@ class VerbGroup(TyperGroup):
             # The reader (`head`, a pager) has seen enough. Python flushes stdout once more at exit: let it go nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
+
+
+def _refuse_empty(command: Any) -> None:
+    """Have a command, and those in it, refuse arguments that are empty: a variable of the shell that was not set, which
+    as a path would be the current folder."""
+    for inner in getattr(command, "commands", {}).values():
+        _refuse_empty(inner)
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.callback = partial(_not_empty, parameter.callback)
+
+
+def _not_empty(known: Any, ctx: Any, parameter: Any, value: Any) -> Any:
+    if value == "" or (isinstance(value, list | tuple) and "" in value):
+        raise typer.BadParameter("it is empty", ctx, parameter)
+    return value if known is None else known(ctx, parameter, value)
 
 
 def new_app(**settings: Any) -> typer.Typer:
@@ -148,10 +169,21 @@ def main() -> None:
     # be forked (see `feedmill.jobs.processes`).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _keep_freed_memory()
+    if isinstance(sys.stdout, TextIOWrapper):  # text of data may have what this terminal does not
+        codecs.register_error("feedmill", _shown)
+        sys.stdout.reconfigure(errors="feedmill")
     try:
         app(prog_name="feedmill")
     finally:
         gc.freeze()
+
+
+def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What is printed in place of characters that cannot be: the bytes of a file's name, or escapes."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
 
 
 def _keep_freed_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated
 
 import typer
@@ -35,6 +36,8 @@ def bench(
     from feedmill.loading.bench import bench as measure
     from feedmill.planning.recipes.recipe import Recipe
 
+    if not isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} seconds never end", param_hint="--seconds")
     plan = Recipe.load(recipe).plan(trust=trust)
     numbers = None if workers is None else _numbers(workers)
     report = measure(
@@ -53,7 +56,7 @@ def bench(
 
 def _numbers(text: str) -> list[int]:
     found = text.replace(" ", "").split(",")
-    if not all(word.isdigit() for word in found):
+    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in found):
         raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 0,2,4", param_hint="--workers")
     return [int(word) for word in found]
 

@@ -69,7 +69,7 @@ def convert(
         destination,
         to,
         split=split,
-        fields=[name for name in (fields or "").split(",") if name],
+        fields=[] if fields is None else parse_fields(fields),
         samples_per_shard=samples_per_shard,
         shard_size=shard_size,
         token_size=token_size,
@@ -86,6 +86,16 @@ def convert(
         said=None if json else show_plan,
     )
     emit(report.as_dict(), json, lambda: None if plan else show(report))
+
+
+def parse_fields(text: str) -> list[str]:
+    """Names from ``A,B``. Raises `ConfigError` where there is none: all parts would be taken."""
+    from feedmill.errors import ConfigError
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ConfigError("--fields names no part", kind="bad-option", fix="Name some, or leave it out.")
+    return names
 
 
 def show_plan(plan: Plan) -> None:

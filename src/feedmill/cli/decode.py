@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.options import Json
-from feedmill.cli.output import emit
+from feedmill.cli.output import emit, printable
 
 if TYPE_CHECKING:
     from feedmill.tokens.decode import Decoded
@@ -60,4 +60,4 @@ def show(documents: list[Decoded]) -> None:
         typer.echo(typer.style(f"document {one.document} ({one.tokens:,} tokens{cut})", bold=True))
         if one.ids is not None:
             typer.echo(" ".join(map(str, one.ids)))
-        typer.echo(one.text)
+        typer.echo(printable(one.text))

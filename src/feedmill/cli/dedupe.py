@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 Documents = Annotated[
     list[str], typer.Argument(metavar="DOCUMENTS...", help="Files, folders or patterns, each with a folder documents/.")
 ]
-_FALSE_POSITIVES = 1e-6
 Processes = Annotated[int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Default: one per core.")]
 
 
@@ -26,17 +25,24 @@ def dedupe(
         str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the attribute set; default: dup_UNIT.")
     ] = None,
     key: Annotated[
-        str, typer.Option("--key", metavar="PATH", help="JSONPath of what documents are compared by.")
-    ] = "$.text",
+        str | None,
+        typer.Option("--key", metavar="PATH", help="JSONPath of what documents are compared by; default: $.text."),
+    ] = None,
     separator: Annotated[
-        str, typer.Option("--separator", metavar="TEXT", show_default="\\n", help="Between paragraphs.")
-    ] = "\n",
-    ngram: Annotated[int, typer.Option("--ngram", metavar="N", min=1, help="Words of an n-gram.")] = 13,
-    stride: Annotated[int, typer.Option("--stride", metavar="N", min=1, help="Words from one n-gram to the next.")] = 1,
+        str | None, typer.Option("--separator", metavar="TEXT", help="Between paragraphs; default: \\n.")
+    ] = None,
+    ngram: Annotated[
+        int | None, typer.Option("--ngram", metavar="N", min=1, help="Words of an n-gram; default: 13.")
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option("--stride", metavar="N", min=1, help="Words from one n-gram to the next; default: 1.")
+    ] = None,
     threshold: Annotated[
-        float,
-        typer.Option("--threshold", metavar="T", min=0, max=1, help="Share of n-grams seen before from which to mark."),
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            "--threshold", metavar="T", min=0, max=1, help="Share of n-grams seen before from which to mark; 0.5."
+        ),
+    ] = None,
     min_length: Annotated[int, typer.Option("--min-length", metavar="N", min=0, help="Leave shorter texts alone.")] = 0,
     min_words: Annotated[
         int, typer.Option("--min-words", metavar="N", min=0, help="Leave texts of fewer words alone.")
@@ -51,8 +57,8 @@ def dedupe(
     ] = None,
     items: Annotated[int, typer.Option("--items", metavar="N", min=0, help="Keys that a new filter is to hold.")] = 0,
     false_positives: Annotated[
-        float, typer.Option("--false-positives", metavar="SHARE", help="Errors of a new filter.")
-    ] = _FALSE_POSITIVES,
+        float | None, typer.Option("--false-positives", metavar="SHARE", help="Errors of a new filter; default: 1e-06.")
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Do not add to the filter.")] = False,
     processes: Processes = None,
     json: Json = False,
@@ -65,11 +71,19 @@ def dedupe(
 
     if by not in ("documents", "paragraphs", "ngrams"):
         raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs or ngrams.")
-    _refuse_idle(by, key=key, separator=separator, ngram=ngram, stride=stride, threshold=threshold)
-    if bloom is None and (items or read_only or false_positives != _FALSE_POSITIVES):
+    if bloom is None and (items or read_only or false_positives is not None):
         raise ConfigError(
             "--items, --false-positives and --read-only are for a Bloom filter", fix="Name its file with --bloom."
         )
+    for option, value, units in (
+        ("--key", key, ("documents",)),
+        ("--separator", separator, ("paragraphs", "ngrams")),
+        ("--ngram", ngram, ("ngrams",)),
+        ("--stride", stride, ("ngrams",)),
+        ("--threshold", threshold, ("ngrams",)),
+    ):
+        if value is not None and by not in units:  # it would do nothing
+            raise ConfigError(f"{option} goes with --by {' or '.join(units)}", fix="Leave it out, or add that.")
     if items and read_only:
         raise ConfigError(
             "--items is for a new filter, and --read-only takes one that is there", fix="Give one of them."
@@ -78,18 +92,17 @@ def dedupe(
         name=name or f"dup_{by}",
         attribute=name or f"dup_{by}",
         unit=DOCUMENTS if by == "documents" else PARAGRAPHS,
-        key=key,
-        separator=separator.replace("\\n", "\n").replace("\\t", "\t"),  # as shells pass them on
-        ngram=ngram if by == "ngrams" else 0,
-        stride=stride,
-        threshold=threshold,
+        key="$.text" if key is None else key,
+        separator="\n" if separator is None else separator.replace("\\n", "\n").replace("\\t", "\t"),  # from a shell
+        ngram=(ngram or 13) if by == "ngrams" else 0,
+        stride=stride or 1,
+        threshold=0.5 if threshold is None else threshold,
         skip_empty=not keep_empty,
         min_length=min_length,
         min_words=min_words,
     )
-    filters = (
-        BloomOptions(file=bloom, read_only=read_only, items=items, false_positives=false_positives) if bloom else None
-    )
+    errors = 1e-6 if false_positives is None else false_positives
+    filters = BloomOptions(file=bloom, read_only=read_only, items=items, false_positives=errors) if bloom else None
     report = run(
         documents,
         options,
@@ -99,20 +112,6 @@ def dedupe(
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
-
-
-_USED = {"documents": {"key"}, "paragraphs": {"separator"}, "ngrams": {"separator", "ngram", "stride", "threshold"}}
-_DEFAULTS = {"key": "$.text", "separator": "\n", "ngram": 13, "stride": 1, "threshold": 0.5}
-
-
-def _refuse_idle(by: str, **given: object) -> None:
-    """Raises ConfigError for an option that what is compared makes no use of."""
-    from feedmill.errors import ConfigError
-
-    for name, value in given.items():
-        if value != _DEFAULTS[name] and name not in _USED[by]:
-            users = " or ".join(f"--by {unit}" for unit, names in _USED.items() if name in names)
-            raise ConfigError(f"--{name} has no effect on --by {by}", fix=f"Leave it out, or use {users}.")
 
 
 def show(report: DedupeReport) -> None:
@@ -126,4 +125,5 @@ def show(report: DedupeReport) -> None:
         f" with duplicates ({counted(report.units, 'span')}), in attributes/{report.name}"
     )
     if report.hashes is not None and report.fill is not None:
-        typer.echo(f"the filter has {counted(report.hashes, 'hash')[:-1]}es and is filled to {100 * report.fill:.2g} %")
+        hashes = "1 hash" if report.hashes == 1 else f"{report.hashes:,} hashes"
+        typer.echo(f"the filter has {hashes} and is filled to {100 * report.fill:.2g} %")

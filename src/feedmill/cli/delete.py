@@ -53,7 +53,8 @@ def _listed(path: str) -> list[str]:
     folder, name = split_url(path)
     store = open_store(folder)
     try:
-        return [line for line in store.read(name).decode().split("\n") if line.strip()]
+        lines = store.read(name).decode("utf-8-sig").split("\n")
+        return [line.removesuffix("\r") for line in lines if line.strip()]  # a key may have any other white space
     except UnicodeDecodeError as error:
         raise DataError(
             "the list of keys is not UTF-8 text", file=path, offset=error.start, fix="Save it as UTF-8."

@@ -66,11 +66,11 @@ def read_numbers(path: str) -> list[int]:
 
     folder, name = split_url(path)
     numbers = []
-    for number, line in enumerate(open_store(folder).read(name).decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(open_store(folder).read(name).decode("utf-8-sig", "replace").splitlines(), 1):
         word = line.partition("#")[0].strip()
-        if word and not (word.isascii() and word.isdigit()):
+        if word and not (word.isascii() and word.isdigit() and len(word) < 19):
             raise DataError(
-                f"{word!r} is no number of a document",
+                f"{word[:40]!r} is no number of a document",
                 file=path,
                 record=f"line {number}",
                 kind="bad-list",

@@ -73,7 +73,7 @@ def _markers(text: str) -> tuple[int, int]:
     from feedmill.errors import ConfigError
 
     begin, _, end = text.partition(",")
-    if not (begin.strip().isdecimal() and end.strip().isdecimal()):
+    if not all(word.isascii() and word.isdigit() and len(word) < 20 for word in (begin.strip(), end.strip())):
         raise ConfigError(f"{text!r} are no two markers", kind="bad-markers", fix="Write two token ids: 5,6.")
     return int(begin), int(end)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from math import isfinite
 from typing import Any
 
 import typer
@@ -10,6 +13,7 @@ import typer
 from feedmill.errors import FeedmillError
 
 _JSON = "feedmill.json"
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and newline; and halves of pairs
 
 
 def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
@@ -25,14 +29,39 @@ def to_json(data: Any) -> str:
     import orjson
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    return orjson.dumps(data, default=str, option=options).decode()
+    try:
+        return orjson.dumps(data, default=str, option=options).decode()
+    except TypeError:  # names of files that are no UTF-8, or numbers beyond 64 bits
+        import json
+
+        return json.dumps(_plain(data), indent=2)
+
+
+def _plain(value: Any) -> Any:
+    """Values of any kind as those that Python's own JSON knows, which takes any text and any whole number."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "tolist"):  # numpy's
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return value if value is None or isinstance(value, str | bool | int) else str(value)
+
+
+def printable(text: str) -> str:
+    """Text of data for a terminal: characters that could command it are shown as escapes."""
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def fail(error: FeedmillError, *, as_json: bool = False) -> None:
     """Print an error: one message on stderr, and with ``--json`` a document ``{"error": ...}`` on stdout."""
     if as_json:
         typer.echo(to_json({"error": error.as_dict()}))
-    typer.echo(f"error: {error}", err=True)
+    typer.echo(f"error: {printable(str(error))}", err=True)
 
 
 def remember_json(ctx: typer.Context, wanted: bool) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from feedmill.cli.options import DatasetConfig, DatasetPath, Json, Split, SplitConfig, Trust
-from feedmill.cli.output import emit
+from feedmill.cli.output import emit, printable
 from feedmill.cli.show import as_text
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 
@@ -94,12 +94,12 @@ def print_shown(shown: list[dict[str, Any]]) -> None:
     """Print what `as_shown` gave, for people."""
     for sample in shown:
         source = sample["source"]
-        where = f"{source['file']} at byte {source['offset']:,}, {source['length']:,} bytes"
-        typer.secho(sample["key"], bold=True, nl=False)
+        where = f"{printable(source['file'])} at byte {source['offset']:,}, {source['length']:,} bytes"
+        typer.secho(printable(sample["key"]), bold=True, nl=False)
         typer.echo(f"   sample {source['index']:,}   {where}")
         for name, text in sample["parts"].items():
             rows = text.splitlines() or [""]
-            typer.echo(f"  {name + ':':<14} {rows[0]}")
+            typer.echo(f"  {printable(name) + ':':<14} {rows[0]}")
             for row in rows[1:]:
                 typer.echo(f"  {'':<14} {row}")
         typer.echo("")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from feedmill.cli.output import human_size
+from feedmill.cli.output import human_size, printable
 
 MAX_LINES, MAX_WIDTH = 12, 110
 
@@ -28,7 +28,7 @@ def as_text(value: Any, *, lines: int = MAX_LINES, width: int = MAX_WIDTH) -> st
 
 def cut(text: str, lines: int, width: int) -> str:
     """At most `lines` lines of at most `width` characters, with a note of what was left out."""
-    rows = text.splitlines() or [""]
+    rows = [printable(row) for row in text.splitlines()] or [""]
     shown = [
         row if len(row) <= width else f"{row[:width]}... (+{len(row) - width:,} characters)" for row in rows[:lines]
     ]

@@ -12,6 +12,7 @@ import typer
 
 from feedmill.cli.output import human_size
 from feedmill.errors import ConfigError
+from feedmill.storage.local import storage_error
 
 _MARK = ".feedmill-demo"
 _OURS = ("pages", "docs", "text", "runs")
@@ -26,10 +27,15 @@ class Story:
     """
 
     def __init__(self, out: Path, *, quiet: bool) -> None:
-        if out.exists() and any(out.iterdir()) and not (out / _MARK).exists():
-            raise ConfigError("the folder is not empty and not a demo's", file=str(out), fix="Give another --out.")
-        out.mkdir(parents=True, exist_ok=True)
-        (out / _MARK).touch()
+        try:
+            if out.exists() and any(out.iterdir()) and not (out / _MARK).exists():
+                raise ConfigError("the folder is not empty and not a demo's", file=str(out), fix="Give another --out.")
+            out.mkdir(parents=True, exist_ok=True)
+            (out / _MARK).touch()
+        except NotADirectoryError:
+            raise ConfigError("this is a file, not a folder", file=str(out), fix="Give another --out.") from None
+        except OSError as error:
+            raise storage_error(error, str(out)) from None
         for name in _OURS:
             shutil.rmtree(out / name, ignore_errors=True)
         self.out, self.quiet = out, quiet

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 
-from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform, refuse_present
+from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
 from feedmill.converting.notes import Notes
+from feedmill.converting.placing import is_staged, place_of, refuse_present, settle, stage
 from feedmill.converting.plan import OnError, Options, Plan, check_places
 from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family
 from feedmill.errors import ConfigError, NotFound
@@ -58,7 +60,8 @@ def convert(
         allow_loss: convert although the format has no place for some of the content.
         on_error: ``stop`` at a sample that cannot be converted, or ``skip`` it and list it.
         max_bad: stop when more samples than these were skipped.
-        overwrite: replace what an earlier conversion has written there.
+        overwrite: replace what an earlier conversion has written there; on a local disk that stays until the new
+            result is whole and proved.
         verify: read the destination back and compare.
         workers: processes; one per core by default.
         progress: show a bar on a terminal.
@@ -91,17 +94,23 @@ def _convert(
     kind = kind_of(source)
     family(kind, to, source)
     _check_destination(destination, to)
-    notes = Notes(destination, is_file=_is_file(destination))
+    is_file = _is_file(destination)
+    notes = Notes(destination, is_file=is_file)
     with closing(notes):
+        settled = settle(notes, *place_of(destination, is_file=is_file))
+        overwrite = options.overwrite and not settled
         if not plan_only:
-            refuse_present(notes, destination, overwrite=options.overwrite, is_file=_is_file(destination))
-        conversion = _planned(source, destination, to, kind, options, notes)
+            refuse_present(notes, destination, overwrite=options.overwrite, is_file=is_file)
+        staged = not plan_only and is_staged(notes, destination, overwrite=options.overwrite, is_file=is_file)
+        place = stage(notes).locate(place_of(destination, is_file=is_file)[1]) if staged else destination
+        conversion = _planned(source, place, to, kind, options, notes)
+        conversion.plan.destination, conversion.staged = destination, staged
         if said is not None:
             said(conversion.plan)
         if plan_only:
             return ConvertReport(conversion.plan)
         conversion.plan.allow(allow_loss=options.allow_loss)
-        done = finished(notes, conversion, options)
+        done = finished(notes, conversion, replace(options, overwrite=overwrite))
         if done is not None:
             return done
         begin(notes, conversion, options)

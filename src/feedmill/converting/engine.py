@@ -7,8 +7,6 @@ is written when all are there.
 
 from __future__ import annotations
 
-import contextlib
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -18,16 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from feedmill.converting.notes import Bad, Done, Notes, unfinished
+from feedmill.converting import placing
+from feedmill.converting.notes import Bad, Done, Notes
+from feedmill.converting.placing import place_of
 from feedmill.converting.plan import Options, Plan
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
-from feedmill.errors import ConfigError, DataError
-from feedmill.formats.jsonl_splits import splits_name
+from feedmill.errors import DataError
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.local import sweep, sweep_all
+from feedmill.storage import Store
 
 MOST_LISTED = 100
 
@@ -69,6 +67,7 @@ class Conversion:
         writes: paths in the store that it may have written when it is killed, and a pattern of such paths (a regular
             expression, or nothing); none where the destination is one file.
         is_file: whether the destination is one file.
+        staged: whether it is written beside a destination that is to be replaced, and put in its place when proved.
         finish: makes the destination whole of all its outputs; gives its files, paths in the store.
         check: ``(shared, written) -> the first difference, or None``; reads the destination back.
         noun: what is counted, for people.
@@ -84,6 +83,7 @@ class Conversion:
     writes: tuple[Sequence[str], str] = ((), "")
     is_file: bool = False
     noun: str = "samples"
+    staged: bool = False
 
 
 @dataclass(slots=True)
@@ -121,17 +121,10 @@ class ConvertReport:
         return {**found, "plan": self.plan.as_dict(), "examples": examples}
 
 
-def refuse_present(notes: Notes, destination: str, *, overwrite: bool, is_file: bool) -> None:
-    """Raises `ConfigError` where the destination is taken, before any work goes into planning."""
-    store, name = _place(destination, is_file=is_file)
-    if notes.read_job() is None and (overwrite or read_proof(store, name) is None):
-        _present(store, name, destination, overwrite=overwrite, is_file=is_file)
-
-
 def finished(notes: Notes, conversion: Conversion, options: Options) -> ConvertReport | None:
     """What an earlier run of the same command has done, where it has done everything; None where it has not."""
     plan = conversion.plan
-    store, name = _place(plan.destination, is_file=conversion.is_file)
+    store, name = place_of(plan.destination, is_file=conversion.is_file)
     proof = None if options.overwrite or notes.read_job() is not None else read_proof(store, name)
     if proof is None or proof.job != _job(conversion) or (options.verify and not proof.verified):
         return None
@@ -155,51 +148,9 @@ def _job(conversion: Conversion) -> str:
 
 
 def begin(notes: Notes, conversion: Conversion, options: Options) -> None:
-    """Make the destination ready: go on with an unfinished conversion, replace an old one, or refuse what is there."""
-    plan = conversion.plan
-    job, before = _plain(conversion), notes.read_job()
-    if before is not None and before.get("identity") != job:
-        if not options.overwrite:
-            raise unfinished(plan.destination)
-        _discard(plan.destination, before, is_file=conversion.is_file)
-        notes.clear()
-        before = None
-    store, name = _place(plan.destination, is_file=conversion.is_file)
-    if before is None:
-        replace = _present(store, name, plan.destination, overwrite=options.overwrite, is_file=conversion.is_file)
-        before = {"identity": job, "replace": replace, "writes": conversion.writes}
-        notes.clear()
-        notes.write_job(before)
-    for path in before.get("replace", []):
-        store.delete(path)
-    if before.get("replace"):
-        notes.write_job({**before, "replace": []})
-    with contextlib.suppress(LookupError):
-        _sweep(store, name, notes)
-
-
-def _sweep(store: Store, name: str, notes: Notes) -> None:
-    """Remove what killed processes have left; this one holds the lock, so nobody else is writing."""
-    sweep_all(str(notes.folder) + "/")
-    if not store.is_local:
-        return
-    if name:
-        sweep(store.locate(name))
-        return
-    import os
-
-    for folder, _, _ in os.walk(store.locate("")):
-        sweep_all(folder.rstrip("/") + "/")
-
-
-def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None:
-    """Remove all that an unfinished conversion has written: where it began, the place held nothing else."""
-    store, _ = _place(destination, is_file=is_file)
-    paths, pattern = job.get("writes", ((), ""))
-    with contextlib.suppress(LookupError):
-        paths = [*paths, *(e.path for e in store.files() if pattern and re.fullmatch(pattern, e.path))]
-    for path in (*job.get("replace", ()), *paths):
-        store.delete(path)
+    """Make the destination ready, see `feedmill.converting.placing.begin`."""
+    job = {"identity": _plain(conversion), "writes": conversion.writes, "staged": conversion.staged}
+    placing.begin(notes, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
 
 
 def _plain(conversion: Conversion) -> Any:
@@ -215,38 +166,6 @@ def _plain(conversion: Conversion) -> Any:
         ) from None
 
 
-def _place(destination: str, *, is_file: bool) -> tuple[Store, str]:
-    if not is_file:
-        return open_store(destination), ""
-    folder, name = split_url(destination)
-    return open_store(folder), name
-
-
-def _present(store: Store, name: str, url: str, *, overwrite: bool, is_file: bool) -> list[str]:
-    """The files at the destination, all of an earlier conversion. Raises `ConfigError` for any others."""
-    if is_file:
-        there = [path for path in (name, name + ".idx", splits_name(name)) if store.exists(path)]
-        if there and not overwrite:
-            raise _exists(url, "there is a file already", "Name another, or replace it with --overwrite.")
-        return [*there, *(p for p in [proof_place(name)] if store.exists(p))]
-    try:
-        there = [entry.path for entry in store.files()]
-    except LookupError:
-        return []
-    proof = read_proof(store, "")
-    known = set(proof.files) if proof is not None else set()
-    others = [path for path in there if path not in known]
-    if others or (there and not overwrite):
-        what = f"there are files that no conversion has written, such as {others[0]!r}" if others else "it is not empty"
-        fix = "Name an empty folder." if others else "Name another folder, or replace it with --overwrite."
-        raise _exists(url, what, fix)
-    return [*sorted(known), proof_place("")] if known else []
-
-
-def _exists(url: str, what: str, fix: str) -> ConfigError:
-    return ConfigError(what, file=url, kind="exists", fix=fix)
-
-
 def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertReport:
     """Do a conversion whose place `begin` has made ready, or go on with it.
 
@@ -255,17 +174,20 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
     """
     began = time.perf_counter()
     plan = conversion.plan
-    store, name = _place(plan.destination, is_file=conversion.is_file)
+    target, name = place_of(plan.destination, is_file=conversion.is_file)
+    store = placing.stage(notes) if conversion.staged else target
     known = notes.done(store)
     resumed = len(known)
     done = _work(conversion, options, known)
     skipped = sum(len(each.bad) for each in done)
     if not any(each.samples for each in done):
         raise DataError("there is nothing to convert", file=plan.source, kind="no-samples", fix="Check the source.")
+    if not conversion.staged:
+        placing.clear_away(notes, store)
     files = conversion.finish(store, done)
     digest, digests = _digests(notes, done)
     if options.verify:
-        _verify(conversion, options, done)
+        _verify(notes, conversion, options, done)
     examples = [bad for each in done for bad in each.bad][:MOST_LISTED]
     samples = sum(each.samples for each in done)
     proof = Proof(
@@ -283,19 +205,22 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
         files=files,
         job=_job(conversion),
     )
-    write_proof(store, name, proof)
+    if conversion.staged:
+        placing.put_in_place(notes, target, name, proof)
+    else:
+        write_proof(target, name, proof)
     notes.finish()
     return ConvertReport(
         plan,
         samples,
         outputs=len(files),
-        bytes=sum(store.stat(path).size for path in files),
+        bytes=sum(target.stat(path).size for path in files),
         skipped=skipped,
         examples=examples,
         notes=[note for each in done for note in each.extra.get("notes", [])],
         resumed=resumed,
         digest=proof.digest if options.verify else None,
-        proof=store.locate(proof_place(name)),
+        proof=target.locate(proof_place(name)),
         seconds=round(time.perf_counter() - began, 3),
     )
 
@@ -344,7 +269,7 @@ def _digests(notes: Notes, done: Sequence[Done]) -> tuple[str, list[str]]:
     return whole.hexdigest(), digests
 
 
-def _verify(conversion: Conversion, options: Options, done: Sequence[Done]) -> None:
+def _verify(notes: Notes, conversion: Conversion, options: Options, done: Sequence[Done]) -> None:
     """Read the destination back and compare each sample with what was read from the source."""
     filled = [each for each in done if each.samples]
     firsts = np.cumsum([0, *(each.samples for each in filled)]).tolist()
@@ -358,13 +283,14 @@ def _verify(conversion: Conversion, options: Options, done: Sequence[Done]) -> N
         with closing(results):
             for each, found in zip(filled, results, strict=True):
                 if found is not None:
+                    notes.forget(each.number)
                     raise DataError(
                         f"what was written differs from the source (sample {found.number} of {each.path or 'it'})",
                         file=conversion.plan.destination,
                         record=found.key,
                         kind="different",
-                        fix="Nothing is proved: the disk or memory may be at fault. Run it again with --overwrite, and"
-                        " report it where it happens again.",
+                        fix="Nothing is proved: the disk or memory may be at fault. Run it again, and report it where"
+                        " it happens again.",
                     )
                 bar.advance(each.samples)
 

@@ -2,7 +2,8 @@
 
 A hidden folder, ``.feedmill-convert/`` in the destination (``.<name>.feedmill-convert/`` beside one that is a file; in
 the cache folder for a remote one): ``lock``, held while a process works; ``job.json``, what is being done; and for each
-output that is whole ``000012.json`` (a `Done`) and ``000012.hashes`` (16 bytes for each sample). It goes at the end.
+output that is whole ``000012.json`` (a `Done`) and ``000012.hashes`` (16 bytes for each sample); ``new/``, a result
+that will replace an old one. It goes at the end.
 """
 
 from __future__ import annotations
@@ -126,8 +127,14 @@ class Notes:
     def clear(self) -> None:
         """Forget all that is noted."""
         for path in self.folder.iterdir():
-            if path.name != "lock":
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "lock":
                 path.unlink()
+
+    def forget(self, number: int) -> None:
+        """An output is not what it should be: it is made again."""
+        self.store.delete(f"{number:06d}.json")
 
     def finish(self) -> None:
         """The work is done, or was never begun: the notes go, and a folder that was made for them alone."""

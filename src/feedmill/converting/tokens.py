@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -23,17 +24,12 @@ from feedmill.formats.tokens.vla_text import MANIFEST, SEQUENCES, shard_files, w
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.storage.local import LocalStore
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
+from feedmill.tokens.outputs import FORMATS, sizes_of
 from feedmill.tokens.rewrite import gathered
 from feedmill.tokens.targets import Form, main_file, write_documents
 from feedmill.tokens.units import Documents
 
 ENDINGS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
-_BESIDE = {
-    "pbin": (".pbin", ".pbin.feedmill.bounds"),
-    "ds": (".ds", ".ds.index", ".ds.metadata", ".ds.loss"),
-    "megatron": (".idx", ".bin"),
-    "dolma": (".npy", ".csv.gz"),
-}
 _LEAST = {"pbin": 1, "ds": 2, "megatron": 2, "dolma": 2}
 
 Batch = tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]
@@ -169,7 +165,7 @@ def _written(to: str, unit: Unit) -> list[str]:
     """All files of a file of tokens."""
     main = main_file(_target(to, unit.what[1]))
     stem = main.rpartition(".")[0]
-    return [*(stem + suffix for suffix in _BESIDE[to]), manifest_path(main)]
+    return [*(stem + suffix for suffix in FORMATS[to]), manifest_path(main)]
 
 
 def _is_folder(source: str) -> bool:
@@ -234,18 +230,21 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
             writer.add(*batch)
             hashes += document_hashes(batch)
             documents, tokens = documents + len(batch[1]), tokens + len(batch[0])
-        _note_manifest(shared, store, target, path, documents, tokens)
+        manifest = _manifest(shared, path, documents, tokens)
+        write_manifest(store, main_file(target), manifest)  # sizes: once the files are there
+    sizes = sizes_of(shared.to, store, main_file(target).removesuffix(FORMATS[shared.to][0]))
+    write_manifest(store, main_file(target), msgspec.structs.replace(manifest, sizes=sizes))
     entry = store.stat(main_file(target))
     done = Done(unit.number, main_file(target), entry.size, entry.version, documents)
     note_done(shared.notes, done, b"".join(hashes))
     return done
 
 
-def _note_manifest(shared: Shared, store: Store, target: str, path: str, documents: int, tokens: int) -> None:
-    """Write what is known of the tokens beside them: their tokenizer goes along."""
+def _manifest(shared: Shared, path: str, documents: int, tokens: int) -> TokenManifest:
+    """What is known of the tokens, to be written beside them: their tokenizer goes along."""
     corpus = corpus_of(path, None) if path and shared.kind != "vla-text" else None
     known = corpus.manifests[0] if corpus is not None else None
-    manifest = TokenManifest(
+    return TokenManifest(
         shared.to,
         documents,
         tokens,
@@ -255,7 +254,6 @@ def _note_manifest(shared: Shared, store: Store, target: str, path: str, documen
         inputs=[] if corpus is None else [_input(fact) for fact in corpus.facts()],
         options={"verb": "convert", "from": shared.kind},
     )
-    write_manifest(store, main_file(target), manifest)
 
 
 def _input(fact: dict[str, Any]) -> dict[str, Any]:
@@ -291,7 +289,7 @@ def _finish(shared: Shared, store: Store, done: Sequence[Done]) -> list[str]:
     files = []
     for each in done:
         stem = each.path.rpartition(".")[0]
-        names = [stem + suffix for suffix in _BESIDE[shared.to]]
+        names = [stem + suffix for suffix in FORMATS[shared.to]]
         files += [name for name in [*names, manifest_path(each.path)] if store.exists(name)]
     return files
 

@@ -163,6 +163,12 @@ class JsonlDataset(Dataset):
         checked = self._checked(index)
         return self._source(checked, int(self._records(np.asarray([checked], np.int64))[0]))
 
+    def stored_sizes(self, indices: Indices) -> Int64s:
+        """int64[n], the bytes of these lines."""
+        records = self._records(np.asarray(indices, np.int64))
+        sizes: Int64s = (self._offsets[records + 1] - self._offsets[records]).astype(np.int64)
+        return sizes
+
     def find(self, key: str) -> int:
         record = number_of(key, len(self._offsets) - 1)
         if record is None:

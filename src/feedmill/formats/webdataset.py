@@ -171,14 +171,11 @@ class TarDataset(Dataset):
         """int64[shards + 1]: the number of each shard's first sample, then how many samples there are."""
         return np.concatenate(([0], self._ends - np.searchsorted(self._excluded, self._ends)))
 
-    def stored_sizes(self, first: int, last: int) -> Int64s:
-        """int64[last - first], the bytes that each of these samples takes in its tar."""
-        stored = self._stored_numbers(np.arange(first, last))
-        shards = np.searchsorted(self._ends, stored, side="right")
-        out = np.empty(len(stored), np.int64)
-        for shard in np.unique(shards).tolist():
-            here = shards == shard
-            out[here] = np.diff(self.table.offsets(shard))[stored[here] - self._starts[shard]]
+    def stored_sizes(self, indices: Indices) -> Int64s:
+        """int64[n], the bytes that each of these samples takes in its tar."""
+        order, _, _, begins, ends = self._sorted(indices)
+        out = np.empty(len(order), np.int64)
+        out[order] = ends - begins
         return out
 
     def read_parts(self, indices: Indices) -> Parts | None:

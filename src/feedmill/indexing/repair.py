@@ -123,7 +123,7 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
         )
     if report.dropped or report.remaining:
         text = orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2)
-        found.store.write_bytes(f"{folder}/report.json", text)
+        found.store.write_bytes(_unused(found.store, f"{folder}/report", ".json"), text)
     return report
 
 

@@ -101,7 +101,7 @@ class Policy:
 
     Attributes:
         shared: sent once to each worker; then `function` is called with it before each item.
-        in_flight: chunks that are under way or waiting to be taken; None for four per worker.
+        in_flight: chunks that are under way or waiting to be taken, at least 1; None for four per worker.
         restarts: how often all workers are started anew after one died or hung; what was not finished is done again.
         timeout: seconds that the next result in order may take before its worker counts as hung; None for ever.
         always_processes: use processes also for one worker or one item.
@@ -149,7 +149,7 @@ class _Processes:
     ) -> None:
         self._function, self._items, self._chunk = function, items, chunk
         self._count, self._policy, self._new_context = count, policy, context
-        self._ahead = count * _AHEAD if policy.in_flight is None else policy.in_flight
+        self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
         self._shared = None if policy.shared is None else Shared(_pickled(policy.shared))
         self._waiting: deque[_Piece] = deque()
         self._restarts = 0

@@ -25,10 +25,10 @@ def ordered_map(
     """``function(item)`` for each item, in order, computed ahead on `workers` threads.
 
     For work that leaves the interpreter to others (compiled loops, hashing, reading, decoding); `feedmill.jobs.run` is
-    for all other work. At most `in_flight` results are begun and not yet handed out. An exception comes out where its
-    result would have come, after all results before it. However the iteration ends (exhausted, closed, collected,
-    interrupted, failed), the threads have ended when it has; a call that is running then is finished first. With 0
-    workers the caller's thread computes each result when it is asked for.
+    for all other work. At most `in_flight` results (at least 1) are begun and not yet handed out. An exception comes
+    out where its result would have come, after all results before it. However the iteration ends (exhausted, closed,
+    collected, interrupted, failed), the threads have ended when it has; a call that is running then is finished first.
+    With 0 workers the caller's thread computes each result when it is asked for.
     """
     if workers == 0:
         for item in items:  # and no `map`, which a StopIteration of the function would end as if nothing were left
@@ -38,7 +38,7 @@ def ordered_map(
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(workers, THREAD_NAME, initializer=_belong_to, initargs=(pending,))
     try:
-        pending.extend(pool.submit(function, item) for item in islice(todo, min(in_flight, sys.maxsize)))
+        pending.extend(pool.submit(function, item) for item in islice(todo, min(max(in_flight, 1), sys.maxsize)))
         while pending:
             result = pending.popleft().result()
             pending.extend(pool.submit(function, item) for item in islice(todo, 1))

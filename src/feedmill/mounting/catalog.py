@@ -2,6 +2,9 @@
 
 Samples are shown flat (the file ``key.part``) or as a folder each (``key/last.part``, where ``last`` is the key's last
 component). Slashes in keys are folders. Where a file and a folder have one name, it leads to the folder.
+
+A tar of ``.`` has keys that begin with ``./``: where all do, that is the root. Other components that no file system can
+show get a name in its place: ``%2E`` for ``.``, ``%2E%2E`` for ``..``, and ``%`` for an empty one, as in ``/a/b``.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +30,11 @@ _PARTS = (
     " JOIN sample_parts p ON p.tar_file_id = s.tar_file_id AND p.sample_index = s.sample_index"
     " WHERE s.sample_key = ? ORDER BY p.content_byte_offset"
 )
+_EDGES = "SELECT MIN(sample_key), MAX(sample_key) FROM samples"
 _LAST = "\U0010ffff"
+_HERE = "./"
+_SHOWN = {"": "%", ".": "%2E", "..": "%2E%2E"}
+_MEANT = {shown: name for name, shown in _SHOWN.items()}
 _AT_ONCE = 1000
 
 
@@ -91,12 +99,28 @@ class IndexCatalog(Catalog):
         finally:
             self._idle.append(connection)
 
+    @cached_property
+    def _root(self) -> str:
+        """What all keys begin with, in place of the root."""
+        edges = self._ask(_EDGES, ())[0]
+        return _HERE if all(type(key) is str and key.startswith(_HERE) for key in edges) else ""
+
+    def _meant(self, path: str) -> str:
+        """The path in the index of one that is shown."""
+        parts = path.split("/")
+        last = parts.pop()
+        return self._root + "".join(f"{_MEANT.get(part, part)}/" for part in parts) + last
+
     def children(self, folder: str) -> Iterator[Child]:
+        for child in self._children(self._meant(folder)):
+            yield Child(_SHOWN[child.name], child.is_folder) if child.name in _SHOWN else child
+
+    def _children(self, folder: str) -> Iterator[Child]:
         if self.sample_folders and folder:
             key = folder[:-1]
             last = key.rpartition("/")[2]
             for name in dict.fromkeys(part for part, *_ in self._parts(key)):
-                if not self.is_folder(f"{folder}{last}.{name}/"):
+                if not self._is_folder(f"{folder}{last}.{name}/"):
                     yield Child(f"{last}.{name}", False)
         cursor, end = folder, folder + _LAST
         while True:
@@ -135,8 +159,9 @@ class IndexCatalog(Catalog):
             last = name
 
     def is_folder(self, folder: str) -> bool:
-        if not folder:
-            return True
+        return not folder or self._is_folder(self._meant(folder))
+
+    def _is_folder(self, folder: str) -> bool:
         if self._ask(_KEYS, (folder, folder + _LAST, 1)):
             return True
         return self.sample_folders and bool(self._parts(folder[:-1]))
@@ -145,16 +170,13 @@ class IndexCatalog(Catalog):
         return self._ask(_PARTS, (key,))
 
     def file(self, path: str) -> File | None:
-        where, _, name = path.rpartition("/")
+        where, slash, name = self._meant(path).rpartition("/")
         key, dot, part = name.partition(".")
         if not dot:
             return None
-        if self.sample_folders:
-            if where.rpartition("/")[2] != key:
-                return None
-            key = where
-        elif where:
-            key = f"{where}/{key}"
+        if self.sample_folders and where.rpartition("/")[2] != key:
+            return None
+        key = where if self.sample_folders else f"{where}{slash}{key}"
         for found, size, offset, shard, sample in self._parts(key):
             if found == part:
                 if not all(type(value) is int for value in (size, offset, shard, sample)):

@@ -278,7 +278,12 @@ class LocalStore(Store):
 def temporary_beside(final: str) -> str:
     """A new hidden name in the folder of `final`; `files` leaves such names out."""
     folder, name = os.path.split(final)
-    return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+    return os.path.join(folder, f".{_shortened(name)}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+
+
+def _shortened(name: str) -> str:
+    """The name with room for what temporary ones have beside it: 255 bytes is what file systems take."""
+    return name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])
 
 
 def sweep(final: str) -> None:
@@ -293,7 +298,9 @@ def sweep_all(prefix: str) -> None:
 
 def _remove_left(path: str, rest: str) -> None:
     folder, name = os.path.split(path)
-    for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name[:200])}{rest}{TEMPORARY_SUFFIX}")):
+    for left in glob.glob(
+        os.path.join(glob.escape(folder), f".{glob.escape(_shortened(name))}{rest}{TEMPORARY_SUFFIX}")
+    ):
         with contextlib.suppress(OSError):
             os.unlink(left)
 

@@ -60,7 +60,7 @@ def _shared_aws_settings(given: dict[str, Any]) -> dict[str, str]:
     """
     environment = os.environ
     profile = environment.get("AWS_PROFILE", "default")
-    home = Path.home() / ".aws"
+    home = Path(os.path.expanduser("~")) / ".aws"  # which gives "~" itself to a user without a home, as in containers
     section = profile if profile == "default" else f"profile {profile}"
     config = _section(environment.get("AWS_CONFIG_FILE", home / "config"), section)
     keys = {**config, **_section(environment.get("AWS_SHARED_CREDENTIALS_FILE", home / "credentials"), profile)}

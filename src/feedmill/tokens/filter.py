@@ -48,8 +48,14 @@ def filter(
         A report; `left_out` counts documents by the first test that they failed.
 
     Raises:
-        ConfigError: a number of no document, or an output that exists.
+        ConfigError: a number of no document, lengths between which there is none, or an output that exists.
     """
+    if max_length is not None and max_length < (min_length or 0):
+        raise ConfigError(
+            f"no document has at least {min_length or 0:,} and at most {max_length:,} tokens",
+            kind="bad-limit",
+            fix="Give a --max-length that is not below --min-length.",
+        )
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
     documents = Documents(corpus)
@@ -83,9 +89,12 @@ def filter(
 
 
 def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
-    row = np.asarray(numbers, np.int64)
+    try:
+        row = np.asarray(numbers, np.int64)
+    except OverflowError:
+        row = np.asarray([min(number, count) for number in numbers], np.int64)
     if len(row) and (row.min() < 0 or row.max() >= count):
-        bad = int(row[(row < 0) | (row >= count)][0])
+        bad = numbers[int(np.flatnonzero((row < 0) | (row >= count))[0])]
         raise ConfigError(
             f"the list names document {bad}, and there are {count}",
             kind="no-such-document",

@@ -96,7 +96,18 @@ def merge(
     if order == "datatrove":
         options["seed"] = job.seed
     before = len(job.done)
-    done = rewrite(corpus, units, parts, form, job, options=options, mask=mask, overwrite=overwrite, progress=progress)
+    done = rewrite(
+        corpus,
+        units,
+        parts,
+        form,
+        job,
+        options=options,
+        mask=mask,
+        overwrite=overwrite,
+        progress=progress,
+        numbered=output,
+    )
     if form.format == "ds" and has_parts(output):
         _write_total(output, form, sum(d.tokens for d in done))
     report = finished("merge", corpus, job, done, before, seeded=order == "datatrove")

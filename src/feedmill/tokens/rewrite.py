@@ -19,12 +19,12 @@ from feedmill.formats.jsonl_splits import splits_name
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress
-from feedmill.storage import open_store, real_place, split_url
+from feedmill.storage import Store, open_store, real_place, split_url
 from feedmill.tokens.corpus import LINES, Corpus, Mapped
 from feedmill.tokens.job import Done, Job, begin, refuse_existing
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, sizes_of
-from feedmill.tokens.targets import Form, main_file, write_documents
+from feedmill.tokens.targets import Form, higher_parts, main_file, remove_part, write_documents
 from feedmill.tokens.units import Spans, Units
 
 BATCH = 2 << 20
@@ -135,6 +135,7 @@ def rewrite(
     mask: Mask | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
+    numbered: str = "",
 ) -> list[Done]:
     """Write parts of a corpus, each atomically, leaving alone those that the job's journal knows as whole.
 
@@ -145,17 +146,16 @@ def rewrite(
         mask: makes the loss mask, in place of those of the corpus.
         overwrite: replace files that are there.
         progress: whether to draw a bar, see `Progress`.
+        numbered: the target with ``{part}``, where the parts are its numbers from 0. Those of an earlier run that had
+            more parts are replaced, too: they are removed when the others are there.
 
     Raises:
         ConfigError: a target exists already, or is an input.
     """
-    places = []
-    for part in parts:
-        folder, name = split_url(part.path)
-        places.append((open_store(folder), name))
-    _refuse_inputs(corpus, [part.path for part in parts])
+    higher = higher_parts(numbered, len(parts))
+    _refuse_inputs(corpus, [*(part.path for part in parts), *higher])
     if not job.resumed:
-        refuse_existing([(store, main_file(name)) for store, name in places], overwrite)
+        refuse_existing([*map(_main, (part.path for part in parts)), *map(_main, higher)], overwrite)
         if len(parts) > 1 or job.drawn:  # a single file is there or not: there is nothing to remember
             job.save()
     known = job.done
@@ -163,11 +163,12 @@ def rewrite(
     unit = "B" if form.format == LINES else "tokens"
     with corpus.mapped() as mapped, Progress("writing", corpus.tokens, unit, progress) as bar:
         inputs = corpus.facts() if form.format != LINES else []
-        for part, (store, name) in zip(parts, places, strict=True):
+        for part in parts:
+            store, main = _main(part.path)
             done = known.get(part.path)
-            if done is None or not store.exists(main_file(name)):
+            if done is None or not store.exists(main):
                 documents = tokens = 0
-                with write_documents(store, name, form) as writer:
+                with write_documents(store, split_url(part.path)[1], form) as writer:
                     carried = form.loss and mask is None
                     for ids, lengths, loss in gathered(corpus, mapped, units, part.numbers, carried):
                         writer.add(ids, lengths, loss if mask is None else mask(ids, lengths, documents))
@@ -175,14 +176,22 @@ def rewrite(
                         bar.advance(len(ids))
                     if form.format != LINES:
                         manifest = _manifest(corpus, form, documents, tokens, inputs, options)
-                        write_manifest(store, main_file(name), manifest)  # sizes: once the files are there
+                        write_manifest(store, main, manifest)  # sizes: once the files are there
                 if form.format != LINES:
-                    sizes = sizes_of(form.format, store, main_file(name).removesuffix(FORMATS[form.format][0]))
-                    write_manifest(store, main_file(name), msgspec.structs.replace(manifest, sizes=sizes))
+                    sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
+                    write_manifest(store, main, msgspec.structs.replace(manifest, sizes=sizes))
                 done = Done(part.path, documents, tokens)
                 job.add(done)
             out.append(done)
+    for path in reversed(higher):  # what a killed run leaves of them is then found again
+        remove_part(path, form.format)
     return out
+
+
+def _main(path: str) -> tuple[Store, str]:
+    """Where the file is by which a target is recognised."""
+    folder, name = split_url(path)
+    return open_store(folder), main_file(name)
 
 
 def gathered(

@@ -80,7 +80,9 @@ def shuffle(
         Part(part_path(output, number) if has_parts(output) else output, piece) for number, piece in enumerate(pieces)
     ]
     before = len(job.done)
-    done = rewrite(corpus, units, parts, form, job, options=options, overwrite=overwrite, progress=progress)
+    done = rewrite(
+        corpus, units, parts, form, job, options=options, overwrite=overwrite, progress=progress, numbered=output
+    )
     report = finished("shuffle", corpus, job, done, before, seeded=True)
     count_left_out(report, units, len(numbers))
     return report

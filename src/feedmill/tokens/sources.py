@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -113,7 +113,7 @@ def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[So
             continue
         text = os.fspath(item)
         if "://" not in text and not os.path.exists(text) and glob.has_magic(text):
-            matches = sorted(m for m in glob.glob(text, recursive=True) if not m.endswith(MANIFEST))
+            matches = sorted(m for m in glob.glob(text, recursive=True) if not _ours(m, os.path.exists))
             if not matches:
                 raise NotFound("no file matches this pattern", file=text, fix="Check the pattern.")
             for match in matches:
@@ -121,6 +121,11 @@ def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[So
         else:
             found += _files(text)
     return found
+
+
+def _ours(path: str, is_there: Callable[[str], bool]) -> bool:
+    """Whether tokenizing has written a file (a manifest, or with one beside it): no documents for the next run."""
+    return path.endswith(MANIFEST) or is_there(path + MANIFEST)
 
 
 def _files(url: str) -> list[SourceFile]:
@@ -142,6 +147,8 @@ def _files(url: str) -> list[SourceFile]:
     if store.exists("dataset_dict.json"):
         raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
     entries = list(store.files())
+    paths = {entry.path for entry in entries}
+    entries = [entry for entry in entries if not _ours(entry.path, paths.__contains__)]
     inside = [entry for entry in entries if entry.path.startswith("documents/")]
     return _of_one_kind(
         url, [SourceFile(url, e.path, kind_of(e.path) or "", e.size, e.version) for e in inside or entries]

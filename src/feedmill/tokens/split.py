@@ -15,6 +15,8 @@ from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
 from feedmill.tokens.targets import form_for, need_parts, part_path
 from feedmill.tokens.units import Documents
 
+_MOST_EMPTY = 10_000
+"""Chunks that may be asked for, whatever the number of documents; some of them have none then."""
 Plan = Mapping[str, Sequence[int | Sequence[int]]]
 """For each part its documents: numbers, or pairs ``[first, behind the last]``."""
 
@@ -58,6 +60,10 @@ def split(
     form = form_for(output, corpus, drop_loss=drop_loss)
     documents = Documents(corpus)
     count = len(documents)
+    if chunks is not None and chunks > max(count, _MOST_EMPTY):
+        raise ConfigError(
+            f"{count:,} documents cannot be divided into {chunks:,} chunks", kind="bad-split", fix="Give fewer chunks."
+        )
     planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
     options = {"verb": "split", "chunks": chunks, "ratio": ratio, "plan": plan}
     job = start(output, corpus, form, options, seed=seed if ratio is not None else 0, overwrite=overwrite)
@@ -73,7 +79,10 @@ def split(
     before = len(job.done)
     parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
     options = {key: value for key, value in options.items() if key != "plan"}
-    done = rewrite(corpus, documents, parts, form, job, options=options, overwrite=overwrite, progress=progress)
+    numbered = output if chunks is not None else ""
+    done = rewrite(
+        corpus, documents, parts, form, job, options=options, overwrite=overwrite, progress=progress, numbered=numbered
+    )
     report = finished("split", corpus, job, done, before, seeded=ratio is not None)
     left = _in_no_part(rows.values(), count)
     if left:

@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens, TokenWriter
-from feedmill.storage import Store
+from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.corpus import LINES, Corpus, format_of
+from feedmill.tokens.outputs import FORMATS
 
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
 _NEWLINE = 10
@@ -114,6 +116,28 @@ def part_path(target: str, part: int | str) -> str:
     ('x_00007.ds', '007_x.ds', 'x.val.ds')
     """
     return _PART.sub(lambda m: part if isinstance(part, str) else f"{part:0{int(m[1] or 5)}d}", target)
+
+
+def higher_parts(target: str, first: int) -> list[str]:
+    """The paths of numbered parts that are there, from number `first` up to the first one that is not."""
+    found: list[str] = []
+    while has_parts(target):
+        path = part_path(target, first + len(found))
+        folder, name = split_url(path)
+        if not open_store(folder).exists(main_file(name)):
+            break
+        found.append(path)
+    return found
+
+
+def remove_part(path: str, format: str) -> None:
+    """Remove one part with its manifest. The file by which it is recognised goes last: a killed run leaves it."""
+    folder, name = split_url(path)
+    store, main = open_store(folder), main_file(name)
+    suffixes = FORMATS[format] if format != LINES else (".jsonl",)
+    stem = main.removesuffix(suffixes[0])
+    for other in (main + MANIFEST, *(stem + suffix for suffix in suffixes[1:]), main):
+        store.delete(other)
 
 
 def need_parts(target: str, why: str) -> None:

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
+
+import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon
@@ -17,7 +19,7 @@ from feedmill.formats.webdataset import TarDataset
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
-from feedmill.writing.copying import Piece, open_source, refuse_twofold
+from feedmill.writing.copying import Piece, bounded, open_source, refuse_twofold
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker, is_about
 from feedmill.writing.layout import Layout
@@ -26,12 +28,12 @@ from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.target import Target
 from feedmill.writing.work import identity
-from feedmill.writing.write import write_shards
+from feedmill.writing.write import batches, write_shards
+from feedmill.writing.writer import encoding_facts
 
 Make = Callable[[list[Sample]], Sequence[Mapping[str, Any]]]
 """Samples -> for each of them, its new parts (name -> value)."""
 
-_AT_ONCE = 256
 _ON_MISSING = ("error", "skip")
 
 
@@ -45,40 +47,45 @@ class _Column:
     replace: bool
     encoder: Encoder
 
-    def of(self, samples: list[Sample]) -> list[dict[str, Any]]:
-        """The new parts of each sample."""
-        if not isinstance(self.source, Dataset):
-            made = list(self.source(samples))
-            if len(made) != len(samples):
-                raise DataError(
-                    f"the function gave parts for {len(made)} of {len(samples)} samples",
-                    kind="bad-parts",
-                    fix="Give one mapping for each sample, in their order.",
-                )
-            return [{name: value for name, value in parts.items() if not is_about(name)} for parts in made]
-        return self._looked_up(self.source, [sample.key for sample in samples])
+    def of(self, samples: list[Sample]) -> Iterator[tuple[Sample, dict[str, Any]]]:
+        """Each sample with its new parts."""
+        if isinstance(self.source, Dataset):
+            yield from self._looked_up(self.source, samples)
+            return
+        made = list(self.source(samples))
+        if len(made) != len(samples):
+            raise DataError(
+                f"the function gave parts for {len(made)} of {len(samples)} samples",
+                kind="bad-parts",
+                fix="Give one mapping for each sample, in their order.",
+            )
+        for sample, parts in zip(samples, made, strict=True):
+            yield sample, {name: value for name, value in parts.items() if not is_about(name)}
 
-    def _looked_up(self, source: Dataset, keys: list[str]) -> list[dict[str, Any]]:
-        out: list[dict[str, Any]] = [{} for _ in keys]
-        numbers: list[int] = []
-        places: list[int] = []
-        for place, key in enumerate(keys):
-            try:
-                numbers.append(source.find(key))
-                places.append(place)
-            except NotFound:
-                if self.missing == "error":
-                    raise NotFound(
-                        "the source has no sample with this key",
-                        file=source.url,
-                        record=key,
-                        kind="no-such-key",
-                        fix="Leave such samples as they are with missing='skip' (--missing skip).",
-                    ) from None
-        for place, sample in zip(places, source.read_raw(numbers), strict=True):
-            names = sample if self.parts is None else self.parts
-            out[place] = {name: sample.raw(name) for name in names}
-        return out
+    def _looked_up(self, source: Dataset, samples: list[Sample]) -> Iterator[tuple[Sample, dict[str, Any]]]:
+        numbers = [self._number(source, sample.key) for sample in samples]
+        known = np.asarray([number for number in numbers if number is not None], np.int64)
+        read = (found for some in bounded(source)(known) for found in source.read_raw(known[some]))
+        for sample, number in zip(samples, numbers, strict=True):
+            if number is None:
+                yield sample, {}
+                continue
+            found = next(read)
+            yield sample, {name: found.raw(name) for name in (found if self.parts is None else self.parts)}
+
+    def _number(self, source: Dataset, key: str) -> int | None:
+        try:
+            return source.find(key)
+        except NotFound:
+            if self.missing == "error":
+                raise NotFound(
+                    "the source has no sample with this key",
+                    file=source.url,
+                    record=key,
+                    kind="no-such-key",
+                    fix="Leave such samples as they are with missing='skip' (--missing skip).",
+                ) from None
+            return None
 
 
 def add_parts(
@@ -127,7 +134,7 @@ def add_parts(
         named = dataset.url, dataset.fingerprint()
     else:
         named = "function", identity(dataset)
-    job = {"from": hash_words([*named, *(parts or ()), missing, str(replace)])}
+    job = {"from": hash_words([*named, *(parts or ()), missing, str(replace)]), **encoding_facts(None, encode)}
     report = _into(url, into, column, job, workers, progress) if into is not None else None
     if report is None:
         need_local(store, url, "add-parts")
@@ -168,11 +175,9 @@ class _Adder:
         encoding = Encoding(self.column.encoder, Taker())
         file = ShardFile(store, change.new)
         try:
-            for samples in _samples_of(change):
-                added = self.column.of(samples)
-                whole = [self._with(sample, new) for sample, new in zip(samples, added, strict=True)]
-                keys = [sample.key for sample in samples]
-                file.add([encoding.of(key, parts.items()) for key, parts in zip(keys, whole, strict=True)])
+            both = chain.from_iterable(map(self.column.of, _samples_of(change)))
+            for batch in batches(encoding.of(sample.key, self._with(sample, new).items()) for sample, new in both):
+                file.add(batch)
             return file.close()
         except BaseException:
             file.abort()
@@ -197,8 +202,13 @@ def _samples_of(change: Change) -> Iterator[list[Sample]]:
     dataset = open_source(change.url)
     assert isinstance(dataset, TarDataset)
     whole = one_shard(dataset, change.shard.path)
-    for first in range(0, len(whole), _AT_ONCE):
-        yield whole.read_raw(range(first, min(first + _AT_ONCE, len(whole))))
+    yield from _read(whole, 0, len(whole))
+
+
+def _read(dataset: Dataset, first: int, last: int) -> Iterator[list[Sample]]:
+    numbers = np.arange(first, last)
+    for some in bounded(dataset)(numbers):
+        yield dataset.read_raw(numbers[some])
 
 
 def one_shard(dataset: TarDataset, path: str) -> TarDataset:
@@ -217,9 +227,8 @@ class _New:
 
     def __call__(self, piece: Piece) -> Iterator[Encoded]:
         encoding = Encoding(self.column.encoder, Taker())
-        for first in range(piece.first, piece.last, _AT_ONCE):
-            samples = self.dataset.read_raw(range(first, min(first + _AT_ONCE, piece.last)))
-            for sample, added in zip(samples, self.column.of(samples), strict=True):
+        for samples in _read(self.dataset, piece.first, piece.last):
+            for sample, added in self.column.of(samples):
                 if added:
                     yield encoding.of(sample.key, added.items())
 

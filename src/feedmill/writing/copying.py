@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.jsonl import JsonlDataset
@@ -23,7 +23,8 @@ from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker
 from feedmill.writing.layout import Layout
 
-_READ_AT_ONCE = 256
+READ_SAMPLES, READ_BYTES = 256, 64 << 20
+"""Most samples that are read at once, and most bytes unless one sample alone has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,7 @@ def _cuts(dataset: Dataset, order: Order, layout: Layout) -> list[int]:
             kind="bad-limit",
             fix="Limit the number of samples instead (--samples).",
         )
-    sizes = dataset.stored_sizes(0, len(dataset))
-    after = np.cumsum(sizes[order.numbers(0, count)])
+    after = np.cumsum(dataset.stored_sizes(order.numbers(0, count)))
     cuts = [0]
     while cuts[-1] < count:
         at = cuts[-1]
@@ -165,14 +165,43 @@ class Copy:
 
     def __call__(self, piece: Piece) -> Iterator[Encoded]:
         encoding = Encoding(Encoder(), Taker())
-        order = self.groups[piece.group].order
-        for first in range(piece.first, piece.last, _READ_AT_ONCE):
-            numbers = order.numbers(first, min(first + _READ_AT_ONCE, piece.last))
-            for sample in self.dataset.read_raw(numbers):
-                refuse_twofold(sample)
-                if self.prefix:
-                    sample.key = self.prefix + sample.key
-                yield encoding(sample)
+        order, cut = self.groups[piece.group].order, bounded(self.dataset)
+        for first in range(piece.first, piece.last, READ_SAMPLES):
+            numbers = order.numbers(first, min(first + READ_SAMPLES, piece.last))
+            for some in cut(numbers):
+                for sample in self.dataset.read_raw(numbers[some]):
+                    refuse_twofold(sample)
+                    if self.prefix:
+                        sample.key = self.prefix + sample.key
+                    yield encoding(sample)
+
+
+Bounded = Callable[[Int64s], Iterator[slice]]
+"""Numbers of samples, int64[n] -> slices of them, one after another, of samples that may be read at once."""
+
+
+def bounded(dataset: Dataset) -> Bounded:
+    """Cuts rows of samples into runs of bounded size: by their stored bytes, by the mean where these are not known."""
+    known = dataset if isinstance(dataset, TarDataset | JsonlDataset) else None
+    mean = _mean_size(dataset) if known is None else 0
+
+    def cut(numbers: Int64s) -> Iterator[slice]:
+        after = np.cumsum(np.full(len(numbers), mean) if known is None else known.stored_sizes(numbers))
+        first = 0
+        while first < len(numbers):
+            fits = int(np.searchsorted(after, (after[first - 1] if first else 0) + READ_BYTES, side="right"))
+            last = min(max(first + 1, fits), first + READ_SAMPLES, len(numbers))
+            yield slice(first, last)
+            first = last
+
+    return cut
+
+
+def _mean_size(dataset: Dataset) -> int:
+    try:
+        return int(dataset.describe().get("bytes") or 0) // max(1, len(dataset))
+    except NotFound:  # a file is gone, which reading will tell
+        return 0
 
 
 def refuse_twofold(sample: Sample) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats import energon, energon_members, sidecar
+from feedmill.formats import energon, energon_members, energon_write, sidecar
 from feedmill.formats.energon import idx_name
 from feedmill.storage import Store, open_store
 from feedmill.storage.local import sweep_all
@@ -153,19 +153,13 @@ class Target:
                 "there are no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample."
             )
         paths = [shard.path for shard in shards]
-        exclude: list[str] = []
-        parts: dict[str, list[str]] = {}
-        if self.append:
-            present = energon.read_splits(self.store)
-            if present is None:  # what is there is in no split, and would be passed over once there is one
-                present = energon.Splits({"train": [shard.path for shard in self.base]})
-            new = set(paths)
-            parts = {name: [s for s in names if s not in new] for name, names in present.parts.items()}
-            exclude = [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)]
+        base = [shard.path for shard in self.base]
+        present = _present_splits(self.store, base) if self.append else energon.Splits()
         if splits is None:
-            splits = {self.split or next(iter(parts), "train"): paths}
-        for name, names in splits.items():
-            parts.setdefault(name, []).extend(names)
+            splits = {self.split or next(iter(present.parts), "train"): paths}
+        parts, exclude = _joined(present, splits)
+        if self.append:  # other work that comes after a kill can then tell where the new shards belong
+            self.work.note(joins={name: list(names) for name, names in splits.items()})
         whole = [*self.base, *shards]
         commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
         self.work.finish()
@@ -186,8 +180,24 @@ def _foreign(url: str, path: str, fix: str) -> ConfigError:
     )
 
 
+def _present_splits(store: Store, base: Sequence[str]) -> energon.Splits:
+    """The splits that are there. Without any, what is there is in no split, and would be passed over once there is
+    one."""
+    return energon.read_splits(store) or energon.Splits({"train": list(base)})
+
+
+def _joined(present: energon.Splits, joins: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """Splits and exclusions once these shards have joined these splits."""
+    new = {shard for names in joins.values() for shard in names}
+    parts = {name: [s for s in names if s not in new] for name, names in present.parts.items()}
+    for name, names in joins.items():
+        parts.setdefault(name, []).extend(names)
+    return parts, [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)]
+
+
 def clear_left(store: Store, left: Mapping[str, Any]) -> None:
-    """Remove the unlisted shards that unfinished work has left."""
+    """Remove the unlisted shards that unfinished work has left; those that it had listed join their splits."""
+    _join_left(store, left)
     listed = set(energon.read_info(store)) if store.exists(energon.INFO) else set()
     if not isinstance(left.get("layout"), dict):
         return
@@ -198,6 +208,18 @@ def clear_left(store: Store, left: Mapping[str, Any]) -> None:
         if path not in listed and number is not None and number >= first:
             store.delete(path)
             store.delete(idx_name(path))
+
+
+def _join_left(store: Store, left: Mapping[str, Any]) -> None:
+    """Where a data set was killed when it had grown but for its split file: its new shards would be in no split."""
+    joins = left.get("joins")
+    if not isinstance(joins, dict) or not store.exists(energon.INFO):
+        return
+    info, present = energon.read_info(store), _present_splits(store, left.get("base", ()))
+    listed = {shard for names in present.parts.values() for shard in names} | present.shards_out
+    missing = {name: [s for s in names if s in info and s not in listed] for name, names in joins.items()}
+    if any(missing.values()):
+        energon_write.write_splits(store, *_joined(present, missing))
 
 
 def _tars(store: Store) -> list[str]:

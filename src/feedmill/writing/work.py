@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +28,7 @@ from feedmill.storage.locks import FileLock
 from feedmill.writing.shard import Shard
 
 FOLDER = ".nv-meta/feedmill.work"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Work:
@@ -47,11 +50,12 @@ class Work:
 
     def __init__(self, store: Store, job: Mapping[str, Any]) -> None:
         self.store = store
+        plain = orjson.loads(self._encoded(job))
         self.folder = _folder(store)
         self.left: dict[str, Any] | None = None
         self._lock = self._take()
         try:
-            self._begin(dict(job))
+            self._begin(plain)
         except BaseException:
             self.close()
             raise
@@ -67,11 +71,10 @@ class Work:
         except OSError as error:
             raise storage_error(error, str(self.folder)) from None
 
-    def _begin(self, job: dict[str, Any]) -> None:
+    def _begin(self, plain: dict[str, Any]) -> None:
         self.journal = Journal(self.folder / "feedmill.shards.journal")
         if self.store.is_local:
             sweep_all(f"{self.folder.parent}/")
-        plain = orjson.loads(orjson.dumps(job, option=orjson.OPT_NON_STR_KEYS))
         before = unfinished(self.store)
         self.resumed = before is not None and {key: before.get(key) for key in plain} == plain
         if self.resumed and before is not None:
@@ -100,10 +103,21 @@ class Work:
         temporary = f"{path}.new"
         try:
             with open(temporary, "wb") as f:
-                f.write(orjson.dumps(self.job, option=orjson.OPT_NON_STR_KEYS))
+                f.write(self._encoded(self.job))
             publish(temporary, path)
         except OSError as error:
             raise storage_error(error, path) from None
+
+    def _encoded(self, job: Mapping[str, Any]) -> bytes:
+        try:
+            return orjson.dumps(job, option=orjson.OPT_NON_STR_KEYS)
+        except TypeError as error:
+            raise ConfigError(
+                f"a number or a name cannot be noted ({error})",
+                file=self.store.url,
+                kind="bad-number",
+                fix="Give numbers of at most 64 bits, and rename files whose names are no UTF-8.",
+            ) from None
 
     def finished(self) -> dict[str, Shard]:
         """The shards that are done, and unchanged since."""
@@ -143,12 +157,30 @@ class Work:
 
 
 def identity(function: Callable[..., Any]) -> str:
-    """Names a function and its text, so that work begun with another is not gone on with."""
+    """Names a function, its text, and the plain values that go with it, so that work begun with another is not gone on
+    with. The same in every process: no addresses."""
+    if isinstance(function, partial):
+        words = [identity(function.func), repr(function.args), repr(sorted(function.keywords.items()))]
+        return f"partial {xxhash.xxh3_64_hexdigest(_ADDRESS.sub('', ' '.join(words)).encode())}"
     try:
         text = inspect.getsource(function)
-    except (OSError, TypeError):  # made at run time, or an object that is called
+    except (OSError, TypeError):  # made at run time, built in, or an object that is called
         text = repr(function)
-    return f"{function.__module__}.{getattr(function, '__qualname__', '')} {xxhash.xxh3_64_hexdigest(text.encode())}"
+        with contextlib.suppress(OSError, TypeError):
+            text += inspect.getsource(type(function))
+    text = _ADDRESS.sub("", f"{text} {_carried(function)}")
+    where = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    return f"{where} {xxhash.xxh3_64_hexdigest(text.encode('utf-8', 'surrogatepass'))}"
+
+
+def _carried(function: Callable[..., Any]) -> list[str]:
+    """Plain values that a function's text does not show: of its defaults, its closure and, of an object, its own."""
+    found = [*(getattr(function, "__defaults__", None) or ()), *getattr(function, "__dict__", {}).values()]
+    found += (getattr(function, "__kwdefaults__", None) or {}).values()
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            found.append(cell.cell_contents)
+    return [repr(value) for value in found if isinstance(value, bool | int | float | str | bytes | None)]
 
 
 def unfinished(store: Store) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.target import Target
 from feedmill.writing.work import identity
-from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys, Writer, WriteReport
+from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys, Writer, WriteReport, encoding_facts
 
 _ENCODED_AT_ONCE = 32
 
@@ -78,7 +78,12 @@ def write(
         target = Target(
             url,
             Layout(pattern or PATTERN, None, None),
-            job={"verb": "write", "produce": identity(produce), "items": hash_words([repr(item) for item in items])},
+            job={
+                "verb": "write",
+                "produce": identity(produce),
+                "items": hash_words([repr(item) for item in items]),
+                **encoding_facts(field_map, encode),
+            },
             split=split,
             description=describe_type(sample_type, field_map) if sample_type is not None else None,
             append=append,
@@ -105,8 +110,8 @@ def write_samples(writer: Writer, samples: Iterable[Any], *, workers: int, progr
             while writer.skipping and (batch := list(islice(source, BATCH_SAMPLES))):
                 writer.write_samples(batch)
                 bar.advance(len(batch))
-            batches = iter(lambda: list(islice(source, _ENCODED_AT_ONCE)), [])
-            encoded = ordered_map(writer.encoding.batch, batches, workers=workers, in_flight=2 * workers)
+            pieces = iter(lambda: list(islice(source, _ENCODED_AT_ONCE)), [])
+            encoded = ordered_map(writer.encoding.batch, pieces, workers=workers, in_flight=2 * workers)
             with closing(encoded):
                 for done in encoded:
                     for sample in done:
@@ -175,7 +180,7 @@ def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
     store = open_store(shared.url)
     file: ShardFile | None = None
     try:
-        for batch in _batches(s if isinstance(s, Encoded) else shared.encoding(s) for s in shared.produce(item)):
+        for batch in batches(s if isinstance(s, Encoded) else shared.encoding(s) for s in shared.produce(item)):
             if file is None:
                 file = ShardFile(store, name)
             file.add(batch)
@@ -186,7 +191,7 @@ def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
         raise
 
 
-def _batches(samples: Iterable[Encoded]) -> Iterator[list[Encoded]]:
+def batches(samples: Iterable[Encoded]) -> Iterator[list[Encoded]]:
     """Samples in lists of a size that is worth writing at once."""
     batch: list[Encoded] = []
     size = 0

@@ -22,6 +22,7 @@ from feedmill.writing.fields import Taker
 from feedmill.writing.layout import PATTERN, Layout, parse_size
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.target import Target
+from feedmill.writing.work import identity
 
 BATCH_SAMPLES, BATCH_BYTES = 512, 4 << 20
 _QUEUED = 6
@@ -54,6 +55,12 @@ class WriteReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for ``--json``."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def encoding_facts(field_map: Mapping[str, str] | None, encode: Mapping[str, Encode] | None) -> dict[str, Any]:
+    """What of the making of bytes tells this work from other work."""
+    encoders = {name: identity(function) for name, function in sorted((encode or {}).items())}
+    return {"field_map": dict(field_map or {}), "encode": encoders}
 
 
 class Keys:
@@ -143,7 +150,7 @@ class Writer:
         self.target = Target(
             url,
             layout,
-            job={"verb": "write", "field_map": dict(field_map or {}), "encode": sorted(encode or {})},
+            job={"verb": "write", **encoding_facts(field_map, encode)},
             split=split,
             description=description,
             append=append,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 
 import numpy as np
 import pytest
@@ -10,10 +12,18 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.samples.npz import read_npz
-from feedmill.samples.robotics.statistics import collect, merge_statistics, read_entries, read_statistics
+from feedmill.samples.robotics.job import compute_statistics
+from feedmill.samples.robotics.statistics import (
+    FieldStatistics,
+    collect,
+    merge_statistics,
+    read_entries,
+    read_statistics,
+)
 from feedmill.samples.robotics.view import Robotics
 from feedmill.samples.vla.modalities import modality
 from golden_vla import ROOT, expected, facts
+from tars import write_tar
 
 FOLDER = str(ROOT / "robotics")
 ACTIONS = ["robot__action__poses__left::panda__xyz", "robot__action__grippers__left::panda_hand"]
@@ -219,3 +229,30 @@ def test_npz_is_read_as_numpy_reads_it() -> None:
     np.savez(out, a=np.array([{}], object))
     with pytest.raises(ValueError, match=r"[Oo]bject"):
         read_npz(out.getvalue())
+
+
+def window(counts: bool, value: float = 2.0):
+    mask = np.array([counts, False])
+    return {"past_mask": mask, "future_mask": np.zeros(2, bool), "action": np.full((2, 1), value)}
+
+
+def test_statistics_of_no_counted_step_are_finite_and_merge_away() -> None:
+    none, some = collect([("a", window(False))]), collect([("b", window(True)), ("c", window(True, 4.0))])
+    entry = none["action"].as_dict()
+    assert (entry["min"], entry["max"], entry["percentile_5"], entry["mean"], entry["std"]) == ([0.0],) * 5
+    assert "NaN" not in json.dumps(entry) and "Infinity" not in json.dumps(entry)
+    merged = merge_statistics([none, some])["action"].as_dict()
+    assert merged == some["action"].as_dict() and merged["min"] == [2.0]
+    assert FieldStatistics.from_dict(entry).as_dict() == entry
+
+
+def test_statistics_of_a_data_set_without_counted_steps_are_refused(tmp_path) -> None:
+    members = []
+    for number in range(3):
+        lowdim = io.BytesIO()
+        np.savez(lowdim, **window(False))
+        members.append((f"{number}.lowdim.npz", lowdim.getvalue()))
+    write_tar(tmp_path / "d.tar", members)
+    with pytest.raises(ConfigError, match="no step of its 3 samples counts"):
+        compute_statistics(str(tmp_path / "d.tar"), str(tmp_path / "stats.json"), progress=False)
+    assert not (tmp_path / "stats.json").exists()

@@ -67,7 +67,7 @@ def _present(path: str, names: str) -> list[str] | list[None]:
     splits = open_dataset(path, raw=True).splits
     if not splits:
         return [None]
-    found = [name for name in names.split(",") if splits.get(name)]
+    found = [name for name in map(str.strip, names.split(",")) if splits.get(name)]
     if not found:
         fix = f"Give some of them: --split-parts {','.join(splits)}."
         raise NotFound(f"none of the splits {names} has samples", file=path, kind="no-such-split", fix=fix)

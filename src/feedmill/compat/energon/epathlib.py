@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from feedmill.storage import split_url
+
 __all__ = ["EPath"]
 
 
@@ -28,5 +30,5 @@ class EPath(str):
 
     @property
     def parent(self) -> EPath:
-        """All but the last component."""
-        return EPath(self.rstrip("/").rpartition("/")[0] or "/")
+        """All but the last component; ``.`` of a name alone, and of a root or a bucket itself."""
+        return EPath(split_url(self)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isnan
 from typing import Any
 
 from feedmill.curation.patterns import refuse_odd_names
@@ -58,6 +59,8 @@ class DedupeOptions:
             raise _bad("the paragraph separator is empty", "Leave it out for newlines.")
         if not self.name or not self.attribute or "/" in self.name or self.name.startswith("."):
             raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
+        if isnan(self.threshold):
+            raise _bad("a threshold of nan marks nothing", "Use a share from 0 to 1.")
         if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
         if self.threshold != self.threshold:

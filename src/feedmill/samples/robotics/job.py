@@ -33,7 +33,7 @@ def compute_statistics(
 
     Raises:
         DataError: a sample has no fields, or not those of the others, or they are not finite.
-        ConfigError: there are no samples.
+        ConfigError: there are no samples, or no step of any of them counts.
     """
     dataset, _ = open_raw(url)
     if not len(dataset):
@@ -46,6 +46,13 @@ def compute_statistics(
             if error.file is None and error.record is not None:
                 raise locate(error, dataset.locate(dataset.find(error.record)), error.record) from None
             raise
+    if found and not any(field.count.any() for field in found.values()):
+        raise ConfigError(
+            f"no step of its {len(dataset):,} samples counts: past_mask and future_mask are false everywhere",
+            file=url,
+            kind="empty-source",
+            fix="Mend the masks: statistics are of the steps that they mark.",
+        )
     if output is not None:
         write_statistics(output, found)
     return found

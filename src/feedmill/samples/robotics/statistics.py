@@ -95,10 +95,10 @@ class FieldStatistics:
         per_step = np.asarray(steps).reshape(*self.shape, len(PERCENTILES))
         values: dict[str, Any] = {"mean": mean, "std": np.sqrt(spread), "min": low, "max": high}
         per: dict[str, Any] = {"mean": self.mean, "std": np.sqrt(variance), "min": self.low, "max": self.high}
-        out = {name: value.tolist() for name, value in values.items()}
+        out: dict[str, Any] = {name: _finite(value) for name, value in values.items()}
         out |= {f"{name}_per_timestep": _finite(value) for name, value in per.items()}
         for number, name in enumerate(_NAMES):
-            out[name] = [row[number] for row in overall]
+            out[name] = _finite(np.asarray([row[number] for row in overall]))
             out[f"{name}_per_timestep"] = _finite(per_step[:, :, number])
         out["tdigest_state"] = _state(self.digests, (self.shape[1],))
         out["tdigest_state_per_timestep"] = _state(self.step_digests, self.shape)
@@ -130,7 +130,7 @@ Statistics = dict[str, FieldStatistics]
 
 
 def _finite(values: Float64s) -> list[Any]:
-    """A step that no sample has is written as zeros: JSON has no infinity."""
+    """A step that no sample has, and a field of such steps alone, is written as zeros: JSON has no infinity."""
     found: list[Any] = np.where(np.isfinite(values), values, 0.0).tolist()
     return found
 
