@@ -59,12 +59,10 @@ class DedupeOptions:
             raise _bad("the paragraph separator is empty", "Leave it out for newlines.")
         if not self.name or not self.attribute or "/" in self.name or self.name.startswith("."):
             raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
-        if isnan(self.threshold):
-            raise _bad("a threshold of nan marks nothing", "Use a share from 0 to 1.")
         if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
-        if self.threshold != self.threshold:
-            raise _bad("the threshold is not a number", "Give a share from 0 to 1.")
+        if isnan(self.threshold):
+            raise _bad("a threshold of nan is not a number", "Give a share from 0 to 1.")
         if not 0 <= self.partition < self.partitions:
             raise _bad(f"there is no partition {self.partition} of {self.partitions}", "Count from 0.")
 
