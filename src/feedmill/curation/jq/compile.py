@@ -332,7 +332,8 @@ def _fold(tree: Node, names: frozenset[str]) -> Inner:
 
 
 def _call(tree: Node, names: frozenset[str]) -> Inner:
-    from feedmill.curation.jq.functions import FUNCTIONS
+    from feedmill.curation.jq import filters, functions  # noqa: F401 - they put themselves into the registry
+    from feedmill.curation.jq.registry import FUNCTIONS
 
     name, arguments = tree[1], tree[2]
     make = FUNCTIONS.get((name, len(arguments)))

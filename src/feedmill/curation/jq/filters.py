@@ -1,0 +1,168 @@
+"""The functions of jq that run their arguments on other values than the input, or give any number of outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import groupby, islice
+from typing import Any
+
+from feedmill.curation.jq.compile import Inner, Variables, iterate
+from feedmill.curation.jq.registry import FUNCTIONS, need, number, over
+from feedmill.curation.jq.values import KEY, JqError, kind, truth
+
+
+@over("empty", 0)
+def _empty() -> Inner:
+    return lambda _variables, _value: iter(())
+
+
+def _of_kinds(name: str, *kinds: str) -> None:
+    FUNCTIONS[name, 0] = lambda: lambda _variables, value: iter((value,) if kind(value) in kinds else ())
+
+
+_of_kinds("numbers", "number")
+_of_kinds("strings", "string")
+_of_kinds("booleans", "boolean")
+_of_kinds("nulls", "null")
+_of_kinds("arrays", "array")
+_of_kinds("objects", "object")
+_of_kinds("iterables", "array", "object")
+_of_kinds("scalars", "null", "boolean", "number", "string")
+_of_kinds("values", "boolean", "number", "string", "array", "object")
+
+
+@over("select", 1)
+def _select(test: Inner) -> Inner:
+    return lambda variables, value: (value for one in test(variables, value) if truth(one))
+
+
+@over("recurse", 0)
+def _recurse() -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        yield value
+        if type(value) in (list, dict):
+            for item in iterate(value):
+                yield from run(variables, item)
+
+    return run
+
+
+@over("map", 1)
+def _map(function: Inner) -> Inner:
+    return lambda variables, value: iter(([out for item in iterate(value) for out in function(variables, item)],))
+
+
+@over("map_values", 1)
+def _map_values(function: Inner) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        if type(value) is dict:
+            pairs = ((key, list(islice(function(variables, item), 1))) for key, item in value.items())
+            yield {key: outputs[0] for key, outputs in pairs if outputs}
+        else:
+            yield [out for item in iterate(value) for out in islice(function(variables, item), 1)]
+
+    return run
+
+
+def _some(name: str, decides: bool) -> None:
+    def two(source: Inner, test: Inner) -> Inner:
+        def run(variables: Variables, value: Any) -> Iterator[Any]:
+            outputs = (truth(one) for item in source(variables, value) for one in test(variables, item))
+            yield decides if any(one == decides for one in outputs) else not decides
+
+        return run
+
+    FUNCTIONS[name, 2] = two
+    FUNCTIONS[name, 1] = lambda test: two(lambda _variables, value: iterate(value), test)
+
+
+_some("any", True)
+_some("all", False)
+
+
+@over("range", 1)
+def _range(stop: Inner) -> Inner:
+    return lambda variables, value: (i for n in stop(variables, value) for i in range(_end_of(n)))
+
+
+def _end_of(stop: Any) -> int:
+    if number(stop) != stop:
+        return 0
+    if math.isinf(stop) and stop > 0:
+        raise JqError("a range without end")
+    return math.ceil(max(float(stop), -1.0)) if type(stop) is float else int(stop)
+
+
+@over("range", 2)
+def _range_from(start: Inner, stop: Inner) -> Inner:
+    return lambda variables, value: (
+        i for a in start(variables, value) for b in stop(variables, value) for i in range(need(a, int), need(b, int))
+    )
+
+
+@over("first", 1)
+def _first(source: Inner) -> Inner:
+    return lambda variables, value: islice(source(variables, value), 1)
+
+
+@over("last", 1)
+def _last(source: Inner) -> Inner:
+    return lambda variables, value: iter(list(source(variables, value))[-1:])
+
+
+@over("limit", 2)
+def _limit(count: Inner, source: Inner) -> Inner:
+    return lambda variables, value: (
+        out for n in count(variables, value) for out in islice(source(variables, value), max(0, need(n, int)))
+    )
+
+
+def _keyed(function: Inner, variables: Variables, value: Any) -> list[tuple[Any, Any]]:
+    pairs = [(KEY(list(function(variables, item))), item) for item in need(value, list)]
+    return sorted(pairs, key=lambda pair: pair[0])
+
+
+@over("sort_by", 1)
+def _sort_by(function: Inner) -> Inner:
+    return lambda variables, value: iter(([item for _, item in _keyed(function, variables, value)],))
+
+
+@over("group_by", 1)
+def _group_by(function: Inner) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        yield [[item for _, item in group] for _, group in groupby(_keyed(function, variables, value), lambda p: p[0])]
+
+    return run
+
+
+@over("unique_by", 1)
+def _unique_by(function: Inner) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        yield [next(group)[1] for _, group in groupby(_keyed(function, variables, value), lambda p: p[0])]
+
+    return run
+
+
+@over("min_by", 1)
+def _min_by(function: Inner) -> Inner:
+    return lambda variables, value: iter((_end(_keyed(function, variables, value), 0),))
+
+
+@over("max_by", 1)
+def _max_by(function: Inner) -> Inner:
+    return lambda variables, value: iter((_end(_keyed(function, variables, value), -1),))
+
+
+def _end(pairs: list[tuple[Any, Any]], at: int) -> Any:
+    return pairs[at][1] if pairs else None
+
+
+@over("with_entries", 1)
+def _with_entries(function: Inner) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        entries = [{"key": k, "value": v} for k, v in need(value, dict).items()]
+        made = [need(e, dict) for entry in entries for e in function(variables, entry)]
+        yield {need(e.get("key"), str): e.get("value") for e in made}
+
+    return run

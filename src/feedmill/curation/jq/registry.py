@@ -1,0 +1,63 @@
+"""What jq expressions can call, by name and number of arguments, and how functions are put there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+from feedmill.curation.jq.compile import Inner, Variables
+from feedmill.curation.jq.values import JqError, kind
+
+Make = Callable[..., Inner]
+FUNCTIONS: dict[tuple[str, int], Make] = {}
+
+
+def plain(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function of the input and of one output of each argument; what it cannot work on is an error of jq's."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        count = function.__code__.co_argcount - 1
+
+        def call(*values: Any) -> Any:
+            try:
+                return function(*values)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                raise JqError(f"{name} cannot be used on {' and '.join(map(kind, values))}") from None
+
+        def make(*arguments: Inner) -> Inner:
+            if not arguments:
+                return lambda _variables, value: iter((call(value),))
+
+            def run(variables: Variables, value: Any) -> Iterator[Any]:
+                for chosen in product(*(list(argument(variables, value)) for argument in arguments)):
+                    yield call(value, *chosen)
+
+            return run
+
+        FUNCTIONS[name, count] = make
+        return function
+
+    return add
+
+
+def over(name: str, count: int) -> Callable[[Make], Make]:
+    """A function that is given its arguments as they are, to run them on whatever it likes."""
+
+    def add(make: Make) -> Make:
+        FUNCTIONS[name, count] = make
+        return make
+
+    return add
+
+
+def need(value: Any, *types: type) -> Any:
+    """The value, of one of these types. Raises JqError."""
+    if type(value) not in types:
+        raise JqError(f"cannot use {kind(value)} here")
+    return value
+
+
+def number(value: Any) -> Any:
+    """The value, a number. Raises JqError."""
+    return need(value, int, float)
