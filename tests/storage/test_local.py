@@ -251,3 +251,15 @@ def test_long_names_in_any_script_can_be_written(store):
         Path(left).write_bytes(b"")
         sweep(store.locate(name))
         assert store.read(name) == b"content" and not Path(left).exists()
+
+
+def test_what_killed_writers_left_is_removed_by_name(store: LocalStore) -> None:
+    names = ["x", "x.idx", "[x]", "deep/x", "y" * 200]
+    left = {name: temporary_beside(store.locate(name)) for name in names}
+    for path in left.values():
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_bytes(b"")
+    module.sweep(*(store.locate(name) for name in ("x", "[x]", "deep/x", "nowhere/x", "y" * 200)))
+    assert [name for name in names if os.path.exists(left[name])] == ["x.idx"]
+    module.sweep_all(store.locate("x."))
+    assert not os.path.exists(left["x.idx"])

@@ -130,6 +130,7 @@ def tag(
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
     report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
+    _sweep(output for task in tasks for output in task.outputs)
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
@@ -184,8 +185,6 @@ def _tag_file(task: Task, workers: int) -> Done:
         return Done(task.input.path, record.rows if record else 0, task.input.size, False)
     work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
     rows = 0
-    for output in todo:
-        _sweep(output)
     with ExitStack() as stack:
         local = stack.enter_context(source.local_copy(name))
         before = records.state(source, name, records.hash_file(str(local)), task.input.path)
@@ -241,12 +240,14 @@ def _sink(output: Output) -> Iterator[tuple[records.HashedFile, BinaryIO]]:
             yield file, stream
 
 
-def _sweep(output: Output) -> None:
-    """Remove what a killed run has left of an output: nobody else writes it, a file being one process's work."""
-    store = open_store(output.root)
-    if isinstance(store, LocalStore):
-        for path in (output.path, records.record_path(output.path)):
-            sweep(store.locate(path))
+def _sweep(outputs: Iterable[Output]) -> None:
+    """Remove what a killed run has left of outputs: nobody else writes them."""
+    left = []
+    for output in outputs:
+        store = open_store(output.root)
+        if isinstance(store, LocalStore):
+            left += [store.locate(path) for path in (output.path, records.record_path(output.path))]
+    sweep(*left)
 
 
 def _record_options(task: Task, output: Output) -> dict[str, Any]:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import glob
 import io
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -286,23 +285,31 @@ def _shortened(name: str) -> str:
     return name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])
 
 
-def sweep(final: str) -> None:
-    """Remove what killed writers of `final` have left. Only for who knows that nobody else is writing it."""
-    _remove_left(final, ".*")
+def sweep(*finals: str) -> None:
+    """Remove what killed writers of these files have left; each folder is looked through once. Only for who knows that
+    nobody else is writing them."""
+    names: dict[str, set[str]] = {}
+    for final in finals:
+        folder, name = os.path.split(final)
+        names.setdefault(folder, set()).add(_shortened(name))
+    for folder, known in names.items():
+        _unlink_left(folder, known.__contains__)
 
 
 def sweep_all(prefix: str) -> None:
     """Remove what killed writers have left of all files whose full names begin like this. As for `sweep`."""
-    _remove_left(prefix, "*")
+    folder, name = os.path.split(prefix)
+    _unlink_left(folder, lambda written: written.startswith(_shortened(name)))
 
 
-def _remove_left(path: str, rest: str) -> None:
-    folder, name = os.path.split(path)
-    for left in glob.glob(
-        os.path.join(glob.escape(folder), f".{glob.escape(_shortened(name))}{rest}{TEMPORARY_SUFFIX}")
-    ):
-        with contextlib.suppress(OSError):
-            os.unlink(left)
+def _unlink_left(folder: str, chosen: Callable[[str], bool]) -> None:
+    """Remove the temporary files of a folder that were to have such a (shortened) name."""
+    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
+        names = [e.name for e in entries if e.name.startswith(".") and e.name.endswith(TEMPORARY_SUFFIX)]
+        for name in names:
+            if chosen(name[1:].removesuffix(TEMPORARY_SUFFIX).rpartition(".")[0]):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(folder, name))
 
 
 def publish(temporary: str, final: str) -> None:

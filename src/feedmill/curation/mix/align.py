@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 from feedmill.curation import records
-from feedmill.curation.attribute_set import read_manifest
+from feedmill.curation.attribute_set import manifest_path, read_manifest
 from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.rows import parse_ids
 from feedmill.errors import DataError, FeedmillError
@@ -66,8 +68,7 @@ def _vouched(store: Store, name: str, path: str, file: DocumentFile) -> bool:
     record = records.read_record(open_store(store.locate(f"{ATTRIBUTES}/{name}")), below)
     if record is not None and (record.output.size, record.output.version) == (now.size, now.version):
         return (record.input.size, record.input.version) == (file.size, file.version)
-    manifest = read_manifest(store, name)
-    entry = (manifest or {"files": {}})["files"].get(below)
+    entry = _entries(store, name).get(below)
     if not isinstance(entry, dict) or (entry.get("size"), entry.get("version")) != (now.size, now.version):
         return False
     made_from = entry.get("documents", {})
@@ -76,6 +77,19 @@ def _vouched(store: Store, name: str, path: str, file: DocumentFile) -> bool:
         file.size,
         file.version,
     )
+
+
+def _entries(store: Store, name: str) -> dict[str, Any]:
+    """What the manifest of a set says of its files, read once."""
+    path = manifest_path(name)
+    return _manifest(store.url, name, store.stat(path).version) if store.exists(path) else {}
+
+
+@lru_cache(maxsize=16)
+def _manifest(url: str, name: str, version: str) -> dict[str, Any]:  # noqa: ARG001
+    manifest = read_manifest(open_store(url), name)
+    files: dict[str, Any] = manifest["files"] if manifest is not None else {}
+    return files
 
 
 def _compare(store: Store, pairing: Pairing, paths: list[str]) -> None:

@@ -14,7 +14,6 @@ from feedmill.curation.near.view import Ints, View, open_view
 from feedmill.curation.patterns import DocumentFile
 from feedmill.formats.documents import write_rows
 from feedmill.formats.signatures import Arrays, read_record, write_record
-from feedmill.storage.local import sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,6 @@ def finish(task: Task) -> Finished:
         done = Finished(**found)
         if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
             return done
-    if store.is_local:
-        sweep(store.locate(task.out))
     duplicates = 0
     with write_rows(store, task.out) as append:
         for first, arrays in _segments(view, task):

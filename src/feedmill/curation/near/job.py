@@ -114,6 +114,7 @@ def _finish(
         place = known[file.store().locate(file.path)]
         where = (dumps.folder, len(dumps.records), place.dump, place.first, place.record["rows"], place.record["ids"])
         tasks.append(finishing.Task(file, options.name, options.documents_folder, *where))
+    sweep(*(task.file.store().locate(task.out) for task in tasks if task.file.store().is_local))
     with Progress("writing", len(tasks), "files", progress) as bar:
         return list(spread(finishing.finish, tasks, processes, bar))
 

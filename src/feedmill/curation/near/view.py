@@ -16,7 +16,7 @@ from feedmill.storage import Store, open_store
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-MAPPED = 256
+MAPPED = 8192
 """Segments that are mapped at once."""
 
 
