@@ -75,7 +75,7 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     if not how.keep_empty:
         for index in np.flatnonzero(lengths == 0).tolist():
             failed.setdefault(index, "the text has no tokens")
-    if len(ids) and int(ids.max()) > how.limit:
+    if tokenizer.size > how.limit + 1 and len(ids) and int(ids.max()) > how.limit:
         for at in np.flatnonzero(ids > how.limit).tolist():
             index = int(np.searchsorted(ends, at, side="right"))
             failed.setdefault(index, f"its token id {ids[at]} does not fit the output (ids up to {how.limit} do)")
