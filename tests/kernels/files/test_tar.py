@@ -156,6 +156,57 @@ def test_signed_checksums_of_old_writers_are_accepted() -> None:
     same(tar.scan_reference(as_array(bytes(data))), found)
 
 
+def with_field(data: bytes, at: int, field: bytes) -> bytes:
+    """A tar whose header fields from byte `at` on are these, with the right checksum."""
+    header = bytearray(data)
+    header[at : at + len(field)] = field
+    low = at // tar.BLOCK * tar.BLOCK
+    if not low + 148 <= at < low + 156:
+        header[low + 148 : low + 156] = b" " * 8
+        header[low + 148 : low + 156] = f"{sum(header[low : low + 512]):06o}\0 ".encode()
+    return bytes(header)
+
+
+PLAIN = tar_bytes([("a.txt", b"12345"), ("b.txt", b"1")])
+CHECKSUM = int(PLAIN[148:154], 8)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        with_field(tar_bytes([("a.txt", b"")]), 124, b"0000000 000\0"),
+        with_field(PLAIN, 124, b"5          8"),
+        with_field(PLAIN, 148, b"\x80" + CHECKSUM.to_bytes(7, "big")),
+        with_field(PLAIN, 148, b"%06o 7" % CHECKSUM),
+    ],
+    ids=["a gap", "no digit", "base 256 checksum", "two checksums"],
+)
+def test_odd_numbers_in_headers_are_as_bad_as_the_walk_says(data: bytes) -> None:
+    reference, found = tar.scan_reference(as_array(data)), tar.scan(as_array(data), compiled=True)
+    same(reference, found)
+    assert reference.problem is not None and found.problem is not None
+    assert found.problem.offset == reference.problem.offset
+
+
+def test_an_empty_path_of_a_pax_header_leaves_the_name_as_it_is() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as target:
+        info = tarfile.TarInfo("k.txt")
+        info.pax_headers = {"path": ""}
+        target.addfile(info)
+    data = as_array(out.getvalue())
+    assert tar.scan(data, compiled=True).keys == tar.scan_reference(data).keys == ["k"]
+
+
+def test_a_path_and_a_long_name_before_one_member() -> None:
+    paths = archive([("p" * 120 + ".pax", b"", tarfile.REGTYPE)], tarfile.PAX_FORMAT, 0)
+    longs = archive([("l" * 120 + ".gnu", b"", tarfile.REGTYPE)], tarfile.GNU_FORMAT, 0)
+    for data in (paths[:1024] + longs, longs[:1024] + paths):
+        reference = tar.scan_reference(as_array(data))
+        same(reference, tar.scan(as_array(data), compiled=True))
+        assert reference.parts == ["pax"]
+
+
 NAMES = [
     ("a.txt", ("a", "txt")),
     ("a/b.c/d.tar.gz", ("a/b.c/d", "tar.gz")),
