@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_compiled import scan_compiled
+from feedmill.kernels.files.tar_fields import BLOCK
 from tars import sparse_tar, tar_bytes
 
 NAME = st.text(st.sampled_from("ab.c_/é0 日"), min_size=1, max_size=30).map(lambda s: s.strip("/") or "x")
@@ -135,6 +136,45 @@ def test_sparse_members_are_expanded_as_tarfile_does(kind: str) -> None:
     assert tar.scan(as_array(data), compiled=True).keys == ["k"]
 
 
+def pax_tar(records: dict[str, str], data: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as target:
+        info = tarfile.TarInfo("k.bin")
+        info.size, info.pax_headers = len(data), records
+        target.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+MAP_FIRST = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "100"}
+
+
+@pytest.mark.parametrize(
+    ("records", "data", "kind"),
+    [
+        ({"size": "9" * 5000}, b"abc", "bad-header"),
+        ({"GNU.sparse.map": "0,3", "GNU.sparse.size": "9" * 19}, b"abc", "bad-header"),
+        ({"GNU.sparse.map": "200,3", "GNU.sparse.size": "100"}, b"abc", "bad-header"),
+        ({"GNU.sparse.map": "0,9000", "GNU.sparse.size": "10000"}, b"abc", "bad-header"),
+        ({"GNU.sparse.map": "0,3,7", "GNU.sparse.size": "10"}, b"abc", "bad-header"),
+        (MAP_FIRST, b"1\n90\n20\n".ljust(1024), "bad-header"),
+        (MAP_FIRST, bytes(8 << 20), "bad-header"),  # these two took time with the square of what follows
+        (MAP_FIRST, b"9999999\n" + b"1\n" * (2 << 20), "truncated-header"),
+    ],
+)
+def test_damaged_maps_of_sparse_members_are_told(records: dict[str, str], data: bytes, kind: str) -> None:
+    found = tar.scan(as_array(pax_tar(records, data)), compiled=True)
+    assert found.keys == [] and found.problem is not None and found.problem.kind == kind
+
+
+def test_a_map_of_many_blocks() -> None:
+    pieces = [(1000 * i, 3) for i in range(2000)]
+    head = b"".join([b"%d\n" % len(pieces), *(b"%d\n%d\n" % piece for piece in pieces)])
+    data = head.ljust(-(-len(head) // 512) * 512, b"\0") + b"abc" * len(pieces)
+    archived = pax_tar({**MAP_FIRST, "GNU.sparse.realsize": "2000000"}, data)
+    (member,) = tar.walk(archived)
+    assert tar.expand(archived, member) == (b"abc" + bytes(997)) * 2000
+
+
 def test_base_256_sizes() -> None:
     data = bytearray(tar_bytes([("a.txt", b"12345")]))
     data[124:136] = b"\x80" + (5).to_bytes(11, "big")
@@ -160,7 +200,7 @@ def with_field(data: bytes, at: int, field: bytes) -> bytes:
     """A tar whose header fields from byte `at` on are these, with the right checksum."""
     header = bytearray(data)
     header[at : at + len(field)] = field
-    low = at // tar.BLOCK * tar.BLOCK
+    low = at // BLOCK * BLOCK
     if not low + 148 <= at < low + 156:
         header[low + 148 : low + 156] = b" " * 8
         header[low + 148 : low + 156] = f"{sum(header[low : low + 512]):06o}\0 ".encode()

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.codecache import njit
-from feedmill.kernels.files.tar import BLOCK, ShardScan
+from feedmill.kernels.files.tar import ShardScan
+from feedmill.kernels.files.tar_fields import BLOCK
 
 _DONE, _OPEN, _FULL, _OTHER = 0, 1, 2, 3
 
