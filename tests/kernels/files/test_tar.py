@@ -166,6 +166,14 @@ def test_damaged_maps_of_sparse_members_are_told(records: dict[str, str], data: 
     assert found.keys == [] and found.problem is not None and found.problem.kind == kind
 
 
+def test_a_sparse_member_that_no_memory_holds() -> None:
+    archived = pax_tar({"GNU.sparse.map": "0,3", "GNU.sparse.size": str(1 << 62)}, b"abc")
+    (member,) = tar.walk(archived)
+    with pytest.raises(DataError, match="its numbers are wrong") as caught:
+        tar.expand(archived, member)
+    assert caught.value.record == "k.bin"
+
+
 def test_a_map_of_many_blocks() -> None:
     pieces = [(1000 * i, 3) for i in range(2000)]
     head = b"".join([b"%d\n" % len(pieces), *(b"%d\n%d\n" % piece for piece in pieces)])

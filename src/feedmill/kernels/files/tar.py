@@ -185,8 +185,11 @@ def _member(
 
 
 def expand(buffer: memoryview | bytes, member: Member) -> bytes:
-    """The content of a sparse member, holes filled with zeros."""
-    out = bytearray(member.size)
+    """The content of a sparse member, holes filled with zeros. Raises `DataError` where memory does not hold it."""
+    try:
+        out = bytearray(member.size)
+    except MemoryError:
+        raise bad_header(member.start, member.name) from None
     position = member.data
     for offset, length in member.sparse or ():
         out[offset : offset + length] = buffer[position : position + length]
