@@ -125,6 +125,13 @@ def test_kernels_of_older_sources_go(cache, monkeypatch):
     assert [path.stem.rpartition("-")[2] for path in cached(cache)] == ["other"]
 
 
+def test_another_release_has_other_kernels(monkeypatch):
+    here = native._sources.__wrapped__()
+    assert native._sources.__wrapped__() == here
+    monkeypatch.setattr(native, "__version__", "another")
+    assert native._sources.__wrapped__() != here
+
+
 def test_a_folder_that_cannot_be_written(cache):
     (cache / "a").write_text("a file")
     assert total(np.arange(5), 0) == 20

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill import __version__
 from feedmill.kernels import codecache
 
 Array = npt.NDArray[Any]
@@ -267,14 +268,15 @@ def _processor() -> str:
 
 @cache
 def _sources() -> str:
-    """Changes with any source of kernels: they use one another."""
+    """Changes with any source of kernels: they use one another. Where all files have the same time, as in packages that
+    are built twice alike, it changes with the release."""
     found = []
     for folder, below, names in os.walk(Path(__file__).parent):
         below[:] = [name for name in below if name != "__pycache__"]
         for name in names:
             about = os.stat(os.path.join(folder, name))
             found.append((os.path.basename(folder), name, about.st_size, about.st_mtime_ns))
-    return _hash(sorted(found))
+    return _hash((__version__, sorted(found)))
 
 
 def _cached(stem: str) -> tuple[dict[str, Any], bytes] | None:
