@@ -78,10 +78,18 @@ def test_arrays_of_all_kinds_and_numbers():
 def test_what_a_kernel_cannot_take_or_do():
     with pytest.raises(TypeError, match="arrays and numbers"):
         total([1, 2], 0)
+    with pytest.raises(TypeError, match="byte order"):
+        total(np.arange(3, dtype=">i8"), 0)
+    for number in (1 << 63, -(1 << 63) - 1):
+        with pytest.raises(OverflowError, match="64 bits"):
+            total(np.arange(3), number)
+    assert total(np.zeros(1, np.int64), -(1 << 63)) == -(1 << 63)
     with pytest.raises(numba.core.errors.NumbaError, match="NRT required"):
         kernel(lambda n: np.zeros(n).sum() > 0)(3)
     with pytest.raises(TypeError, match="gives float64"):
         kernel(lambda x: x + 0.5)(3)
+    with pytest.raises(TypeError, match="gives uint64"):  # whose upper half is no int64
+        kernel(lambda x: np.uint64(x))(3)
     read_only = np.zeros((2, 2))
     read_only.flags.writeable = False
     with pytest.raises(numba.core.errors.NumbaError, match="Cannot modify readonly"):
@@ -115,6 +123,13 @@ def test_kernels_of_older_sources_go(cache, monkeypatch):
     total._calls.clear()
     assert total(np.arange(5), 0) == 20
     assert [path.stem.rpartition("-")[2] for path in cached(cache)] == ["other"]
+
+
+def test_another_release_has_other_kernels(monkeypatch):
+    here = native._sources.__wrapped__()
+    assert native._sources.__wrapped__() == here
+    monkeypatch.setattr(native, "__version__", "another")
+    assert native._sources.__wrapped__() != here
 
 
 def test_a_folder_that_cannot_be_written(cache):

@@ -23,6 +23,7 @@ from feedmill.formats.sources import IMG2DATASET, KINDS
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.kernels.files import tar
+from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
 
@@ -149,7 +150,7 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, report: RepairRep
         _copy(store, scanned.shard, end, size, out)
     with store.write(scanned.shard) as out:
         _copy(store, scanned.shard, 0, end, out)
-        out.write(bytes(2 * tar.BLOCK))
+        out.write(bytes(2 * BLOCK))
     report.dropped.append(
         Dropped(
             store.locate(scanned.shard),

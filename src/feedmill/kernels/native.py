@@ -3,7 +3,7 @@
 Importing numba and its first call take a third of a second, which is much of a short command, and all of it again in
 each worker. A `kernel` is a function that numba compiles when its machine code is not in the cache; what is cached is
 loaded by LLVM alone and called through `ctypes`, without the interpreter's lock. It takes arrays and numbers and gives
-nothing or an integer; it allocates nothing, so that it needs nothing of numba's runtime (numba refuses it otherwise).
+nothing or an int64; it allocates nothing, so that it needs nothing of numba's runtime (numba refuses it otherwise).
 A kernel may call others, and functions that are compiled by numba itself may call kernels.
 
 The cache is a file for each function, types of arguments, processor and state of the kernels' sources, in a folder of
@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill import __version__
 from feedmill.kernels import codecache
 
 Array = npt.NDArray[Any]
@@ -85,7 +86,8 @@ class Kernel(Lazy):
         self._calls: dict[tuple[Any, ...], _Call] = {}
 
     def __call__(self, *args: Any) -> Any:
-        """Run it. Raises `TypeError` for arguments that are neither arrays nor numbers."""
+        """Run it. Raises `TypeError` for arguments that are neither arrays nor numbers, `OverflowError` for an `int`
+        beyond 64 bits."""
         kinds = tuple([_kind(arg) for arg in args])
         call = self._calls.get(kinds)
         if call is None:
@@ -111,6 +113,7 @@ def _kind(arg: Any) -> Any:
     return type(arg)
 
 
+_HALF = 1 << 63
 _NUMBERS: dict[type, str] = {
     int: "int64", bool: "int64", float: "float64", np.bool_: "int64",
     np.int64: "int64", np.uint64: "uint64", np.float64: "float64",
@@ -129,7 +132,9 @@ class _Type(NamedTuple):
 
 def _type(kind: Any) -> _Type:
     if isinstance(kind, tuple):
-        return _Type(np.dtype(kind[0]).name, *kind[1:])
+        if not (dtype := np.dtype(kind[0])).isnative:
+            raise TypeError(f"kernels take arrays in the byte order of the machine, not {dtype}")
+        return _Type(dtype.name, *kind[1:])
     if kind not in _NUMBERS:
         raise TypeError(f"kernels take arrays and numbers, not {kind}")
     return _Type(_NUMBERS[kind])
@@ -142,6 +147,8 @@ def _flat(args: tuple[Any, ...]) -> list[Any]:
         if type(arg) is np.ndarray:
             address = arg.__array_interface__["data"][0]
             found += [None, None, arg.size, arg.itemsize, address, *arg.shape, *arg.strides]
+        elif type(arg) is int and not -_HALF <= arg < _HALF:
+            raise OverflowError(f"kernels take numbers of 64 bits, not {arg}")  # ctypes would cut it off
         else:
             found.append(int(arg) if isinstance(arg, np.integer | np.bool_) else arg)
     return found
@@ -211,8 +218,8 @@ def _compile(one: Kernel, types: list[_Type]) -> tuple[dict[str, Any], bytes]:
     one.made.compile(signature)
     compiled = one.made.overloads[signature]
     given = compiled.signature.return_type
-    if given != numba.types.none and not isinstance(given, numba.types.Integer):
-        raise TypeError(f"the kernel {one.__name__} gives {given}; kernels give nothing or an integer")
+    if given not in (numba.types.none, numba.types.int64):
+        raise TypeError(f"the kernel {one.__name__} gives {given}; kernels give nothing or an int64")
     code = _machine().emit_object(llvm.parse_assembly(one.made.inspect_llvm(signature)))
     return {"symbol": compiled.fndesc.llvm_func_name, "gives": given != numba.types.none}, code
 
@@ -261,14 +268,15 @@ def _processor() -> str:
 
 @cache
 def _sources() -> str:
-    """Changes with any source of kernels: they use one another."""
+    """Changes with any source of kernels: they use one another. Where all files have the same time, as in packages that
+    are built twice alike, it changes with the release."""
     found = []
     for folder, below, names in os.walk(Path(__file__).parent):
         below[:] = [name for name in below if name != "__pycache__"]
         for name in names:
             about = os.stat(os.path.join(folder, name))
             found.append((os.path.basename(folder), name, about.st_size, about.st_mtime_ns))
-    return _hash(sorted(found))
+    return _hash((__version__, sorted(found)))
 
 
 def _cached(stem: str) -> tuple[dict[str, Any], bytes] | None:

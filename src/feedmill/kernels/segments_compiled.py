@@ -5,15 +5,14 @@ The oracle is `feedmill.kernels.text.wordbreak.segments`; a segment is blank whe
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import Array, kernel
 from feedmill.kernels.text.wordbreak import CLASS_BITS, CR, LF, SPACE
 from feedmill.kernels.text.wordbreak_compiled import kind_at, words
 
 
-@numba.njit(nogil=True)
+@kernel
 def _blanks(data, low, high, index, pages):  # type: ignore[no-untyped-def]
     """How many segments there are in a range of white space: runs of spaces, CR LF, and each other character."""
     count = 0
@@ -29,21 +28,22 @@ def _blanks(data, low, high, index, pages):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit()
-def count_segments(data, lows, highs, index, pages):  # type: ignore[no-untyped-def]
+def count_segments(data: Array, lows: Array, highs: Array, index: Array, pages: Array) -> Array:
     """int64[2, ranges]: segments that are not blank, and all segments, of each range of UTF-8.
 
     Args:
         data: uint8. lows, highs: int64[ranges], in bytes.
         index, pages: see `feedmill.kernels.text.wordbreak.tables`.
     """
-    n = len(lows)
-    longest = 0
-    for k in range(n):
-        longest = max(longest, highs[k] - lows[k])
-    begins, ends = np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64)
-    counts = np.zeros((2, n), np.int64)
-    for k in range(n):
+    begins, ends = np.empty((2, int((highs - lows).max(initial=0)) + 1), np.int64)
+    counts = np.empty((2, len(lows)), np.int64)
+    _count_segments(data, lows, highs, index, pages, begins, ends, counts)
+    return counts
+
+
+@kernel
+def _count_segments(data, lows, highs, index, pages, begins, ends, counts):  # type: ignore[no-untyped-def]
+    for k in range(len(lows)):
         found = words(data, lows[k], highs[k], index, pages, begins, ends, 0)
         filled = total = found
         at = lows[k]
@@ -55,4 +55,3 @@ def count_segments(data, lows, highs, index, pages):  # type: ignore[no-untyped-
             at = ends[i]
         counts[0, k] = filled
         counts[1, k] = total + _blanks(data, at, highs[k], index, pages)
-    return counts

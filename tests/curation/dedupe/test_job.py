@@ -249,8 +249,12 @@ def test_bad_options(tmp_path, documents, more, message):
 
 @pytest.mark.parametrize(
     "more",
-    [{"unit": "lines"}, {"separator": ""}, {"name": "a/b"}, {"ngram": -1}, {"partitions": 2, "partition": 2}],
-)
+    [
+        {"unit": "lines"}, {"separator": ""}, {"name": "a/b"}, {"ngram": -1}, {"partitions": 2, "partition": 2},
+        {"min_words": 1 << 31}, {"min_length": 1 << 63}, {"ngram": 1 << 64}, {"stride": 1 << 63},
+        {"separator": "\udcff"}, {"key": "$.\udcff"}, {"name": "\udcff"}, {"attribute": "\udcff"},
+    ],
+)  # fmt: skip
 def test_impossible_options(more):
     with pytest.raises(ConfigError) as caught:
         options("documents", **more)

@@ -89,7 +89,8 @@ def outcome(root, syntax, exact, shortest, new):
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(DRAWN, min_size=1, max_size=6) | st.lists(DRAWN | WRONG, min_size=1, max_size=4),
-    st.sampled_from(sorted(SYNTAX)), st.booleans(), st.integers(0, 4), st.sampled_from(["", "{}", "\n", "new", "$.id"]),
+    st.sampled_from(sorted(SYNTAX)), st.booleans(), st.sampled_from([0, 1, 2, 3, 4, 1 << 63]),
+    st.sampled_from(["", "{}", "\n", "new", "$.id"]),
 )  # fmt: skip
 def test_at_once_as_one_by_one(tmp_path, drawn, syntax, exact, shortest, new):
     write(tmp_path, drawn)

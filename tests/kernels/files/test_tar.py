@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_compiled import scan_compiled
+from feedmill.kernels.files.tar_fields import BLOCK
 from tars import sparse_tar, tar_bytes
 
 NAME = st.text(st.sampled_from("ab.c_/é0 日"), min_size=1, max_size=30).map(lambda s: s.strip("/") or "x")
@@ -135,6 +136,53 @@ def test_sparse_members_are_expanded_as_tarfile_does(kind: str) -> None:
     assert tar.scan(as_array(data), compiled=True).keys == ["k"]
 
 
+def pax_tar(records: dict[str, str], data: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as target:
+        info = tarfile.TarInfo("k.bin")
+        info.size, info.pax_headers = len(data), records
+        target.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+MAP_FIRST = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "100"}
+
+
+@pytest.mark.parametrize(
+    ("records", "data", "kind"),
+    [
+        ({"size": "9" * 5000}, b"abc", "bad-header"),
+        ({"GNU.sparse.map": "0,3", "GNU.sparse.size": "9" * 19}, b"abc", "bad-header"),
+        ({"GNU.sparse.map": "200,3", "GNU.sparse.size": "100"}, b"abc", "bad-header"),
+        ({"GNU.sparse.map": "0,9000", "GNU.sparse.size": "10000"}, b"abc", "bad-header"),
+        ({"GNU.sparse.map": "0,3,7", "GNU.sparse.size": "10"}, b"abc", "bad-header"),
+        (MAP_FIRST, b"1\n90\n20\n".ljust(1024), "bad-header"),
+        (MAP_FIRST, bytes(8 << 20), "bad-header"),  # these two took time with the square of what follows
+        (MAP_FIRST, b"9999999\n" + b"1\n" * (2 << 20), "truncated-header"),
+    ],
+)
+def test_damaged_maps_of_sparse_members_are_told(records: dict[str, str], data: bytes, kind: str) -> None:
+    found = tar.scan(as_array(pax_tar(records, data)), compiled=True)
+    assert found.keys == [] and found.problem is not None and found.problem.kind == kind
+
+
+def test_a_sparse_member_that_no_memory_holds() -> None:
+    archived = pax_tar({"GNU.sparse.map": "0,3", "GNU.sparse.size": str(1 << 62)}, b"abc")
+    (member,) = tar.walk(archived)
+    with pytest.raises(DataError, match="its numbers are wrong") as caught:
+        tar.expand(archived, member)
+    assert caught.value.record == "k.bin"
+
+
+def test_a_map_of_many_blocks() -> None:
+    pieces = [(1000 * i, 3) for i in range(2000)]
+    head = b"".join([b"%d\n" % len(pieces), *(b"%d\n%d\n" % piece for piece in pieces)])
+    data = head.ljust(-(-len(head) // 512) * 512, b"\0") + b"abc" * len(pieces)
+    archived = pax_tar({**MAP_FIRST, "GNU.sparse.realsize": "2000000"}, data)
+    (member,) = tar.walk(archived)
+    assert tar.expand(archived, member) == (b"abc" + bytes(997)) * 2000
+
+
 def test_base_256_sizes() -> None:
     data = bytearray(tar_bytes([("a.txt", b"12345")]))
     data[124:136] = b"\x80" + (5).to_bytes(11, "big")
@@ -154,6 +202,57 @@ def test_signed_checksums_of_old_writers_are_accepted() -> None:
     found = scan_compiled(as_array(bytes(data)))
     assert found is not None
     same(tar.scan_reference(as_array(bytes(data))), found)
+
+
+def with_field(data: bytes, at: int, field: bytes) -> bytes:
+    """A tar whose header fields from byte `at` on are these, with the right checksum."""
+    header = bytearray(data)
+    header[at : at + len(field)] = field
+    low = at // BLOCK * BLOCK
+    if not low + 148 <= at < low + 156:
+        header[low + 148 : low + 156] = b" " * 8
+        header[low + 148 : low + 156] = f"{sum(header[low : low + 512]):06o}\0 ".encode()
+    return bytes(header)
+
+
+PLAIN = tar_bytes([("a.txt", b"12345"), ("b.txt", b"1")])
+CHECKSUM = int(PLAIN[148:154], 8)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        with_field(tar_bytes([("a.txt", b"")]), 124, b"0000000 000\0"),
+        with_field(PLAIN, 124, b"5          8"),
+        with_field(PLAIN, 148, b"\x80" + CHECKSUM.to_bytes(7, "big")),
+        with_field(PLAIN, 148, b"%06o 7" % CHECKSUM),
+    ],
+    ids=["a gap", "no digit", "base 256 checksum", "two checksums"],
+)
+def test_odd_numbers_in_headers_are_as_bad_as_the_walk_says(data: bytes) -> None:
+    reference, found = tar.scan_reference(as_array(data)), tar.scan(as_array(data), compiled=True)
+    same(reference, found)
+    assert reference.problem is not None and found.problem is not None
+    assert found.problem.offset == reference.problem.offset
+
+
+def test_an_empty_path_of_a_pax_header_leaves_the_name_as_it_is() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as target:
+        info = tarfile.TarInfo("k.txt")
+        info.pax_headers = {"path": ""}
+        target.addfile(info)
+    data = as_array(out.getvalue())
+    assert tar.scan(data, compiled=True).keys == tar.scan_reference(data).keys == ["k"]
+
+
+def test_a_path_and_a_long_name_before_one_member() -> None:
+    paths = archive([("p" * 120 + ".pax", b"", tarfile.REGTYPE)], tarfile.PAX_FORMAT, 0)
+    longs = archive([("l" * 120 + ".gnu", b"", tarfile.REGTYPE)], tarfile.GNU_FORMAT, 0)
+    for data in (paths[:1024] + longs, longs[:1024] + paths):
+        reference = tar.scan_reference(as_array(data))
+        same(reference, tar.scan(as_array(data), compiled=True))
+        assert reference.parts == ["pax"]
 
 
 NAMES = [

@@ -10,6 +10,8 @@ from feedmill.curation.patterns import refuse_odd_names
 from feedmill.errors import ConfigError
 
 DOCUMENTS, PARAGRAPHS = "documents", "paragraphs"
+MOST = 1 << 31
+"""Lengths and numbers of words are below this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,18 +59,31 @@ class DedupeOptions:
             raise _bad(f"duplicates of {self.unit!r} cannot be found", "Use 'documents' or 'paragraphs'.")
         if not self.separator:
             raise _bad("the paragraph separator is empty", "Leave it out for newlines.")
+        for text in (self.name, self.attribute, self.key, self.separator):
+            if not _is_text(text):
+                raise _bad(f"{text!r} is no text", "Give names, keys and separators in UTF-8.")
         if not self.name or not self.attribute or "/" in self.name or self.name.startswith("."):
             raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
         if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
         if isnan(self.threshold):
             raise _bad("a threshold of nan is not a number", "Give a share from 0 to 1.")
+        if (most := max(self.ngram, self.stride, self.min_length, self.min_words)) >= MOST:
+            raise _bad(f"{most} is too large for a length or a number of words", f"Use less than {MOST}.")
         if not 0 <= self.partition < self.partitions:
             raise _bad(f"there is no partition {self.partition} of {self.partitions}", "Count from 0.")
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain data."""
         return asdict(self)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bad(what: str, fix: str) -> ConfigError:

@@ -43,7 +43,7 @@ class Bulk:
         self._names, self._exact = names, exact
         self._bounds = [bounds(one) for one in stream.replacements]
         self._new = [dump(one.text)[1:-1] for one in stream.replacements]
-        self._enough = stream.min_text_length
+        self._enough = min(stream.min_text_length, 1 << 62)  # what the kernel counts with has 64 bits
 
     @classmethod
     def of(cls, stream: Stream, *, exact: bool) -> Bulk | None:

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
+from feedmill.kernels.files.tar_fields import BLOCK, bad_header, cut_header, cut_member, decimal, number
+from feedmill.kernels.files.tar_sparse import fits, gnu_pieces, pax_pieces
 
-BLOCK = 512
 _REGULAR = b"0\x007S"
 _BUILT_IN = b"0\x0012345676S"  # types whose data size POSIX defines; links, devices and folders carry no data
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
@@ -113,18 +114,18 @@ def walk(
     while position < end:
         header = bytes(buffer[position : position + BLOCK])
         if len(header) < BLOCK or position + BLOCK > end:
-            raise _cut_header(position, min(len(header), end - position))
+            raise cut_header(position, min(len(header), end - position))
         if not header[0] and not any(header):
             return
         if headers is not None:
             headers.append(position)
         kind = header[156:157]
-        size = _number(header[124:136], position)
+        size = number(header[124:136], position)
         data = position + BLOCK
         if kind in b"xgXLK":
             stop = data + -(-size // BLOCK) * BLOCK
             if data + size > end:
-                raise _cut_member(position, f"extension header {kind.decode()!r}", size, end - data)
+                raise cut_member(position, f"extension header {kind.decode()!r}", size, end - data)
             content = bytes(buffer[data : data + size])
             if kind == b"g":
                 globals_.update(_pax_records(content, position))
@@ -138,12 +139,12 @@ def walk(
             continue
         member = _member(buffer, header, position, size, end, {**globals_, **pending.pax}, pending)
         if member.end > end:
-            raise _cut_member(position, member.name, member.end - member.data, end - member.data)
+            raise cut_member(position, member.name, member.end - member.data, end - member.data)
         yield member
         position = member.end
         pending = _Extension()
     if pending.start is not None:
-        raise _cut_header(end, 0)
+        raise cut_header(end, 0)
 
 
 def _member(
@@ -165,53 +166,35 @@ def _member(
         name = pending.name
     name = pax.get(b"GNU.sparse.name") or pax.get(b"path") or name
     if b"size" in pax:
-        size = _decimal(pax[b"size"], position)
+        size = decimal(pax[b"size"], position)
     data = position + BLOCK
     regular = kind in _REGULAR and not (kind == b"\0" and name.endswith(b"/"))
     stored = 0 if kind in _NO_DATA or (kind == b"\0" and not regular) else size
     stop = data + -(-stored // BLOCK) * BLOCK
     sparse: tuple[tuple[int, int], ...] | None = None
     if kind == b"S":
-        sparse, size, data = _gnu_sparse(buffer, header, position, end)
+        sparse, size, data = gnu_pieces(buffer, header, position, end)
         stop = data + -(-stored // BLOCK) * BLOCK
     elif any(key.startswith(b"GNU.sparse.") for key in pax):
-        sparse, data = _pax_sparse(buffer, pax, pending.sparse_map, position, data)
-        size = _decimal(pax.get(b"GNU.sparse.realsize") or pax.get(b"GNU.sparse.size") or b"%d" % size, position)
+        sparse, data = pax_pieces(buffer, pax, pending.sparse_map, position, data)
+        size = decimal(pax.get(b"GNU.sparse.realsize") or pax.get(b"GNU.sparse.size") or b"%d" % size, position)
+    if sparse is not None and not fits(sparse, size, stop - data):
+        raise bad_header(position)
     start = position if pending.start is None else pending.start
     return Member(start, data, size, stop, name.decode("utf-8", "surrogateescape"), regular, sparse)
 
 
 def expand(buffer: memoryview | bytes, member: Member) -> bytes:
-    """The content of a sparse member, holes filled with zeros."""
-    out = bytearray(member.size)
+    """The content of a sparse member, holes filled with zeros. Raises `DataError` where memory does not hold it."""
+    try:
+        out = bytearray(member.size)
+    except MemoryError:
+        raise bad_header(member.start, member.name) from None
     position = member.data
     for offset, length in member.sparse or ():
         out[offset : offset + length] = buffer[position : position + length]
         position += length
     return bytes(out)
-
-
-def _number(field_: bytes, position: int) -> int:
-    """A numeric field: octal text, or base 256 where the first bit is set (GNU, for files above 8 GiB)."""
-    if field_[0] in (0o200, 0o377):
-        value = int.from_bytes(field_[1:], "big")
-        if field_[0] == 0o377:
-            value -= 256 ** (len(field_) - 1)
-    else:
-        text = field_.split(b"\0", 1)[0].strip()
-        try:
-            value = int(text, 8) if text else 0
-        except ValueError:
-            raise bad_header(position) from None
-    if value < 0:
-        raise bad_header(position)
-    return value
-
-
-def _decimal(text: bytes, position: int) -> int:
-    if not text.isdigit():
-        raise bad_header(position)
-    return int(text)
 
 
 def _pax_records(content: bytes, position: int, sparse_map: list[int] | None = None) -> dict[bytes, bytes]:
@@ -225,83 +208,10 @@ def _pax_records(content: bytes, position: int, sparse_map: list[int] | None = N
         if length < 5 or not equals or content[at + length - 1 : at + length] != b"\n":
             raise bad_header(position)
         if sparse_map is not None and key in (b"GNU.sparse.offset", b"GNU.sparse.numbytes"):
-            sparse_map.append(_decimal(value, position))
+            sparse_map.append(decimal(value, position))
         records[key] = value
         at += length
     return records
-
-
-def _gnu_sparse(
-    buffer: memoryview | bytes, header: bytes, position: int, end: int
-) -> tuple[tuple[tuple[int, int], ...], int, int]:
-    """The old GNU form: four pieces in the header, 21 more in each extension block. Gives pieces, size, data offset."""
-    pieces: list[tuple[int, int]] = []
-    fields, more, data = header[386:482], header[482], position + BLOCK
-    size = _number(header[483:495], position)
-    while True:
-        for at in range(0, len(fields), 24):
-            offset, length = _number(fields[at : at + 12], position), _number(fields[at + 12 : at + 24], position)
-            if offset or length:
-                pieces.append((offset, length))
-        if not more:
-            return tuple(pieces), size, data
-        if data + BLOCK > end:
-            raise _cut_header(data, end - data)
-        block = bytes(buffer[data : data + BLOCK])
-        fields, more, data = block[:504], block[504], data + BLOCK
-
-
-def _pax_sparse(
-    buffer: memoryview | bytes, pax: dict[bytes, bytes], repeated: list[int], position: int, data: int
-) -> tuple[tuple[tuple[int, int], ...], int]:
-    """The PAX forms 0.0 (repeated records), 0.1 (one map record) and 1.0 (map at the head of the data)."""
-    if b"GNU.sparse.map" in pax:
-        numbers = [_decimal(word, position) for word in pax[b"GNU.sparse.map"].split(b",")]
-    elif pax.get(b"GNU.sparse.major") == b"1":
-        lines: list[bytes] = []
-        text, wanted = b"", 1
-        while len(lines) < wanted:
-            if data + BLOCK > len(buffer):
-                raise _cut_header(data, len(buffer) - data)
-            text += bytes(buffer[data : data + BLOCK])
-            data += BLOCK
-            lines = text.split(b"\n")[:-1]
-            wanted = 1 + 2 * _decimal(lines[0], position) if lines else 1
-        numbers = [_decimal(line, position) for line in lines[1:wanted]]
-    else:
-        numbers = repeated
-    return tuple(zip(numbers[::2], numbers[1::2], strict=False)), data
-
-
-def bad_header(position: int, record: str | None = None) -> DataError:
-    """The error for a block that should be a tar header and is not."""
-    return DataError(
-        "this is not a tar header (its checksum or its numbers are wrong)",
-        offset=position,
-        record=record,
-        kind="bad-header",
-        fix="The shard is damaged from here on: restore it from its origin, or run 'feedmill repair' to"
-        " keep the samples before this point.",
-    )
-
-
-def _cut_header(position: int, found: int) -> DataError:
-    return DataError(
-        f"the archive is cut short inside a header (expected {BLOCK} bytes, found {found})",
-        offset=position,
-        kind="truncated-header",
-        fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete tail.",
-    )
-
-
-def _cut_member(position: int, name: str, size: int, found: int) -> DataError:
-    return DataError(
-        f"the archive is cut short inside this member (expected {size} bytes, found {max(0, found)})",
-        offset=position,
-        record=name,
-        kind="truncated-member",
-        fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete sample.",
-    )
 
 
 def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> ShardScan:

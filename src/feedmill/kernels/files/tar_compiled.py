@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.codecache import njit
-from feedmill.kernels.files.tar import BLOCK, ShardScan
+from feedmill.kernels.files.tar import ShardScan
+from feedmill.kernels.files.tar_fields import BLOCK
 
 _DONE, _OPEN, _FULL, _OTHER = 0, 1, 2, 3
 
@@ -36,9 +37,9 @@ def _octal(buf, at, length):  # type: ignore[no-untyped-def]
     while i < end and 48 <= buf[i] <= 55:
         value = value * 8 + (buf[i] - 48)
         i += 1
-    if i < end and buf[i] != 0 and buf[i] != 32:
-        return -1
-    return value
+    while i < end and buf[i] == 32:
+        i += 1
+    return value if i == end or buf[i] == 0 else -1
 
 
 @njit()
@@ -52,7 +53,7 @@ def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
     total = np.int64(pairs & np.uint64(0xFFFFFFFF)) + np.int64(pairs >> np.uint64(32)) + 256
     for i in range(at + 148, at + 156):
         total -= np.int64(buf[i])
-    said = _octal(buf, at + 148, 8)
+    said = _octal(buf, at + 148, 8) if buf[at + 148] != 0x80 else -1
     if said == total:
         return True
     for i in range(at, at + 512):  # old writers summed signed bytes
@@ -69,7 +70,9 @@ def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
         while at < end and 48 <= buf[at] <= 57:
             length = length * 10 + (buf[at] - 48)
             at += 1
-        if at >= end or buf[at] != 32 or length < 5 or begin + length > end or buf[begin + length - 1] != 10:
+        if at >= end or buf[at] != 32 or at - begin > 18 or length < 5 or begin + length > end:
+            return False
+        if buf[begin + length - 1] != 10:
             return False
         key = at + 1
         value = key
@@ -79,10 +82,16 @@ def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
             return False
         size = value - key
         value += 1
+        empty = value == begin + length - 1
         if size == 4 and buf[key] == 112 and buf[key + 1] == 97 and buf[key + 2] == 116 and buf[key + 3] == 104:
+            if empty:
+                return False
             found[0] = value
             found[1] = begin + length - 1 - value
+            found[3] = 0
         elif size == 4 and buf[key] == 115 and buf[key + 1] == 105 and buf[key + 2] == 122 and buf[key + 3] == 101:
+            if empty:
+                return False
             number = 0
             for i in range(value, begin + length - 1):
                 if not 48 <= buf[i] <= 57 or number > (1 << 58):
@@ -171,6 +180,8 @@ def _scan(buf, words, state, starts, sample, data, sizes, keys, parts, name):  #
                 if stop > size_all:
                     return _OTHER
                 if kind == 76:
+                    if found[0] >= 0 and not found[3]:
+                        return _OTHER
                     found[0] = at + 512
                     found[1] = size
                     found[3] = 1
