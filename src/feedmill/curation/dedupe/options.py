@@ -59,9 +59,9 @@ class DedupeOptions:
             raise _bad(f"duplicates of {self.unit!r} cannot be found", "Use 'documents' or 'paragraphs'.")
         if not self.separator:
             raise _bad("the paragraph separator is empty", "Leave it out for newlines.")
-        for text in (self.name, self.attribute, self.key, self.separator):
+        for text in (self.key, self.separator):
             if not _is_text(text):
-                raise _bad(f"{text!r} is no text", "Give names, keys and separators in UTF-8.")
+                raise _bad(f"{text!r} is no text", "Give keys and separators in UTF-8.")
         if not self.name or not self.attribute or "/" in self.name or self.name.startswith("."):
             raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
         if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
