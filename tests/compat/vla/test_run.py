@@ -220,8 +220,9 @@ def test_a_sequence_has_a_length(data) -> None:
 def test_lists_may_be_written_with_commas(data) -> None:
     listed = run_of(data["even"], [0.7, 0.3], 640, 2)
     written = VlaRun.load(None, [
-        "--data.type", "text", "--data.dataset_manifest", ",".join(data["even"]), "--data.dataset_weighting", "0.7, 0.3",
-        "--data.dataset_modality", "text,text", "--data.allow_multiple_epochs", "true", "--total_train_samples", "640",
+        "--data.type", "text", "--data.dataset_manifest", ",".join(data["even"]),
+        "--data.dataset_weighting", "0.7, 0.3", "--data.dataset_modality", "text,text",
+        "--data.allow_multiple_epochs", "true", "--total_train_samples", "640",
     ])  # fmt: skip
     assert written.folders == listed.folders
     assert written.recipe.fingerprint == listed.recipe.fingerprint
