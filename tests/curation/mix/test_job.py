@@ -170,6 +170,8 @@ def spoil(root, how):
         write_lines(path, [*rows, rows[0]])
     elif how == "other id":
         write_lines(path, [*rows[:4], rows[4].replace('"1-4"', '"1-5"'), *rows[5:]])
+    elif how == "no id":
+        write_lines(path, [*rows[:4], rows[4].replace('"id": "1-4", ', ""), *rows[5:]])
     elif how == "number":
         write_lines(path, [*rows[:4], rows[4].replace('"1-4"', "4"), *rows[5:]])
     elif how == "broken":
@@ -188,6 +190,7 @@ def spoil(root, how):
         ("long", "misaligned-attributes", "line 18.*more rows"),
         ("other id", "misaligned-attributes", 'line 5.*"1-5".*"1-4"'),
         ("number", "misaligned-attributes", 'line 5.*id 4.*"1-4"'),
+        ("no id", "misaligned-attributes", 'line 5.*the row has no id, but.*is "1-4"'),
         ("broken", "bad-row", "part-1.*line 5"),
         ("blank", "bad-row", "line 5.*blank"),
         ("cut", "bad-compression", "cut short"),
