@@ -224,3 +224,27 @@ def test_prepare_instruction_tuning_data_at_a_url(tmp_path: Path, monkeypatch: p
     path.write_text(path.read_text().replace(settings["dst_path"], f"file://{out}/chats.jsonl"))
     run("prepare_instruction_tuning_data", "--config_file_path", path)
     assert not list((tmp_path / "cwd").iterdir()) and any(out.rglob("*.pbin"))
+
+
+@pytest.mark.parametrize("path", [".", "..", "/"])
+def test_an_index_of_a_folder_is_refused(path: str) -> None:
+    assert "this is a folder, a file was expected" in run("create_raw_index", path, status=1)
+
+
+def test_pack_encoded_data_of_documents_names_what_was_expected(tmp_path: Path) -> None:
+    """Modalities' own page gives it the JSONL file."""
+    lines = tmp_path / "x.jsonl"
+    lines.write_text('{"text": "a"}\n{"text": "b"}\n')
+    said = run("pack_encoded_data", lines, status=1)
+    assert "a configuration (YAML) was expected, which names it as 'settings.src_path'" in said
+
+
+def test_misspelt_settings_and_policies(tmp_path: Path) -> None:
+    lines, tokenizer = tmp_path / "x.jsonl", tokenizer_file("tok256").parent
+    lines.write_text('{"text": "a"}\n')
+    config = packing(tmp_path / "c.yaml", lines, tokenizer, jq_pattern=".text", dst_pth="y.pbin", mine="z")
+    said = run("pack_encoded_data", config, status=1)
+    assert "c.yaml: unknown key 'dst_pth' in 'settings'. Did you mean 'dst_path'?" in said
+    config = packing(tmp_path / "c.yaml", lines, tokenizer, jq_pattern=".text", mine="z")
+    assert "'skp' is not known here" in run("pack_encoded_data", config, "--on-error", "skp", status=1)
+    assert "1 documents" in run("pack_encoded_data", config)

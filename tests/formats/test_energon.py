@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.errors import DataError
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon_join import Part, compute
+from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from tars import make_shards
@@ -54,3 +55,36 @@ def test_counts_that_make_no_sense(folder: Path, count: object) -> None:
     info.write_text(json.dumps(content))
     with pytest.raises(DataError, match="numbers of samples"):
         open_dataset(folder, raw=True)
+
+
+def excluding(folder: Path, *entries: str) -> None:
+    listed = "".join(f"- {entry}\n" for entry in entries)
+    (folder / ".nv-meta/split.yaml").write_text(
+        f"exclude:\n{listed}split_parts: {{train: ['shards/shard_{{000..001}}.tar']}}\n"
+    )
+
+
+@pytest.mark.parametrize("entry", ["shards/shard_001.tar/s00007", "shards/shard_000.tar/nowhere"])
+def test_an_excluded_sample_that_is_not_there_is_refused(folder: Path, entry: str) -> None:
+    """Else the sample that is meant would be trained on: the first lies in another shard than its entry says."""
+    excluding(folder, entry)
+    for split in (None, "train"):
+        with pytest.raises(ConfigError, match="is excluded, and this shard has no such sample") as caught:
+            open_dataset(folder, split=split, raw=True)
+        assert caught.value.file == str(folder / ".nv-meta/split.yaml") and entry in str(caught.value)
+    assert [finding.kind for finding in check(str(folder), progress=False).findings] == ["unknown-exclude"]
+
+
+def test_check_notes_excluded_shards_that_are_none(folder: Path) -> None:
+    excluding(folder, "shards/shard_007.tar", "shards/shard_008.tar/s00007", "shards/shard_000.tar/s00007")
+    report = check(str(folder), progress=False)
+    assert not report.findings
+    assert [note.partition(": ")[2] for note in report.notes] == [
+        f"'exclude' names 'shards/shard_00{number}.tar', which is no shard of the index" for number in (7, 8)
+    ]
+
+
+def test_excluded_samples_do_not_count_in_splits(folder: Path) -> None:
+    excluding(folder, "shards/shard_000.tar/s00007", "shards/shard_000.tar/s00007", "shards/shard_001.tar/s00300")
+    assert open_dataset(folder, raw=True).splits == {"train": 498}
+    assert len(open_dataset(folder, split="train", raw=True)) == 498

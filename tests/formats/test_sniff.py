@@ -128,3 +128,11 @@ def test_a_file_of_another_kind_is_told_as_such(tmp_path: Path) -> None:
         sniff(str(tmp_path / "recipe.yaml"))
     with pytest.raises(NotFound, match=r"none\.yaml: there is no such file"):
         sniff(str(tmp_path / "none.yaml"))
+
+
+def test_a_folder_of_packed_lines_names_the_verbs_that_read_them(tmp_path: Path) -> None:
+    """Dolma's documents."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "0.jsonl.gz").write_bytes(b"")
+    with pytest.raises(NotFound, match="Packed lines are read by convert, tokenize, tag, dedupe, mix, stat"):
+        sniff(str(tmp_path))

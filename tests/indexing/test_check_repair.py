@@ -179,6 +179,20 @@ def test_repair_keeps_a_last_sample_only_if_it_is_as_complete_as_the_others(tmp_
     assert [s.key for s in open_dataset(root)] == [f"{n}k{i}" for n in "ab" for i in range(3)]
 
 
+def test_repair_forgets_that_lost_samples_were_excluded(root: Path) -> None:
+    """The data set could not be opened with them."""
+    listed = [open_dataset(root, raw=True)[n].key for n in (4, 8, 9)]  # the first and the last of a shard, and another
+    split = root / ".nv-meta" / "split.yaml"
+    entries = "".join(f"\n- shards/shard_00{n}.tar/{key}" for n, key in zip((1, 1, 2), listed, strict=True))
+    split.write_text(split.read_text().replace("exclude: []", f"exclude:{entries}"))
+    assert len(open_dataset(root, raw=True)) == 12
+    shard(root).write_bytes(shard(root).read_bytes()[:9000])
+    repair(str(root), progress=False)
+    assert listed[1] not in split.read_text() and listed[0] in split.read_text() and listed[2] in split.read_text()
+    assert not kinds(root)
+    assert listed[0] not in [sample.key for sample in open_dataset(root, raw=True)]
+
+
 def test_a_shard_outside_the_index_is_a_note(root: Path) -> None:
     write_tar(root / "shards" / "x.tar", [("s00003.txt", b"")])
     report = check(str(root), progress=False)

@@ -299,3 +299,16 @@ def test_an_object_store_is_completed_in_place(tmp_path: Path, s3_bucket: str, m
     assert (report.kind, report.av, report.media) == ("folder", 2, 2)
     assert MediaFacts(open_store(f"{s3_bucket}/files"), "files").find("s0.wav").audio_num_samples == 400  # type: ignore[union-attr]
     assert not list((tmp_path / "cache").glob("media-*"))
+
+
+def test_an_empty_folder_is_no_matter_of_choosing(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"the folder is empty\. Check the path"):
+        prepare_media(str(tmp_path), EXTENSION, progress=False)
+
+
+def test_no_bar_is_shown_where_there_is_no_media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a bar")
+
+    monkeypatch.setattr(collecting, "Progress", refuse)
+    assert collecting.collect(LocalStore(tmp_path), [], progress=True) == ([], [])

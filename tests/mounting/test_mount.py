@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -34,12 +35,9 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"no FUSE: {MISSING}
 _PROGRAM = "from feedmill.cli.app import main; main()"
 
 
-@pytest.fixture(params=["flat", "folders"])
-def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    root, place = tmp_path / "d", tmp_path / "mnt"
+def start(root: Path, place: Path, *options: str) -> subprocess.Popen[str]:
     fm.write(str(root), samples(300), samples_per_shard=100)
     place.mkdir()
-    options = ["-s"] if request.param == "folders" else []
     command = [sys.executable, "-c", _PROGRAM, "mount", str(root), str(place), *options]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
@@ -47,6 +45,13 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Pa
         time.sleep(0.05)
     if child.poll() is not None:
         pytest.skip(f"this machine does not let us mount: {child.communicate()[1].strip()[-200:]}")
+    return child
+
+
+@pytest.fixture(params=["flat", "folders"])
+def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    place = tmp_path / "mnt"
+    child = start(tmp_path / "d", place, *(["-s"] if request.param == "folders" else []))
     yield place, request.param
     subprocess.run(["fusermount3", "-u", str(place)], check=True)
     assert child.wait(20) == 0
@@ -72,3 +77,13 @@ def test_programs_see_the_files(mounted: tuple[Path, str]) -> None:
         path("s00001").unlink()
     with pytest.raises(FileNotFoundError):
         (place / "nope.txt").read_bytes()
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_without_an_error(by: signal.Signals, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    child = start(tmp_path / "d", place)
+    child.send_signal(by)
+    _, said = child.communicate(timeout=20)
+    assert child.returncode == 0 and "error" not in said
+    assert not os.path.ismount(place)

@@ -74,6 +74,22 @@ def test_a_split_of_several(tmp_path: Path) -> None:
         deal_rows(str(tmp_path / "data"), "valid", 2)
 
 
+def test_a_split_of_files_named_for_it(tmp_path: Path) -> None:
+    """`load_dataset(folder, split=...)` reads those alone: test data must not be trained on."""
+    for name, count in (("train-1", 4), ("train-0", 3), ("x_val", 2), ("test", 5)):
+        (file,) = Path(parquet(tmp_path / name, [texts(count)])).iterdir()
+        file.rename(tmp_path / f"{name}.parquet")
+        file.parent.rmdir()
+
+    def names(split: str) -> list[str]:
+        return [file.path for file in deal_rows(str(tmp_path), split, 1)[0]]
+
+    assert names("train") == ["train-0.parquet", "train-1.parquet"]
+    assert (names("validation"), names("test")) == (["x_val.parquet"], ["test.parquet"])
+    with pytest.raises(NotFound, match=r"no split 'val'.*test, train, validation"):
+        deal_rows(str(tmp_path), "val", 1)
+
+
 def test_rows_without_text_are_counted(tmp_path: Path) -> None:
     dataset = saved(tmp_path / "data", [["a b", None, "", "c d"]])
     report = tokenize_dealt(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -352,7 +353,11 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
     """
     info = read_info(store)
     splits = read_splits(store, split_config) or Splits()
-    counts = {part: sum(info.get(s, 0) for s in splits.shards(part)) for part in splits.parts}
+    samples_out = Counter(shard for shard, _ in set(splits.samples_out))
+    counts = {
+        part: sum(info[shard] - samples_out[shard] for shard in splits.shards(part) if shard in info)
+        for part in splits.parts
+    }
     if split is None:
         shards = [shard for shard in info if shard not in splits.shards_out]
     elif split in splits.parts:
@@ -375,12 +380,17 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
     description = {
         "splits": {part: {"samples": counts[part], "shards": len(splits.shards(part))} for part in splits.parts}
     }
-    return TarDataset(
-        store,
-        PreparedShards(store, info, shards, splits, split),
-        name=name,
-        split=split,
-        exclude=splits.samples_out,
-        splits=counts,
-        description=description,
-    )
+    try:
+        return TarDataset(
+            store,
+            PreparedShards(store, info, shards, splits, split),
+            name=name,
+            split=split,
+            exclude=splits.samples_out,
+            splits=counts,
+            description=description,
+        )
+    except ConfigError as error:
+        if error.kind == "unknown-exclude":
+            error.file = store.locate(f"{META}/{split_config or 'split.yaml'}")
+        raise

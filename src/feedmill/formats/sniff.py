@@ -61,6 +61,7 @@ _FOLDERS = {".tar": WEBDATASET, ".pbin": PBIN, ds.SUFFIX: DS, dolma.CSV: DOLMA, 
 _LISTS = {".tar": WEBDATASET, ".parquet": PARQUET}
 FILE_ORDERS = ("sorted", "nanotron")
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
+_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
 SUFFIXES = (*_FILES, *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
@@ -111,7 +112,7 @@ def sniff(url: str) -> Found:
             "this kind of file is no data set",
             file=url,
             kind="unknown-format",
-            fix="Unpack it, or give it to a verb that reads packed lines: convert, tokenize, tag, dedupe, mix, stat."
+            fix=f"Unpack it, or give it to a verb that reads packed lines: {_VERBS_OF_LINES}."
             if url.endswith(_PACKED_LINES)
             else _KNOWN,
         )
@@ -137,13 +138,15 @@ def sniff(url: str) -> Found:
     inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
     lines = [name for name in inside if name.endswith((".jsonl", megatron.BIN))]
     lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
+    packed = any(name.endswith(_PACKED_LINES) for name in inside)  # Dolma's documents, mostly
+    known = f"Packed lines are read by {_VERBS_OF_LINES}: name the files or their folder." if packed else _KNOWN
     raise NotFound(
         "no data set was recognised here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
         file=url,
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
-        else _KNOWN,
+        else known,
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
 from feedmill.formats.parts import Parts
@@ -143,9 +143,18 @@ class TarDataset(Dataset):
         out = []
         for shard, key in exclude:
             if shard in number:
-                found, local = self.table.find(key)
-                if found == number[shard]:
-                    out.append(int(self._starts[found]) + local)
+                try:
+                    found, local = self.table.find(key)
+                except NotFound:
+                    found, local = -1, 0
+                if found != number[shard]:  # who excludes a sample does not want to train on it under another name
+                    raise ConfigError(
+                        f"{shard}/{key} is excluded, and this shard has no such sample",
+                        file=self.url,
+                        kind="unknown-exclude",
+                        fix="Correct the entry of 'exclude', or take it out.",
+                    )
+                out.append(int(self._starts[found]) + local)
         return np.unique(np.asarray(out, np.int64))
 
     def _stored_numbers(self, indices: Indices) -> Int64s:

@@ -323,6 +323,11 @@ def _check_description(
 ) -> None:
     try:
         splits = energon.read_splits(index.store, split_config)
+        if splits:
+            info = energon.read_info(index.store)
+            named = sorted({*splits.shards_out, *(shard for shard, _ in splits.samples_out)} - set(info))
+            where = index.store.locate(f"{energon.META}/{split_config or 'split.yaml'}")
+            report.notes += [f"{where}: 'exclude' names {entry!r}, which is no shard of the index" for entry in named]
         for split in splits.parts if splits else {}:
             open_dataset(url, split=split, split_config=split_config, raw=True)
         open_dataset(url, dataset_config=dataset_config, split_config=split_config, trust=trust)

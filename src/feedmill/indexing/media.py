@@ -141,6 +141,8 @@ def collect(
     """
     rows: list[Row] = []
     broken: list[DataError] = []
+    if not pieces:
+        return rows, broken  # without a bar over nothing
     threads = workers or available_cores()
 
     def work(piece: Piece) -> tuple[bytes, list[Row], list[DataError], bool]:

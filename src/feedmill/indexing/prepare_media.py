@@ -151,7 +151,9 @@ def _index_folder(
             kind="no-media",
             fix=f"The media in its {tars} tar files is indexed by 'feedmill prepare --media-metadata {store.url}'."
             if tars
-            else "Choose them by --media-by-glob or --media-by-header.",
+            else "Choose them by --media-by-glob or --media-by-header."
+            if entries
+            else "Check the path.",
         )
     out = _collected(store, pieces, notes, report, workers, progress)
     out.filters, out.present = list(filters), present

@@ -7,6 +7,7 @@ that says what they were. A shard is replaced as a whole, so a killed repair lea
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -14,9 +15,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats import jsonl, jsonl_splits
-from feedmill.formats.energon import idx_name, read_info
+from feedmill.formats.energon import PreparedShards, idx_name, read_info, read_splits
+from feedmill.formats.energon_write import write_splits
 from feedmill.formats.offsets import load_offsets, read_records
 from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS
@@ -106,6 +108,10 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
         )
     report = RepairReport(url)
     listed: list[str] | None = None
+    excluded: set[tuple[str, str]] = set()
+    if found.kind == ENERGON:
+        with suppress(FeedmillError):  # an index that cannot be read says nothing of what is lost
+            excluded = _excluded(found.store)
     if found.kind == JSONL:
         _repair_lines(found.store, found.name, report)
         folder = f"{found.name}.repair"
@@ -122,10 +128,37 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
         report.prepared = prepare(
             url, shards=listed, skip_bad_shards=True, rescan=True, workers=workers, progress=progress
         )
+    if excluded:
+        _forget_excluded(found.store, excluded - _excluded(found.store))
     if report.dropped or report.remaining:
         text = orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2)
         found.store.write_bytes(_unused(found.store, f"{folder}/report", ".json"), text)
     return report
+
+
+def _excluded(store: Store) -> set[tuple[str, str]]:
+    """Samples that the split file excludes and the index has. Raises `FeedmillError` where one cannot be read."""
+    splits, info = read_splits(store), read_info(store)
+    if splits is None or not splits.samples_out:
+        return set()
+    table = PreparedShards(store, info, list(info), splits, None)
+    return {one for one in splits.samples_out if _has(table, one[1])}
+
+
+def _has(table: PreparedShards, key: str) -> bool:
+    try:
+        table.find(key)
+    except NotFound:
+        return False
+    return True
+
+
+def _forget_excluded(store: Store, gone: set[tuple[str, str]]) -> None:
+    """Take samples that are gone out of what the split file excludes: the data set could not be opened with them."""
+    splits = read_splits(store) if gone else None
+    if splits is not None:
+        kept = [f"{shard}/{key}" for shard, key in splits.samples_out if (shard, key) not in gone]
+        write_splits(store, splits.parts, [*sorted(splits.shards_out), *kept])
 
 
 def _listed(store: Store) -> list[str] | None:

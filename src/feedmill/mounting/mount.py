@@ -23,6 +23,8 @@ from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 
 DEVICE = "/dev/fuse"
+_ENDED = 8
+"""What FUSE gives where the file system was there and a signal ended it, such as that of Ctrl-C."""
 
 
 def mount(
@@ -75,6 +77,8 @@ def mount(
                 negative_timeout=3600,
             )
         except RuntimeError as error:
+            if error.args == (_ENDED,):
+                return
             raise StorageError(
                 f"the file system could not be mounted (FUSE gave {error})",
                 file=mountpoint,

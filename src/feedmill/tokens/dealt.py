@@ -18,6 +18,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import Store, join_url, open_store
+from feedmill.tokens.hub_splits import by_split
 from feedmill.tokens.sources import SourceFile, find_files, kind_of
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
@@ -148,6 +149,9 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
 def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
     """The rows of a Hugging Face data set on disk, or of a folder of Parquet files, for each task.
 
+    Args:
+        split: which one; of a folder of files those that belong to it by their names, see `feedmill.tokens.hub_splits`.
+
     Raises:
         NotFound: it is not there, or has no such split.
         ConfigError: its documents are not in columns.
@@ -168,6 +172,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
         raise ConfigError(
             "these documents are no rows of columns", file=dataset, kind="unknown-input", fix="Use the form 'jsonl'."
         )
+    files = _of_split(files, dataset, split)
     if tasks == 1:
         return [files]
     dealt: list[list[SourceFile]] = [[] for _ in range(tasks)]
@@ -180,6 +185,22 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
                 dealt[task].append(replace(file, rows=(first, tasks)))
         before += rows
     return dealt
+
+
+def _of_split(files: list[SourceFile], dataset: str, split: str) -> list[SourceFile]:
+    if files[0].folder != dataset or open_store(dataset).exists(
+        "state.json"
+    ):  # one file, or what was saved as one split
+        return files
+    splits = by_split(files, lambda file: file.path)
+    if split not in splits:
+        raise NotFound(
+            f"there is no split {split!r}",
+            file=dataset,
+            kind="no-split",
+            fix=f"By their names the files are of: {', '.join(sorted(splits))}.",
+        )
+    return splits[split]
 
 
 def _matches(path: str, pattern: str) -> bool:

@@ -103,6 +103,23 @@ def test_bad_input(arguments: list[str], message: str) -> None:
     assert message in result.output and "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(("form", "option"), [("hf", "--split"), ("jsonl", "--glob-pattern")])
+def test_the_help_of_a_form_needs_nothing_else(form: str, option: str) -> None:
+    result = preprocess(form, "--help")
+    assert result.exit_code == 0 and option in result.output
+    given = ["--tokenizer-name-or-path", "tok1k"]
+    for before, missing in (([], "--tokenizer-name-or-path"), (given, "--output-folder")):
+        refused = preprocess(*before, form, "--dataset", "jsonl")
+        assert refused.exit_code == 2 and f"Missing option '{missing}'" in refused.output
+
+
+def test_a_column_that_no_line_has_is_a_failure(folder: Path) -> None:
+    result = preprocess(
+        "--tokenizer-name-or-path", "tok1k", "--output-folder", "out", "jsonl", "--dataset", "jsonl", "--column", "txt"
+    )
+    assert result.exit_code == 1 and "there is no .txt" in result.output
+
+
 def test_unknown_tokenizers_and_tokens(folder: Path) -> None:
     result = preprocess("--tokenizer-name-or-path", "gpt9", "--output-folder", "out", "jsonl", "--dataset", "jsonl")
     assert result.exit_code == 1 and "gpt9" in result.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -202,6 +203,40 @@ def test_bad_options_are_named(options: list[str], word: str) -> None:
 def test_bad_lists_are_named(data, changes, word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         _ = run_of(data["even"], [0.7, 0.3], 100, 2, **changes).plan
+
+
+@pytest.mark.parametrize("name", ["shuffle", "allow_multiple_epochs"])
+def test_a_switch_is_true_or_false(data, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' is 'maybe', true or false was expected"):
+        _ = run_of(data["even"], [0.7, 0.3], 100, 2, **{name: "maybe"}).plan
+
+
+def test_a_sequence_has_a_length(data) -> None:
+    for length in (0, -4, "abc"):
+        with pytest.raises(ConfigError, match=r"data\.seq_len is .*, a whole number from 1 on was expected"):
+            run_of(data["even"], [0.7, 0.3], 100, 2, seq_len=length)
+
+
+def test_lists_may_be_written_with_commas(data) -> None:
+    listed = run_of(data["even"], [0.7, 0.3], 640, 2)
+    written = VlaRun.load(None, [
+        "--data.type", "text", "--data.dataset_manifest", ",".join(data["even"]),
+        "--data.dataset_weighting", "0.7, 0.3", "--data.dataset_modality", "text,text",
+        "--data.allow_multiple_epochs", "true", "--total_train_samples", "640",
+    ])  # fmt: skip
+    assert written.folders == listed.folders
+    assert written.recipe.fingerprint == listed.recipe.fingerprint
+    one = {"dataset_manifest": data["even"][0], "dataset_weighting": 1, "dataset_modality": "text"}
+    assert run_of(data["even"], [1, 0], 64, 2, **one).plan.length == 64
+
+
+def test_what_is_wrong_is_said_of_the_runs_file_in_its_words(data, tmp_path: Path) -> None:
+    config = run_of(data["even"], [0.7, 0.3], 4000, 5, allow_multiple_epochs=False).config
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    with pytest.raises(ConfigError) as error:
+        _ = VlaRun.load(tmp_path / "run.yaml").plan
+    assert str(error.value).startswith(f"{tmp_path}/run.yaml 'A': ")
+    assert re.search("'total_train_samples: [0-9]+', set data.allow_multiple_epochs to true", str(error.value))
 
 
 def test_a_weight_of_zero_reads_nothing(data) -> None:

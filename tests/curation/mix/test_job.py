@@ -170,6 +170,8 @@ def spoil(root, how):
         write_lines(path, [*rows, rows[0]])
     elif how == "other id":
         write_lines(path, [*rows[:4], rows[4].replace('"1-4"', '"1-5"'), *rows[5:]])
+    elif how == "no id":
+        write_lines(path, [*rows[:4], rows[4].replace('"id": "1-4", ', ""), *rows[5:]])
     elif how == "number":
         write_lines(path, [*rows[:4], rows[4].replace('"1-4"', "4"), *rows[5:]])
     elif how == "broken":
@@ -188,6 +190,7 @@ def spoil(root, how):
         ("long", "misaligned-attributes", "line 18.*more rows"),
         ("other id", "misaligned-attributes", 'line 5.*"1-5".*"1-4"'),
         ("number", "misaligned-attributes", 'line 5.*id 4.*"1-4"'),
+        ("no id", "misaligned-attributes", 'line 5.*the row has no id, but.*is "1-4"'),
         ("broken", "bad-row", "part-1.*line 5"),
         ("blank", "bad-row", "line 5.*blank"),
         ("cut", "bad-compression", "cut short"),
@@ -319,9 +322,24 @@ def test_misspelt_attributes_are_noticed(tmp_path):
         run(stream(tmp_path, attributes=["maed"]), dry_run=True)
 
 
+def test_rules_without_effect_are_named(tmp_path):
+    """An attribute that is misspelt in an exclude lets everything through: a second run says so again."""
+    prepare(tmp_path)
+    rule = "$.attributes[?(@.lnies[1])]"
+    for _ in range(2):
+        report = run(stream(tmp_path, filter={"exclude": [rule]}))
+        assert report.warnings == [f"stream m: of 45 documents, none is dropped by {rule}"]
+    nothing = run(stream(tmp_path, "n", filter={"include": ["$.attributes[?(@.nmuber[0][2] < 4)]"]}))
+    assert nothing.warnings == ["stream n: of 45 documents, none is kept"]
+    spans = {"span_replacement": [{"span": "$.attributes.nothing", "min_score": 0}]}
+    assert run(stream(tmp_path, "o", **spans)).warnings == ["stream o: of 45 documents, none has a span to replace"]
+    assert run(stream(tmp_path, "p", **FEW)).warnings == []
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"fliter": {"include": ["$.a"]}}, r"no option streams\[0\]\.fliter.*'filter'"),
         ({"nmae": 1}, r"no option streams\[0\]\.nmae.*'name'"),
         ({"documents": "x"}, r"streams\[0\]\.documents"),
         ({"name": None}, "name is missing"),

@@ -156,6 +156,22 @@ def test_bad_folders_name_the_line(folder: str, message: str) -> None:
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("seed:", "sed:", "recipe:6: unknown key 'sed'. Did you mean 'seed'?"),
+        ("dataset_folder", "dataset_foldr", "recipe:9: unknown key 'dataset_foldr'. Did you mean 'dataset_folder'?"),
+        ("sequence_length", "sequence_lenght", "recipe:11: unknown key 'sequence_lenght'."),
+    ],
+)
+def test_a_misspelt_key_is_no_other_key(right: str, wrong: str, message: str) -> None:
+    text = STAGE.replace("{folder}", "a\n      dataset_max_tokens: 5") + LENGTH
+    Recipe.parse(text)
+    with pytest.raises(ConfigError) as error:
+        Recipe.parse(text.replace(right, wrong))
+    assert message in str(error.value)
+
+
 def stage(start: Any, name: Any = "x") -> dict[str, Any]:
     return {"name": name, "start_training_step": start, "data": {"dataset": {"dataset_folder": "a"}}}
 

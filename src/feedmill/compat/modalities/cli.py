@@ -8,7 +8,6 @@ docs/migration/modalities.md lists the differences.
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import PurePosixPath
 from typing import Annotated
 
 import typer
@@ -73,7 +72,15 @@ def pack_encoded_data(
     """Tokenize a JSONL file and pack it, as a configuration says. Exit status 1 where documents were left out."""
     from feedmill.compat.modalities.config import load_config
     from feedmill.compat.modalities.packing import pack
+    from feedmill.errors import ConfigError
 
+    if config_path.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):  # as in Modalities' page on memory-mapped data sets
+        raise ConfigError(
+            "this is a file of documents, a configuration (YAML) was expected, which names it as 'settings.src_path'",
+            file=config_path,
+            fix="docs/migration/modalities.md has one."
+            " Without any: 'feedmill tokenize FILE -t TOKENIZER -o NAME' writes NAME.pbin.",
+        )
     report = pack(load_config(config_path), config_path, policy=file_existence_policy.value, on_error=on_error)
     if report is None:
         typer.echo("the target exists: nothing was done")
@@ -192,12 +199,13 @@ def _left_alone(target: str, policy: Policy) -> bool:
 
 def _listed(path: str, root: str, suffix: str) -> list[str]:
     """The files of a list, below a root, with another ending. Raises `ConfigError` for an empty list."""
+    from feedmill.compat.modalities.packing import beside
     from feedmill.errors import ConfigError
     from feedmill.storage import join_url, open_store, split_url
 
     folder, name = split_url(path)
     lines = [line.strip() for line in open_store(folder).read(name).decode("utf-8", "surrogateescape").splitlines()]
-    files = [join_url(root, str(PurePosixPath(line).with_suffix(suffix))) for line in lines if line]
+    files = [beside(join_url(root, line), suffix) for line in lines if line]
     if not files:
         raise ConfigError("the list names no file", file=path, fix="Write one relative path a line.")
     return files

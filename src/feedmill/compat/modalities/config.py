@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import yaml
@@ -181,6 +182,20 @@ def section(config: Mapping[str, Any], path: str, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"there is no section {path!r}", file=where, kind="bad-config", fix="Add it.")
     return value
+
+
+def check_spelling(values: Mapping[str, Any], known: Sequence[str], name: str, where: str) -> None:
+    """Raises `ConfigError` for a key that must be meant for a known one that is not there.
+
+    Others are left alone, as Modalities does: references may lead to them.
+    """
+    missing = [key for key in known if key not in values]
+    for key in values:
+        near = [] if key in known else get_close_matches(str(key), missing, n=1, cutoff=0.8)
+        if near:
+            raise ConfigError(
+                f"unknown key {key!r} in {name!r}", file=where, kind="bad-config", fix=f"Did you mean {near[0]!r}?"
+            )
 
 
 def text_of(values: Mapping[str, Any], key: str, where: str) -> str:

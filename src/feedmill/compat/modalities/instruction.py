@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from feedmill.compat.modalities.config import load_config, section, text_of
+from feedmill.compat.modalities.config import check_spelling, load_config, section, text_of
 from feedmill.compat.modalities.packing import pack
 from feedmill.errors import ConfigError
 from feedmill.storage import Store, join_url, open_store, split_url
@@ -25,6 +25,7 @@ from feedmill.tokens.index import index
 from feedmill.tokens.instruct import Chat, prepare_chats
 
 PARTS = ("train", "val", "test")
+SETTINGS = ("src_path", "dst_path", "messages_key", "pbin_creation_config_file_path", "split_config")
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def prepare(path: str, *, progress: bool | None = None) -> list[Prepared]:
     digest = hashlib.sha256(text).hexdigest()[:7]
     config = load_config(path, text)
     settings = section(config, "settings", path)
+    check_spelling(settings, SETTINGS, "settings", path)
     source = text_of(settings, "src_path", path)
     target_folder, target_name = split_url(text_of(settings, "dst_path", path))
     target = PurePosixPath(target_name)

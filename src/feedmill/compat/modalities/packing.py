@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from feedmill.compat.modalities.config import count_of, section, text_of
+from feedmill.compat.modalities.config import check_spelling, count_of, section, text_of
 from feedmill.errors import ConfigError
 from feedmill.storage import join_url, open_store, split_url
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from feedmill.tokens.tokenize import TokenizeReport
     from feedmill.tokens.tokenizer import Tokenizer
 
+SETTINGS = ("src_path", "dst_path", "index_path", "jq_pattern", "num_cpus", "eod_token")
 QUEUES = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")
 
 
 def pack(
-    config: dict[str, Any], where: str, *, policy: str = "error", on_error: str = "fail", progress: bool | None = None
+    config: dict[str, Any], where: str, *, policy: str = "error", on_error: Any = "fail", progress: bool | None = None
 ) -> TokenizeReport | None:
     """Tokenize and pack as a configuration says; None where the target is there and the policy is ``skip``.
 
@@ -33,6 +34,7 @@ def pack(
     from feedmill.tokens.tokenize import tokenize
 
     settings = section(config, "settings", where)
+    check_spelling(settings, (*SETTINGS, *QUEUES), "settings", where)
     source = text_of(settings, "src_path", where)
     given = settings.get("dst_path")
     target = beside(source, ".pbin") if given is None else str(given)
@@ -52,7 +54,7 @@ def pack(
         tokenizer=tokenizer,
         text=pattern,
         eos=eod,
-        on_error="skip" if on_error == "skip" else "fail",
+        on_error=on_error,
         workers=workers,
         overwrite=policy == "override",
         progress=progress,
@@ -60,8 +62,10 @@ def pack(
 
 
 def beside(path: str, suffix: str) -> str:
-    """A file's path or URL with another suffix."""
+    """A file's path or URL with another suffix. Raises `ConfigError` for ``.`` and the like, which name no file."""
     folder, name = split_url(path)
+    if not name.strip("."):
+        raise ConfigError("this is a folder, a file was expected", file=path, fix="Check the path.")
     return join_url(folder, str(PurePosixPath(name).with_suffix(suffix)))
 
 

@@ -23,6 +23,7 @@ preprocess = new_app(no_args_is_help=True, help="Tokenize documents into .ds fil
 app.add_typer(preprocess, name="preprocess_data")
 app.add_typer(preprocess, name="preprocess-data", hidden=True)
 
+TOKENIZER, OUTPUT = "--tokenizer-name-or-path", "--output-folder"
 Column = Annotated[str, typer.Option("--column", metavar="NAME", help="The field of the text.")]
 
 
@@ -30,9 +31,12 @@ Column = Annotated[str, typer.Option("--column", metavar="NAME", help="The field
 def preprocess_data(
     ctx: typer.Context,
     tokenizer: Annotated[
-        str, typer.Option("--tokenizer-name-or-path", metavar="PATH", help="A tokenizer.json, or its folder.")
-    ],
-    output_folder: Annotated[str, typer.Option("--output-folder", metavar="FOLDER", help="Where the files go.")],
+        str | None,
+        typer.Option(TOKENIZER, metavar="PATH", help="A tokenizer.json, or its folder.  [required]"),
+    ] = None,
+    output_folder: Annotated[
+        str | None, typer.Option(OUTPUT, metavar="FOLDER", help="Where the files go.  [required]")
+    ] = None,
     eos_token: Annotated[
         str | None,
         typer.Option("--eos-token", metavar="TOKEN", help="Put it behind every document, without the template."),
@@ -48,7 +52,9 @@ def preprocess_data(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there (new).")] = False,
 ) -> None:
     """Tokenize documents into .ds files: 'hf' for a Hugging Face data set on disk, 'jsonl' for JSON lines."""
+    # The two that are required are missed by the forms: 'hf --help' comes through here too, without them.
     ctx.obj = {
+        "missing": [name for name, value in ((TOKENIZER, tokenizer), (OUTPUT, output_folder)) if value is None],
         "folder": output_folder,
         "logging_dir": logging_dir,
         "tasks": n_tasks,
@@ -75,6 +81,7 @@ def hf(
     """Tokenize a Hugging Face data set on disk; each task gets every n-th row."""
     from feedmill.tokens.dealt import deal_rows
 
+    _complete(ctx)
     _run(ctx, deal_rows(dataset, split, ctx.obj["tasks"]), column, [], as_json)
 
 
@@ -91,8 +98,14 @@ def jsonl(
     """Tokenize files of JSON lines; each task gets every n-th file."""
     from feedmill.tokens.dealt import deal_files
 
+    _complete(ctx)
     tasks, ignored = deal_files(dataset, ctx.obj["tasks"], glob_pattern)
     _run(ctx, tasks, column, ignored, as_json)
+
+
+def _complete(ctx: typer.Context) -> None:
+    if ctx.obj["missing"] and ctx.parent is not None:
+        ctx.parent.fail(f"Missing option '{ctx.obj['missing'][0]}'.")
 
 
 def _run(ctx: typer.Context, tasks: list[list[SourceFile]], column: str, ignored: list[str], as_json: bool) -> None:
@@ -104,6 +117,8 @@ def _run(ctx: typer.Context, tasks: list[list[SourceFile]], column: str, ignored
     if ctx.obj["logging_dir"] is not None:
         open_store(ctx.obj["logging_dir"]).write_bytes("preprocess_data.json", to_json(report.as_dict()).encode())
     emit(report.as_dict(), as_json, lambda: _show(report, folder))
+    if report.skipped and not report.documents:
+        raise typer.Exit(1)  # not one document: a wrong --column, rather than some bad lines
 
 
 def _show(report: DealtReport, folder: str) -> None:

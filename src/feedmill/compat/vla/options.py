@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError
 from feedmill.formats.yamls import read_settings
+from feedmill.planning.dialects.vla import as_list
 from feedmill.samples.types import did_you_mean
 
 
@@ -90,6 +91,14 @@ DEFAULTS: Mapping[str, Any] = {
     "data.seq_len": 2048,
 }
 _SECTIONS = ("data", "hparams")
+_LISTS = (
+    "dataset_manifest",
+    "dataset_weighting",
+    "dataset_modality",
+    "val_dataset_manifest",
+    "val_dataset_weighting",
+    "dataset_statistics",
+)
 _OTHERS = ("model", "optimizer", "ema", "distributed", "logging", "name", "output_dir", "resume", "checkpoint", "val")
 
 
@@ -139,7 +148,7 @@ def merged(config: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def nested(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration whose settings of data stand below ``data``, however it was written."""
+    """A configuration whose settings of data stand below ``data``, and lists are lists, however it was written."""
     out: dict[str, Any] = {}
     flat = "dataset_manifest" in config
     for key, value in config.items():
@@ -149,6 +158,9 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
             _put(out, str(key).split("."), value, str(key))
         else:
             out[key] = value
+    data = out.get("data")
+    if isinstance(data, Mapping):
+        out["data"] = {key: as_list(value) if key in _LISTS else value for key, value in data.items()}
     return out
 
 

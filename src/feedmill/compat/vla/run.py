@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 
 from feedmill.compat.vla.encoder import VlaEncoder
 from feedmill.compat.vla.options import Meaning, get, merged, nested, parse_options, understood
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.vla.manifest import read_rows
 from feedmill.formats.yamls import read_settings
 from feedmill.loading.loader import Loader
@@ -30,6 +32,7 @@ _COUNTS = {
     "hparams.global_batch_size": 1,
     "data.num_workers": 0,
     "data.prefetch_factor": 0,
+    "data.seq_len": 1,
 }
 """Settings that are whole numbers, and from where on."""
 
@@ -154,16 +157,32 @@ class VlaRun:
             )
         if self.total is not None:
             config["total_train_samples"] = self.total
-        return Recipe.parse(config, base=self.base)
+        with self._named():
+            return Recipe.parse(config, base=self.base)
 
     @cached_property
     def plan(self) -> Plan:
         """The plan: which sample comes at which position. Raises as `feedmill.Recipe.plan`."""
-        return self.recipe.plan()
+        with self._named():
+            return self.recipe.plan()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """What is wrong with the recipe, said of the run's file and settings."""
+        try:
+            yield
+        except FeedmillError as error:
+            if error.file in (None, "recipe"):
+                error.file = self.file
+            if error.kind == "too-many-repeats" and error.fix:
+                fix = error.fix.replace("'samples: ", "'total_train_samples: ")
+                error.fix = re.sub("raise max_repeats to [0-9]+", "set data.allow_multiple_epochs to true", fix)
+            raise
 
     def validation(self) -> Plan:
         """The plan of the validation data: every sample once, in stored order."""
-        return Recipe.parse({"data": self.config["data"]}, base=self.base, mode="validation").plan()
+        with self._named():
+            return Recipe.parse({"data": self.config["data"]}, base=self.base, mode="validation").plan()
 
     def windows(self, checkpoints: int | None = None) -> list[CheckpointWindow]:
         """The run between its checkpoints: as equal as whole global batches allow.

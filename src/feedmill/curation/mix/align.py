@@ -131,7 +131,8 @@ def _misaligned(
     elif row >= len(wanted):
         what = f"there are more rows of attributes than documents in {file.name} ({len(wanted)})"
     else:
-        what = f"the row belongs to the id {found.decode()}, but the document in {file.name} is {wanted[row].decode()}"
+        of = f"belongs to the id {found.decode()}" if found else "has no id"
+        what = f"the row {of}, but the document in {file.name} is {wanted[row].decode() or 'without one'}"
     return DataError(
         what,
         file=store.locate(path),

@@ -123,8 +123,6 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
         check_expression(expression, syntax, filters.where)
     spans = reader.items("span_replacement", dict)
     replacements = tuple(_replacement(item, f"{where}.span_replacement[{n}]") for n, item in enumerate(spans))
-    if dolma and not replacements and not include and not exclude:
-        raise _bad(f"{where}: the stream has neither a filter nor a span_replacement", "Add one.")
     made = Stream(
         name=name,
         documents=reader.items("documents", str),
@@ -147,6 +145,8 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
         raise _bad(f"{where}.name {name!r} cannot begin the name of a file", "Use a plain name.")
     for rest in (reader, output, filters, kinds):
         rest.end()
+    if dolma and not replacements and not include and not exclude:
+        raise _bad(f"{where}: the stream has neither a filter nor a span_replacement", "Add one.")
     return made
 
 

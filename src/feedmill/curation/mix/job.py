@@ -105,6 +105,7 @@ def mix(
             one.outputs.append(join_url(stream.output, shard.path))
         report.streams.append(one)
         report.warnings += _left_over(stream, plan)
+        report.warnings += _without_effect(stream, one.counts, "documents")
         if one.counts.unmatched:
             report.warnings.append(f"stream {stream.name}: {one.counts.unmatched} rows had no attributes")
         if one.counts.passed:
@@ -259,12 +260,17 @@ def _try(stream: Stream, plan: list[Shard], warnings: list[str]) -> StreamReport
         seen.add(files[n].name)
     if not counts.read:
         warnings.append(f"stream {stream.name}: no documents in {', '.join(sorted(seen))}")
-    elif not counts.kept:
-        warnings.append(f"stream {stream.name}: of {counts.read} documents looked at, none is kept")
-    for text in stream.exclude:
-        if counts.read and not counts.dropped[f"exclude {text}"]:
-            warnings.append(f"stream {stream.name}: of {counts.read} documents looked at, none is dropped by {text}")
-    if stream.replacements and counts.kept and not counts.replaced:
-        warnings.append(f"stream {stream.name}: of {counts.read} documents looked at, none has a span to replace")
+    warnings += _without_effect(stream, counts, "documents looked at")
     outputs = [join_url(stream.output, shard.path) for shard in plan]
     return StreamReport(stream.name, len(files), outputs, counts)
+
+
+def _without_effect(stream: Stream, counts: Counts, of: str) -> list[str]:
+    """Rules that do nothing, or let nothing through: it may be that they name an attribute that is not there."""
+    if not counts.read:
+        return []
+    found = [] if counts.kept else ["none is kept"]
+    found += [f"none is dropped by {text}" for text in stream.exclude if not counts.dropped[f"exclude {text}"]]
+    if stream.replacements and counts.kept and not counts.replaced:
+        found.append("none has a span to replace")
+    return [f"stream {stream.name}: of {counts.read} {of}, {what}" for what in found]

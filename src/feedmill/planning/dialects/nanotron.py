@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -22,6 +23,11 @@ from feedmill.planning.recipes.marks import Marks
 
 _DEFAULT_SEED = 42
 """Nanotron's seed where a stage has none."""
+
+_TOKENS = ("sequence_length", "train_steps", "micro_batch_size", "batch_accumulation_per_replica")
+_STAGE = ("name", "start_training_step", "sequence_length", "data")
+_DATA = ("dataset", "seed", "num_loading_workers")
+_DATASET = ("dataset_folder", "dataset_weights", "return_positions", "token_size_in_bytes")
 
 
 def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
@@ -46,6 +52,7 @@ class _Stages:
         if not isinstance(stages, list) or not stages:
             raise self.error(("data_stages",), f"expected a list of stages, found {stages!r:.60}", "Give at least one.")
         starts = self.starts(stages)
+        self.spelling(data, stages)
         length = self.sequence_length(data, stages)
         if length is not None:
             return self.nanosets(data, stages, starts, length)
@@ -57,6 +64,27 @@ class _Stages:
         else:
             self.result.data |= self.several(data, stages, starts)
         return self.result
+
+    def spelling(self, config: Mapping[str, Any], stages: list[Any]) -> None:
+        """Refuse keys that must be meant for one that is read here: a seed that is not seen gives other samples.
+
+        Other keys are left alone: most of a configuration is about the training.
+        """
+        found: list[tuple[Place, Any, tuple[str, ...]]] = [(("tokens",), config.get("tokens"), _TOKENS)]
+        for number, stage in enumerate(stages):
+            place: Place = ("data_stages", number)
+            data = stage.get("data")
+            dataset = data.get("dataset") if isinstance(data, Mapping) else None
+            found += [(place, stage, _STAGE), ((*place, "data"), data, _DATA)]
+            found += [((*place, "data", "dataset"), dataset, _DATASET)]
+        for place, given, known in found:
+            if not isinstance(given, Mapping):
+                continue
+            missing = [name for name in known if name not in given]
+            for key in given:
+                near = [] if key in known else get_close_matches(str(key), missing, n=1, cutoff=0.8)
+                if near:
+                    raise self.error((*place, key), f"unknown key {key!r}", f"Did you mean {near[0]!r}?")
 
     def sequence_length(self, data: Mapping[str, Any], stages: list[Any]) -> int | None:
         """Tokens in a sample, without the one more that is the last target; None where the file does not say."""

@@ -39,6 +39,17 @@ def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Transl
     return _Lists(data, marks, file, "val_" if mode == VALIDATION else "").translate()
 
 
+def as_list(value: Any) -> Any:
+    """A list that is written as text, with commas between its entries, or one number; anything else as it is."""
+    if not isinstance(value, str):
+        return [value] if isinstance(value, (int, float)) else value
+    entries = [entry.strip() for entry in value.split(",")]
+    try:
+        return [float(entry) for entry in entries]
+    except ValueError:
+        return entries
+
+
 class _Lists:
     def __init__(self, data: Any, marks: Marks | None, file: str, prefix: str) -> None:
         self.marks, self.file, self.prefix = marks, file, prefix
@@ -64,7 +75,7 @@ class _Lists:
             member = {**self.source(manifest, number), "subflavors": {"modality": modality}}
             if not validation:
                 member["weight"] = weight
-                if not self.get("allow_multiple_epochs", False):
+                if not self.flag("allow_multiple_epochs", False):
                     member["max_repeats"] = 1
             for key, name in (("path", "manifest"), ("weight", "weighting")):
                 result.origins[(kind, number, key)] = self.at(f"{self.prefix}dataset_{name}", number)
@@ -74,7 +85,7 @@ class _Lists:
         result.data = {kind: members, "seed": self.seed()}
         if validation:
             result.data |= {"shuffle": "none", "epochs": 1}
-        elif not self.get("shuffle", True):
+        elif not self.flag("shuffle", True):
             result.data["shuffle"] = "none"
         samples = self.top.get("total_train_samples")
         if samples is not None and not validation:
@@ -142,8 +153,16 @@ class _Lists:
         value = self.given.get(f"data.{name}" if self.dotted else name)
         return default if value is None else value
 
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.get(name, default)
+        if value not in (True, False):
+            raise ConfigError(
+                f"{name!r} is {value!r:.60}, true or false was expected", file=self.at(name), kind="bad-recipe"
+            )
+        return bool(value)
+
     def listed(self, name: str) -> list[Any]:
-        value = self.get(name, [])
+        value = as_list(self.get(name, []))
         if not isinstance(value, list):
             raise ConfigError(
                 f"{name!r} is a list, found {value!r:.60}", file=self.at(name), kind="bad-recipe", fix="Write a list."

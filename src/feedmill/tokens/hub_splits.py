@@ -1,0 +1,62 @@
+"""Which files of a folder are of which split, by their names, as Hugging Face's ``load_dataset(folder)`` has it.
+
+The first of these rules by which a split has files holds for the whole folder; files without a split are then in none:
+
+    data/NAME-00000-of-00002.parquet    the split is NAME, whatever it is
+    a folder's name                     train/0.parquet, data/my_test/0.parquet
+    a file's name                       train.parquet, deep/x-val-1.parquet
+    none                                all files are the split train
+
+A word counts where it stands alone: beside it are ends of the name, dots, hyphens, underscores, spaces or digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+File = TypeVar("File")
+
+_SHARDED = re.compile(r"data/([^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
+_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_AROUND = "[-._ 0-9]"
+_IN_FILE = ("{word}{around}.*", ".*{around}{word}{around}.*")
+_IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word}{around}.*")
+
+
+def by_split(files: Sequence[File], path: Callable[[File], str]) -> dict[str, list[File]]:
+    """The files of each split that has some, in its order: that of the words and forms, then of `files`.
+
+    Args:
+        path: of a file, its path below the folder.
+    """
+    sharded: dict[str, list[File]] = {}
+    for file in files:
+        match = _SHARDED.fullmatch(path(file))
+        if match:
+            sharded.setdefault(match[1], []).append(file)
+    if sharded:
+        return sharded
+    for forms in (_IN_FOLDER, _IN_FILE):
+        found = {split: _of_words(words, forms, files, path) for split, words in _WORDS.items()}
+        found = {split: chosen for split, chosen in found.items() if chosen}
+        if found:
+            return found
+    return {"train": list(files)}
+
+
+def _of_words(
+    words: Sequence[str], forms: Sequence[str], files: Sequence[File], path: Callable[[File], str]
+) -> list[File]:
+    chosen: dict[int, File] = {}
+    for form in (re.compile(form.format(word=word, around=_AROUND)) for word in words for form in forms):
+        for number, file in enumerate(files):
+            *folders, name = path(file).split("/")
+            if any(form.fullmatch(step) for step in (folders if forms is _IN_FOLDER else [name])):
+                chosen.setdefault(number, file)
+    return list(chosen.values())
