@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -91,3 +92,13 @@ def test_an_end_that_does_not_fit_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(ConfigError, match=r"does not fit the output \(ids up to 65535 do\)"):
         tokenize([source], tmp_path / "o", tokenizer=tmp_path, eos="<|far|>", workers=1, formats=["ds"])
+
+
+def test_a_name_that_is_no_utf8_is_one_message(tmp_path: Path) -> None:
+    write_lines(tmp_path / "in/a.jsonl", ["good"])
+    name = os.fsencode(tmp_path / "in/b") + b"\xff.jsonl"
+    with open(name, "wb") as f:
+        f.write(b'{"text": "odd name"}\n')
+    for source in (tmp_path / "in", os.fsdecode(name)):
+        with pytest.raises(ConfigError, match="no UTF-8"):
+            find_files([source])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.documents import DOCUMENTS, attribute_path
 from feedmill.storage import Entry, Store, is_local_folder, join_url, open_store, real_place, split_url
+from feedmill.storage.base import refuse_odd_names
 
 _MAGIC = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
@@ -76,20 +77,6 @@ def find_documents(
             fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
         )
     return list(found.values())
-
-
-def refuse_odd_names(*names: str) -> None:
-    """Raises ConfigError for the first name that is no UTF-8: records of what was done, and outputs, are JSON."""
-    for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(
-                "the name is no UTF-8, and cannot be put down in records",
-                file=name.encode("utf-8", "backslashreplace").decode(),
-                kind="bad-name",
-                fix="Rename it.",
-            ) from None
 
 
 def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:

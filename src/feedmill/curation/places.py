@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from feedmill.curation.inputs import Input, attribute_root, common_folder, find_inputs, places
-from feedmill.curation.patterns import refuse_odd_names
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import join_url
+from feedmill.storage.base import refuse_odd_names
 
 
 class Output(NamedTuple):

@@ -140,6 +140,20 @@ def refuse_nul(path: str, file: str | None = None) -> None:
         )
 
 
+def refuse_odd_names(*names: str) -> None:
+    """Raises ConfigError for the first name that is no UTF-8: records of what was done, and outputs, are JSON."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                "the name is no UTF-8, and cannot be put down in records",
+                file=name.encode("utf-8", "backslashreplace").decode(),
+                kind="bad-name",
+                fix="Rename it.",
+            ) from None
+
+
 def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
     """The error for a range that ends after the file does."""
     return DataError(

@@ -188,9 +188,8 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
 
 
 def _of_split(files: list[SourceFile], dataset: str, split: str) -> list[SourceFile]:
-    if files[0].folder != dataset or open_store(dataset).exists(
-        "state.json"
-    ):  # one file, or what was saved as one split
+    is_one = files[0].folder != dataset or open_store(dataset).exists("state.json")
+    if is_one:  # a file, or what was saved as one split
         return files
     splits = by_split(files, lambda file: file.path)
     if split not in splits:

@@ -19,6 +19,7 @@ import orjson
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Store, join_url, open_store, split_url
+from feedmill.storage.base import refuse_odd_names
 from feedmill.storage.codec import PLAIN, compression
 
 UNIT_BYTES = 8 << 20
@@ -104,7 +105,7 @@ def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[So
 
     Raises:
         NotFound: there is nothing.
-        ConfigError: a file of a kind that holds no documents, or a folder with several kinds.
+        ConfigError: a file of a kind that holds no documents, a name that is no UTF-8, or a folder with several kinds.
     """
     found: list[SourceFile] = []
     for item in inputs:
@@ -120,6 +121,7 @@ def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[So
                 found += _files(match)
         else:
             found += _files(text)
+    refuse_odd_names(*(file.path for file in found), *{file.folder for file in found})
     return found
 
 

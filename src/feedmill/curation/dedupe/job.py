@@ -172,10 +172,32 @@ def _bloomed(
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
+    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code, which exact runs do without
+
     folder, name = split_url(settings.file)
     store = open_store(folder)
     if not isinstance(store, LocalStore):
         raise ConfigError("Bloom filters live on local disks", file=store.locate(name), fix="Give a local path.")
+    with _filter_in_place(store, name, settings):
+        if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
+            return
+        bloom = _open(store, name, settings)
+        tasks = [Task(n, file, options, "", *compression) for n, file in enumerate(files)]
+        results = find_bloomed(tasks, bloom, read_only=settings.read_only, threads=threads, progress=progress)
+        report.hashes, report.fill = len(bloom.seeds), bloom.fill
+        if settings.read_only and store.exists(name):
+            _record(files, results, options, run_print, report, (store, name))
+            return
+        # The filled filter waits under another name until the manifest says that the attributes are whole: a run that
+        # is killed before that finds the filter as it was, one killed after it has nothing left but to rename it.
+        write_bloom(store, _next(name), bloom)
+        _record(files, results, options, run_print, report, (store, _next(name)))
+        _complete(store, name, committed=True)
+
+
+@contextlib.contextmanager
+def _filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> Iterator[None]:
+    """A block in which nobody else fills this filter, after what a killed run had filled is in its place."""
     with contextlib.ExitStack() as stack:
         if not settings.read_only or store.exists(_next(name)):
             try:
@@ -184,37 +206,7 @@ def _bloomed(
             except FeedmillError:
                 if not settings.read_only:  # else the filter as it is will do
                     raise
-        _with_filter(store, name, files, options, settings, run_print, compression, threads, progress, report)
-
-
-def _with_filter(
-    store: LocalStore,
-    name: str,
-    files: list[DocumentFile],
-    options: DedupeOptions,
-    settings: BloomOptions,
-    run_print: str,
-    compression: tuple[str | None, str | None],
-    threads: int | None,
-    progress: bool | None,
-    report: DedupeReport,
-) -> None:
-    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code, which exact runs do without
-
-    if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
-        return
-    bloom = _open(store, name, settings)
-    tasks = [Task(n, file, options, "", *compression) for n, file in enumerate(files)]
-    results = find_bloomed(tasks, bloom, read_only=settings.read_only, threads=threads, progress=progress)
-    report.hashes, report.fill = len(bloom.seeds), bloom.fill
-    if settings.read_only and store.exists(name):
-        _record(files, results, options, run_print, report, (store, name))
-        return
-    # The filled filter waits under another name until the manifest says that the attributes are whole: a run that is
-    # killed before that finds the filter as it was, one that is killed after it has nothing left but to rename it.
-    write_bloom(store, _next(name), bloom)
-    _record(files, results, options, run_print, report, (store, _next(name)))
-    _complete(store, name, committed=True)
+        yield
 
 
 def _open(store: Store, name: str, settings: BloomOptions) -> BloomFilter:

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from math import isnan
 from typing import Any
 
-from feedmill.curation.patterns import refuse_odd_names
 from feedmill.errors import ConfigError
+from feedmill.storage.base import refuse_odd_names
 
 DOCUMENTS, PARAGRAPHS = "documents", "paragraphs"
 MOST = 1 << 31

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from feedmill.curation.patterns import refuse_odd_names
 from feedmill.errors import ConfigError
+from feedmill.storage.base import refuse_odd_names
 
 HASHES = 128
 """MinHash values of a document, at most, where bands and rows are not given."""
