@@ -10,7 +10,7 @@
 #     --users "root tester"   who runs them
 #     --odd                   `make test` once more, as the ordinary user, in odd surroundings (see `odd` below)
 #     --again                 go on in the clones of the last run, with their environments: commits are pulled
-#     --pytest "ARGUMENTS"    only these tests, instead of the two commands
+#     --command "COMMAND"     this in the clone instead of the two commands, such as ".venv/bin/python -m pytest tests/storage"
 #
 # What the network of this machine needs is taken over: the proxy and certificate variables, pip's settings (PIP_* and
 # what `pip config list` says) and every local file or folder that they name (bind mounts, read-only). CARRY="PATH ..."
@@ -18,13 +18,13 @@
 # made in namespaces of their own, so that they, and every process, are gone when this script is, however it ends.
 set -euo pipefail
 
-users="root tester" odd="" again="" tests="" root=""
+users="root tester" odd="" again="" command="" root=""
 while [ $# -gt 0 ]; do
     case $1 in
     --users) users=$2 && shift ;;
     --odd) odd=yes ;;
     --again) again=yes ;;
-    --pytest) tests=$2 && shift ;;
+    --command) command=$2 && shift ;;
     -*) echo "unknown option $1; see the head of $0" >&2 && exit 2 ;;
     *) root=$1 ;;
     esac
@@ -49,7 +49,7 @@ root=$(realpath "$root")
 if [ -z "${BARE_INSIDE:-}" ]; then # once more in namespaces of its own: what it mounts and starts ends with it
     export BARE_INSIDE=yes
     exec unshare --mount --propagation private --pid --fork --kill-child "$0" \
-        --users "$users" ${odd:+--odd} ${again:+--again} ${tests:+--pytest "$tests"} "$root"
+        --users "$users" ${odd:+--odd} ${again:+--again} ${command:+--command "$command"} "$root"
 fi
 
 debian=$root/debian logs=$root/logs
@@ -123,7 +123,7 @@ odd() { # USER: the tests where nothing is as usual; no network but loopback, no
     settings=()
     unshare --net sh -c "ip link set lo up && exec \"\$@\"" sh \
         chroot --userspec="$1:$1" --groups="$1" "$debian" /usr/bin/env -i PATH=/usr/bin:/bin HOME="$home" $surroundings \
-        /bin/sh -c "umask 077 && ulimit -n 256 && cd '/mnt/feed mill é' && .venv/bin/python -m pytest -n auto -m 'not slow' --hypothesis-profile=repeatable ${tests}"
+        /bin/sh -c "umask 077 && ulimit -n 256 && cd '/mnt/feed mill é' && .venv/bin/python -m pytest -n auto -m 'not slow' --hypothesis-profile=repeatable"
     local rc=$?
     umount "$debian$home" && umount "$debian/mnt"
     within "$1" "mv 'feed mill é' feedmill"
@@ -155,9 +155,8 @@ for user in $users; do
         chroot "$debian" chown -R "$user:$user" "${home#"$debian"}/feedmill.git"
         within "$user" "cd feedmill && git fetch --quiet origin bare-again && git reset --quiet --hard FETCH_HEAD"
     fi
-    if [ -n "$tests" ]; then
-        step "$user-install" within "$user" "cd feedmill && make .venv/.installed"
-        step "$user-pytest" within "$user" "cd feedmill && .venv/bin/python -m pytest $tests"
+    if [ -n "$command" ]; then
+        step "$user-command" within "$user" "cd feedmill && $command"
     else
         step "$user-demo" within "$user" "cd feedmill && make demo"
         step "$user-test" within "$user" "cd feedmill && make test"

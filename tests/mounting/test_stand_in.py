@@ -111,7 +111,12 @@ def test_the_mount_point_is_looked_at_before_fuse(
 
 @pytest.mark.parametrize("missing", ["package", "library", "device"])
 def test_what_the_machine_lacks_is_an_error_with_its_fix(
-    tar: str, place: Path, tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch, stand_in: Callable[[Fuse], None]
+    tar: str,
+    place: Path,
+    tmp_path: Path,
+    missing: str,
+    monkeypatch: pytest.MonkeyPatch,
+    stand_in: Callable[[Fuse], None],
 ) -> None:
     stand_in(lambda *_, **__: pytest.fail("nothing was to be mounted"))
     if missing == "package":

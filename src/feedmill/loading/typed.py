@@ -158,20 +158,22 @@ class AugmentTaskEncoder(TypedTaskEncoder):
     def encode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
         return self._hook("encode_sample")(sample, rng)
 
-    def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+    def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:
         return self._hook("preencode_sample")(sample, rng)
 
-    def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+    def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:
         return self._hook("postencode_sample")(sample, rng)
 
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
-        return self._task_encoder.select_samples_to_pack(samples)
+        packs: list[list[Any]] = self._task_encoder.select_samples_to_pack(samples)
+        return packs
 
     def pack_selected_samples(self, samples: list[Any]) -> Any:
         return self._task_encoder.pack_selected_samples(samples)
 
     def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
-        return self._task_encoder.batch_group_criterion(sample)
+        group: tuple[Hashable, int | None] = self._task_encoder.batch_group_criterion(sample)
+        return group
 
     def batch(self, samples: list[Any]) -> Any:
         return self._task_encoder.batch(samples)
@@ -306,7 +308,7 @@ class Fitted(AugmentTaskEncoder):
     def encode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
         return self._several("encode_sample", sample, rng) if self._expands else super().encode_sample(sample, rng)
 
-    def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+    def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:
         if not self._expands:
             return super().preencode_sample(sample, rng)
         return self._several("preencode_sample", sample, rng)
@@ -326,7 +328,7 @@ class Fitted(AugmentTaskEncoder):
                 raise
             return _Several()
 
-    def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+    def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:
         return sample if self._expands else super().postencode_sample(sample, rng)
 
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
