@@ -34,6 +34,11 @@ _KITCHEN = "_kitchen"
 TOLERANCE = "__failure_tolerance__"
 
 
+def _hook(method: Callable[..., Any]) -> Callable[..., Any]:
+    """For type checkers: a task's own hook may name its parameter as it likes, and take a generator `rng` or not."""
+    return method
+
+
 def stateless(
     function: Function | None = None,
     *,
@@ -84,6 +89,7 @@ class TaskEncoder:
     cookers: Sequence[Cooker] = ()
     cache: CachePool = NoCachePool()
 
+    @_hook
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         """A sample of the task's own type, by the first of `cookers` that fits; the sample itself without cookers.
 
@@ -104,35 +110,43 @@ class TaskEncoder:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != _KITCHEN}
 
+    @_hook
     def encode_sample(self, sample: Any) -> Any:
         """What the batch is made of; the sample itself unless overridden."""
         return sample
 
+    @_hook
     def preencode_sample(self, sample: Any) -> Any:
         """With packing: what is known before packs are selected (a length, at least); `encode_sample` by default."""
         return sample
 
+    @_hook
     def postencode_sample(self, sample: Any) -> Any:
         """With packing: the rest of the encoding, after the sample was selected."""
         return sample
 
+    @_hook
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
         """With packing: which samples of the buffer make a pack together. Those left are asked for again, until
         nothing is selected; what is never selected is left out and counted as skipped."""
         raise NotImplementedError
 
+    @_hook
     def pack_selected_samples(self, samples: list[Any]) -> Any:
         """With packing: one pack of the samples that were selected for it."""
         raise NotImplementedError
 
+    @_hook
     def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
         """With grouping: samples of one key go into a batch; of so many samples, or of the loader's batch size."""
         raise NotImplementedError
 
+    @_hook
     def batch(self, samples: list[Any]) -> Any:
         """A batch of encoded samples or packs; arrays of unlike shapes are padded with zeros to the largest."""
         return padded(samples)
 
+    @_hook
     def encode_batch(self, batch: Any) -> Any:
         """What is given to the training loop; the batch itself unless overridden."""
         return batch

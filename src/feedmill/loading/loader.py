@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from feedmill.errors import ConfigError
 from feedmill.loading.batches import BatchMaker, Made
@@ -104,17 +104,17 @@ class Loader:
         *,
         rank: int | None = None,
         world_size: int | None = None,
-        workers: int | str | Workers = 0,
+        workers: int | Literal["auto"] | Workers = 0,
         prefetch: int = 2,
         transform: Callable[..., Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         task_encoder: TaskEncoder | None = None,
         buffer: int | None = None,
-        output: str = "numpy",
+        output: Literal["numpy", "torch", "samples"] = "numpy",
         device: Any = None,
         pin_memory: bool | None = None,
         remainder: Remainder = "uneven",
-        on_error: str | Substitute = "raise",
+        on_error: Literal["raise", "substitute"] | Substitute = "raise",
         rewind: bool = False,
         seed: int | None = None,
         stall: float | None = 60.0,

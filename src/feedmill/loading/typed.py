@@ -165,13 +165,15 @@ class AugmentTaskEncoder(TypedTaskEncoder):
         return self._hook("postencode_sample")(sample, drawn(rng))
 
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
-        return self._task_encoder.select_samples_to_pack(samples)
+        packs: list[list[Any]] = self._task_encoder.select_samples_to_pack(samples)
+        return packs
 
     def pack_selected_samples(self, samples: list[Any]) -> Any:
         return self._task_encoder.pack_selected_samples(samples)
 
     def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
-        return self._task_encoder.batch_group_criterion(sample)
+        group: tuple[Hashable, int | None] = self._task_encoder.batch_group_criterion(sample)
+        return group
 
     def batch(self, samples: list[Any]) -> Any:
         return self._task_encoder.batch(samples)

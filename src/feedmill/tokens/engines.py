@@ -50,7 +50,7 @@ class Fastokens:
         try:
             self._model: Any = take_native(str(path))
         except ImportError as error:
-            raise MissingExtra(f"fastokens is not installed ({error})", "fast") from None
+            raise MissingExtra(f"fastokens is not installed ({error})", "tokenize") from None
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 raise ConfigError(f"fastokens does not load it ({error})", file=str(path), kind="backend") from None

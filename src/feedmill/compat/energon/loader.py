@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from feedmill.compat.energon.datasets import EnergonDataset
 from feedmill.compat.energon.errors import reraise_exception
@@ -196,7 +196,7 @@ def _tolerance(encoder: TaskEncoder) -> int | None:
     return min((number for number in allowed if number), default=None)
 
 
-def _on_error(config: WorkerConfig, in_a_row: int | None) -> str | Substitute:
+def _on_error(config: WorkerConfig, in_a_row: int | None) -> Literal["raise"] | Substitute:
     if config.global_error_handler is reraise_exception:
         return "raise"
     handler = config.global_error_handler
