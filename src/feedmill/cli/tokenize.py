@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.options import Json
+from feedmill.cli.options import AllowEmpty, Json
 from feedmill.cli.output import counted, emit, facts, human_size
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def tokenize(
     loss: Loss = None,
     tokenizer_backend: BackendName = "auto",
     on_error: OnErrorPolicy = "fail",
+    allow_empty: AllowEmpty = False,
     overwrite: Overwrite = False,
     workers: Workers = None,
     progress: Progress = True,
@@ -117,6 +118,7 @@ def tokenize(
         shard_sequences=shard_sequences,
         loss=loss is not None,
         loss_rule=loss or "mask",  # type: ignore[arg-type]
+        allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,
         progress=progress and not json,
@@ -150,7 +152,7 @@ def show(report: TokenizeReport) -> None:
     if report.fallback:
         typer.echo(f"warning: the slow tokenizer backend was used: {report.fallback}", err=True)
     if not report.documents:
-        typer.echo("warning: the inputs hold no documents", err=True)
+        typer.echo("warning: the output has no documents", err=True)
     for item in report.skipped_examples:
         typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
     if report.skipped > len(report.skipped_examples):

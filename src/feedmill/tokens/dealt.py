@@ -99,6 +99,7 @@ def tokenize_dealt(
                 rule="always",
                 template=eos is None,
                 on_error=on_error,
+                allow_empty=True,  # a task without files has its file, as the original's
                 workers=workers if files else 1,
                 overwrite=overwrite,
                 progress=progress,

@@ -84,6 +84,7 @@ def tokenize_grouped(
     seed: int = 3920,
     on_error: OnError = "fail",
     exact: bool = False,
+    allow_empty: bool = False,
     overwrite: bool = False,
     unit_bytes: int = UNIT_BYTES,
     progress: bool | None = None,
@@ -102,10 +103,12 @@ def tokenize_grouped(
         seed: of the order of files and documents.
         exact: keep what Dolma does where it is wrong: bad documents are left out, a type of token must be given
             exactly, files are replaced, a group without tokens leaves zeros.
+        allow_empty: write the folder even if there is not one document with text.
         overwrite: replace a folder's token files.
 
     Raises:
         ConfigError: for options, and where the folder has token files of another job.
+        EmptyResult: there is not one document with text.
         DataError: a document cannot be used (and `on_error` is ``fail``), or a file is damaged.
     """
     begin = time.perf_counter()
@@ -142,7 +145,7 @@ def tokenize_grouped(
     plan = [tuple(ordered[part]) for part in groups(len(ordered), processes, files_per_group)]
     words = {"ring": asdict(ring), "limit": limit, "seed": seed, "exact": exact, "dtype": kind.str}
     job = _Job(folder, recipe, plan, loaded, kind, ring, limit, words, report)
-    job.run(processes, overwrite or exact, unit_bytes, progress)
+    job.run(processes, overwrite or exact, unit_bytes, progress, allow_empty or exact)
     report.seconds = time.perf_counter() - begin
     return report
 
@@ -201,7 +204,7 @@ class _Job:
         lines += [f"{n} {file.url} {file.version}" for n, group in enumerate(plan) for file in group]
         self.job = xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
-    def run(self, workers: int, overwrite: bool, unit_bytes: int, progress: bool | None) -> None:
+    def run(self, workers: int, overwrite: bool, unit_bytes: int, progress: bool | None, allow_empty: bool) -> None:
         work_folder = WorkFolder.beside(self.store, MANIFEST, self.folder)
         if not work_folder.holds(self.job):
             if self._complete():
@@ -214,6 +217,7 @@ class _Job:
         try:
             self._sweep()
             made = self._pieces(work_folder, workers, unit_bytes, progress)
+            self.report.refuse_empty(self.folder, allow_empty)
             self._write(made, workers, progress)
             finished = True
         finally:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -77,6 +77,7 @@ def tokenize(
     loss: bool = False,
     loss_rule: LossRule = "mask",
     on_error: OnError = "fail",
+    allow_empty: bool = False,
     workers: int | None = None,
     overwrite: bool = False,
     tokenizer_name: str | None = None,
@@ -102,6 +103,7 @@ def tokenize(
         loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
             documents that end in such a range, as datatrove does.
         on_error: what a document that cannot be tokenized does: end the job, or be left out, counted and listed.
+        allow_empty: write the outputs even if there is not one document.
         workers: processes; None for one per core. Each uses one core.
         overwrite: replace files that are there.
         tokenizer_name: what ``.ds.metadata`` calls the tokenizer; by default as it was given.
@@ -111,6 +113,7 @@ def tokenize(
     Raises:
         ConfigError: the options contradict each other, name a token that is not there, or the output exists.
         DataError: a document cannot be tokenized (`on_error` is ``fail``), or a file is damaged.
+        EmptyResult: there is not one document, or all were skipped.
         NotFound, MissingExtra, StorageError: as their names say.
     """
     begin = time.perf_counter()
@@ -164,7 +167,7 @@ def tokenize(
         token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
     )
     job = _Job(outputs, recipe, find_files(inputs), loaded, tokenizer_name or loaded.name, report, unit_bytes)
-    job.run(workers, overwrite, progress)
+    job.run(workers, overwrite, progress, allow_empty)
     report.seconds = time.perf_counter() - begin
     return report
 
@@ -218,12 +221,13 @@ class _Job:
         words += [f"{file.url} {file.version} {file.rows}" for file in files]
         self.job = xxhash.xxh3_64_hexdigest("\n".join(words).encode())
 
-    def run(self, workers: int | None, overwrite: bool, progress: bool | None) -> None:
+    def run(self, workers: int | None, overwrite: bool, progress: bool | None, allow_empty: bool) -> None:
         first = self.outputs[0]
         folder = WorkFolder.beside(first.store, first.stem, first.url)
         if not overwrite and not folder.holds(self.job):
             if self._complete():
                 folder.close(remove=True)  # a worker of a killed run may have left something late
+                self.report.refuse_empty(first.url, allow_empty)
                 return
             self._refuse()
         folder.open(self.job)
@@ -236,8 +240,11 @@ class _Job:
             folder.keep_only({os.path.basename(task.path) for task in tasks})
             self.report.files, self.report.units = len(self.files), len(tasks)
             offer(self.tokenizer)
-            self._assemble(tasks, workers, progress)
+            self._assemble(tasks, workers, progress, allow_empty)
             finished = True
+        except EmptyResult:
+            finished = True  # nothing in the folder that another run could use
+            raise
         finally:
             folder.close(remove=finished)
 
@@ -266,7 +273,7 @@ class _Job:
                     fix="Add --overwrite to replace it, or choose another output.",
                 )
 
-    def _assemble(self, tasks: list[Task], workers: int | None, progress: bool | None) -> None:
+    def _assemble(self, tasks: list[Task], workers: int | None, progress: bool | None, allow_empty: bool) -> None:
         total = sum(task.bytes for task in tasks)
         with ExitStack() as stack:
             writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
@@ -278,6 +285,7 @@ class _Job:
                         self._add(writer, out, documents, done, line)
                 bar.advance(done.task.bytes)
                 bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
+            self.report.refuse_empty(self.outputs[0].url, allow_empty)
             self.report.left_over = sum(getattr(writer, "left_over", 0) for writer in writers)
             for out in self.outputs:
                 write_manifest(out.store, out.path, self._manifest(out, {}))

@@ -18,7 +18,13 @@ QUEUES = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_
 
 
 def pack(
-    config: dict[str, Any], where: str, *, policy: str = "error", on_error: Any = "fail", progress: bool | None = None
+    config: dict[str, Any],
+    where: str,
+    *,
+    policy: str = "error",
+    on_error: Any = "fail",
+    allow_empty: bool = False,
+    progress: bool | None = None,
 ) -> TokenizeReport | None:
     """Tokenize and pack as a configuration says; None where the target is there and the policy is ``skip``.
 
@@ -27,6 +33,7 @@ def pack(
         where: its path, for errors.
         policy: ``error``, ``skip`` or ``override``: what an existing target means.
         on_error: ``fail`` or ``skip``: what a document without tokens does.
+        allow_empty: write the file even if it has no documents.
 
     Raises:
         ConfigError: a setting is missing or means something that is not done here.
@@ -55,6 +62,7 @@ def pack(
         text=pattern,
         eos=eod,
         on_error=on_error,
+        allow_empty=allow_empty,
         workers=workers,
         overwrite=policy == "override",
         progress=progress,
