@@ -40,6 +40,14 @@ AlwaysAdd = Annotated[
 Template = Annotated[
     bool, typer.Option("--template/--no-template", help="Apply the tokenizer's own template to each document.")
 ]
+TemplateFrom = Annotated[
+    str,
+    typer.Option(
+        "--template-source",
+        metavar="WHERE",
+        help="file: tokenizer.json; flags: add_bos_token, add_eos_token beside it; auto: as AutoTokenizer.",
+    ),
+]
 SpecialsAsText = Annotated[
     bool, typer.Option("--specials-as-text", help="Encode special tokens that stand in a text as plain text.")
 ]
@@ -78,6 +86,7 @@ def tokenize(
     bos: Bos = NONE,
     always_add: AlwaysAdd = False,
     template: Template = True,
+    template_source: TemplateFrom = "auto",
     specials_as_text: SpecialsAsText = False,
     token_size: TokenSize = None,
     seq_len: SeqLen = None,
@@ -112,6 +121,7 @@ def tokenize(
         bos=None if bos == NONE else bos,
         rule="always" if always_add else "missing",
         template=template,
+        template_source=template_source,  # type: ignore[arg-type]
         specials_as_text=specials_as_text,
         token_size=token_size,
         seq_len=seq_len,
@@ -149,6 +159,8 @@ def show(report: TokenizeReport) -> None:
     )
     if report.complete:
         typer.echo("The output was complete already: nothing was done. Add --overwrite to do it again.")
+    for name, value in report.switched_off.items():
+        typer.echo(f"note: {name} {value} of the tokenizer is switched off: ids do not depend on chance", err=True)
     if report.fallback:
         typer.echo(f"warning: the slow tokenizer backend was used: {report.fallback}", err=True)
     if not report.documents:
@@ -167,4 +179,10 @@ def _around(report: TokenizeReport) -> str:
     """What is put around each document, for people."""
     when = "always" if report.rule == "always" else "where missing"
     ends = [f"{kind} {token} {when}" for kind, token in (("BOS", report.bos), ("EOS", report.eos)) if token is not None]
-    return ", ".join([*(ends or ["no BOS, no EOS"]), f"template {'on' if report.template else 'off'}"])
+    return ", ".join([*(ends or ["no BOS, no EOS"]), _template(report)])
+
+
+def _template(report: TokenizeReport) -> str:
+    if not report.template:
+        return "the tokenizer has no template" if report.backend == "sentencepiece" else "template off"
+    return "template on" + (f": {report.template_adds}" if report.template_adds else "")

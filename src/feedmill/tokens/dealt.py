@@ -77,7 +77,7 @@ def tokenize_dealt(
     Raises:
         As `tokenize`; ConfigError where the folder has files of more tasks.
     """
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer(tokenizer, template_source="file")  # datatrove reads tokenizer.json alone
     reports = []
     others = _others(open_store(folder), len(tasks))
     if others and not overwrite:

@@ -114,7 +114,7 @@ def tokenize_grouped(
     begin = time.perf_counter()
     _check(bos, eos, processes, ring, limit, on_error)
     TypedReader(typed)  # what is wrong with the fields is said before the work begins
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer(tokenizer, template_source="file")  # Dolma reads tokenizer.json alone
     kind = _dtype(loaded, dtype, (bos, eos), exact)
     wide = max(loaded.size, 1 + max(bos or 0, eos or 0)) > 1 << 16
     how = Encoding(
@@ -130,7 +130,7 @@ def tokenize_grouped(
         keep_empty=True,
     )
     skip = exact or on_error == "skip"
-    recipe = Recipe(str(loaded.path), loaded.backend, identity_of(loaded), typed.text, how, skip, True, typed)
+    recipe = Recipe(str(loaded.path), loaded.backend, identity_of(loaded), typed.text, how, skip, True, typed, "file")
     ordered = list(files)
     random.Random(f"files {seed}").shuffle(ordered)
     report = GroupedReport(

@@ -27,6 +27,7 @@ from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
 from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files, together
+from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import Done, Recipe, Task, WorkFolder, identity_of, offer, tasks_of, work
 
@@ -44,7 +45,8 @@ class TokenizeReport(Counts):
     Attributes:
         outputs: format -> path of the file by which it is recognised.
         bos, eos: the tokens put around each document, or None; `rule` says when.
-        template: whether the tokenizer's own template was applied.
+        template: whether the tokenizer's own template was applied; `template_adds`: what it adds, and by which file.
+        switched_off: settings of the tokenizer that would draw ids at random, with their values.
         token_bytes: format -> bytes of a token, but for ``vla-text``, which is JSON.
         left_over: tokens at the end that fill no sequence of ``vla-text``, and are in none.
     """
@@ -54,6 +56,8 @@ class TokenizeReport(Counts):
     eos: str | None = None
     rule: str = "missing"
     template: bool = True
+    template_adds: str | None = None
+    switched_off: dict[str, Any] = field(default_factory=dict)
     token_bytes: dict[str, int] = field(default_factory=dict)
     left_over: int = 0
 
@@ -70,6 +74,7 @@ def tokenize(
     bos: str | None = None,
     rule: Rule = "missing",
     template: bool = True,
+    template_source: TemplateSource = "auto",
     specials_as_text: bool = False,
     token_size: int | None = None,
     seq_len: int | None = None,
@@ -96,6 +101,7 @@ def tokenize(
             tokenizer's own files name.
         rule: ``missing`` adds them where the document does not have them already, ``always`` to every document.
         template: apply the tokenizer's own template. datatrove with an EOS is ``template=False, rule="always"``.
+        template_source: where that template is, see `load_tokenizer`; not used for a tokenizer that is loaded.
         specials_as_text: encode special tokens that stand in a text as plain text.
         token_size: bytes of a token, in place of each format's rule.
         seq_len: of the training program that ``vla-text`` is for: sequences have one token more.
@@ -117,7 +123,10 @@ def tokenize(
         NotFound, MissingExtra, StorageError: as their names say.
     """
     begin = time.perf_counter()
-    loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend)
+    source: TemplateSource = template_source if template else "file"  # without a template no setting can contradict it
+    loaded = (
+        tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend, template_source=source)
+    )
     eos = _eos(loaded, eos)
     bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
     _check(formats if not isinstance(output, Mapping) else list(output), on_error, rule, loss, loss_rule)
@@ -154,6 +163,7 @@ def tokenize(
         how,
         on_error == "skip",
         origins,
+        template_source=loaded.template_source,
     )
     report = TokenizeReport(
         {out.format: out.url for out in outputs},
@@ -163,7 +173,9 @@ def tokenize(
         bos=bos,
         eos=eos,
         rule=rule,
-        template=template,
+        template=template and loaded.around is not None,
+        template_adds=str(loaded.around) if template and loaded.around is not None else None,
+        switched_off=loaded.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
     )
     job = _Job(outputs, recipe, find_files(inputs), loaded, tokenizer_name or loaded.name, report, unit_bytes)
@@ -310,11 +322,14 @@ class _Job:
             "job": self.job,
             "text": self.recipe.text,
             "rule": report.rule,
-            "template": how.template,
+            "template": report.template,
+            "template_adds": report.template_adds,
             "specials_as_text": how.ordinary,
             "on_error": "skip" if self.recipe.skip else "fail",
             "blank_lines": report.blank,
         }
+        if report.switched_off:
+            options["switched_off"] = report.switched_off
         if out.sequence:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if how.loss:

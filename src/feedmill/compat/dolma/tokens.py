@@ -118,7 +118,7 @@ def _tokenizer(values: dict[str, Any]) -> tuple[str, int | None]:
     from feedmill.tokens.tokenizer import load_tokenizer
 
     typer.echo("warning: tokenizer_name_or_path is deprecated; its last id is the EOS", err=True)
-    return old, load_tokenizer(old, check=False).vocab_size - 1
+    return old, load_tokenizer(old, check=False, template_source="file").vocab_size - 1
 
 
 def _show(report: GroupedReport) -> None:

@@ -15,6 +15,7 @@ import typer
 from feedmill.cli.app import new_app
 from feedmill.cli.merge import show
 from feedmill.cli.options import AllowEmpty
+from feedmill.cli.tokenize import TemplateFrom
 
 app = new_app(no_args_is_help=True, help="Modalities' command line: the same options, the same files.")
 data = new_app(no_args_is_help=True)
@@ -69,6 +70,7 @@ def pack_encoded_data(
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="fail|skip", help="What a document without tokens does.")
     ] = "fail",
+    template_source: TemplateFrom = "auto",
     allow_empty: AllowEmpty = False,
 ) -> None:
     """Tokenize a JSONL file and pack it, as a configuration says. Exit status 1 where documents were left out."""
@@ -84,7 +86,14 @@ def pack_encoded_data(
             " Without any: 'feedmill tokenize FILE -t TOKENIZER -o NAME' writes NAME.pbin.",
         )
     config, policy = load_config(config_path), file_existence_policy.value
-    report = pack(config, config_path, policy=policy, on_error=on_error, allow_empty=allow_empty)
+    report = pack(
+        config,
+        config_path,
+        policy=policy,
+        template_source=template_source,
+        on_error=on_error,
+        allow_empty=allow_empty,
+    )
     if report is None:
         typer.echo("the target exists: nothing was done")
         return
