@@ -194,7 +194,7 @@ class _Job(msgspec.Struct):
 
     verb: str
     swapping: bool = False
-    layout: dict[str, str | int | None] = {}
+    layout: Layout | None = None
     replaced: list[str] = []
     first: int = 0
     base: list[str] = []
