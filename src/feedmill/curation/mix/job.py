@@ -183,7 +183,7 @@ def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFil
 
 
 def _verify(shards: list[Shard], processes: int | None, progress: bool | None) -> list[str]:
-    """Check that attributes belong to their documents; gives the attribute files of other ones, if those are allowed."""
+    """Check that attributes belong to their documents; gives the attribute files of others, where those are allowed."""
     pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
     # On threads, for a store far away; and mostly it saves the processes that read.
     known = list(ordered_map(vouched, pairings, workers=min(_LOOKS, len(pairings)), in_flight=2 * _LOOKS))
