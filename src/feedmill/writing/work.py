@@ -25,6 +25,7 @@ from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.storage import Store
 from feedmill.storage.cache import cache_folder
+from feedmill.storage.claims import Claim
 from feedmill.storage.local import LocalStore
 from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
@@ -58,7 +59,9 @@ class Work:
         self.folder = Path(self.place.root)
         self.left: dict[str, Any] | None = None
         self._lock = self.place.lock("lock", what="another process is writing this dataset", file=store.url)
+        self._claim: Claim | None = None
         try:
+            self._claim = Claim(store)
             self._begin(plain)
         except BaseException:
             self.close()
@@ -129,6 +132,8 @@ class Work:
         """Let go of it."""
         if hasattr(self, "journal"):
             self.journal.close(remove=False)
+        if self._claim is not None:
+            self._claim.close()
         self._lock.close()
 
     def __enter__(self) -> Self:
