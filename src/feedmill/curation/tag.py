@@ -31,6 +31,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
+from feedmill.storage.limits import max_unpacked
 from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
@@ -191,7 +192,8 @@ def _tag_file(task: Task, workers: int) -> Done:
         raw = stack.enter_context(open(local, "rb", buffering=0))
         stream = stack.enter_context(unpacked(raw, compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(closing(_tagged(work, blocks(whole_lines(stream)), workers))):
+        lines = whole_lines(stream, max_unpacked(task.input.size) if compression(name) else None, work.file)
+        for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
