@@ -14,7 +14,7 @@ from feedmill.converting.plan import OnError, Options, Plan, check_places
 from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import is_local_folder
-from feedmill.writing.layout import parse_size
+from feedmill.storage.limits import parse_size
 
 _ENDINGS = (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar", ".pbin", ".ds", ".bin", ".idx", ".npy")
 

@@ -32,6 +32,7 @@ from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
+from feedmill.storage.limits import max_unpacked
 
 FAIL, CONTINUE = "fail", "continue"
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
@@ -190,7 +191,8 @@ def _tag_file(task: Task, workers: int) -> Done:
         raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
         stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(closing(_tagged(work, blocks(whole_lines(stream)), workers))):
+        lines = whole_lines(stream, max_unpacked(task.input.size) if compression(name) else None, work.file)
+        for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
