@@ -29,7 +29,7 @@ from feedmill.formats.documents import rows_of, whole_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import open_store, split_url
+from feedmill.storage import LocalStore, open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
 from feedmill.storage.limits import max_unpacked
@@ -236,8 +236,13 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 @contextmanager
 def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
     """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
-    with open_store(output.root).write(output.path) as raw:
-        file = HashedWriter(raw)
+    store = open_store(output.root)
+    with ExitStack() as stack:
+        if isinstance(store, LocalStore):
+            busy = "another process is writing these attributes"
+            lock = f"{records.FOLDER}/{output.path}.feedmill-lock"
+            stack.enter_context(store.alone(lock, what=busy, file=store.locate(output.path)))
+        file = HashedWriter(stack.enter_context(store.write(output.path)))
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream
 
