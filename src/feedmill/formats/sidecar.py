@@ -41,7 +41,7 @@ def read(store: Store) -> dict[str, ShardRecord]:
         return {}
     try:
         content = msgspec.json.decode(store.read(PATH), type=_File)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}  # it only saves work: without it everything is scanned again
     return content.shards if content.version == VERSION else {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ def cached_copy(store: Store, path: str) -> Path:
         full = Path(store.locate(path))
         if not full.exists():
             raise NotFound("there is no such file", file=str(full), fix="Check the path.")
+        if full.is_dir():
+            raise storage_error(IsADirectoryError(errno.EISDIR, "this is a folder"), str(full))
         return full
     from feedmill.storage.remote import RemoteStore
 
