@@ -14,6 +14,7 @@ import functools
 import io
 import os
 import shutil
+import stat
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -366,6 +367,8 @@ class LocalStore(Store):
         full = self._full(path)
         try:
             status = os.stat(full)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "this is a folder")
         except OSError as error:
             raise storage_error(error, full) from None
         refuse_special(full, "cannot be read by offset", status)
