@@ -75,7 +75,7 @@ def test_records_of_earlier_versions_are_found_and_moved() -> None:
 def test_outputs_of_earlier_mixes_are_found_by_old_records_too() -> None:
     run("x/documents", "m")
     shutil.move("x/.feedmill/mix-documents", "x/documents/.feedmill")
-    assert Finished("x/documents").paths() == ["m-0000.jsonl.gz", "m-0001.jsonl.gz"]
+    assert Finished("x/documents").outputs() == ["m-0000.jsonl.gz", "m-0001.jsonl.gz"]
 
 
 def test_a_folder_that_is_mounted_by_itself_keeps_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_the_root_of_a_bucket_keeps_its_records(s3_bucket: str) -> None:
     assert Finished(s3_bucket).read("m-0000.jsonl.gz") == {"size": 3}
     below = Finished(f"{s3_bucket}/x/documents")
     below.write("m-0000.jsonl.gz", {"size": 4})
-    assert below.paths() == ["m-0000.jsonl.gz"] and records.read("m-0000.jsonl.gz") == {"size": 3}
+    assert below.outputs() == ["m-0000.jsonl.gz"] and records.read("m-0000.jsonl.gz") == {"size": 3}
 
 
 def test_what_dolma_leaves_in_the_place_of_records_is_named() -> None:

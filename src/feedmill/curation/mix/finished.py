@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,57 +21,75 @@ from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.storage import LocalStore, Store, open_store, real_place
 
 
+class _Place(NamedTuple):
+    """A folder for records: in which store, below what. (What is below a store is not written through links.)"""
+
+    store: Store
+    folder: str
+
+    def path(self, output: str) -> str:
+        return f"{self.folder}/{output}.json"
+
+    def outputs(self) -> list[str]:
+        """Return the outputs that have a record here."""
+        try:
+            paths = [entry.path for entry in self.store.files(self.folder)]
+        except NotFound:
+            return []
+        return [path.removeprefix(f"{self.folder}/").removesuffix(".json") for path in paths if path.endswith(".json")]
+
+
 class Finished:
     """What is known of the outputs in a folder, by their paths in it."""
 
     def __init__(self, folder: str) -> None:
-        inside = f"{real_place(folder).rstrip('/')}/{FOLDER}"
-        place = _beside(folder) or inside
-        self._store = open_store(place)
-        self._before = open_store(inside) if place != inside else None
+        inside = _Place(open_store(folder), FOLDER)
+        beside = _beside(folder)
+        self._place, self._before = (beside, inside) if beside is not None else (inside, None)
 
-    def read(self, path: str) -> dict[str, Any] | None:
+    @property
+    def _places(self) -> list[_Place]:
+        return [self._place, self._before] if self._before is not None else [self._place]
+
+    def read(self, output: str) -> dict[str, Any] | None:
         """Return the record of an output; None where there is none that can be read."""
-        for store in (self._store, self._before):
-            if store is not None and store.exists(f"{path}.json"):
+        for place in self._places:
+            if place.store.exists(place.path(output)):
                 with contextlib.suppress(orjson.JSONDecodeError, FeedmillError):
-                    found = orjson.loads(store.read(f"{path}.json"))
+                    found = orjson.loads(place.store.read(place.path(output)))
                     if isinstance(found, dict):
                         return found
         return None
 
-    def write(self, path: str, record: dict[str, Any]) -> None:
+    def write(self, output: str, record: dict[str, Any]) -> None:
         """Write the record of an output that is whole."""
         data = orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
-        self._store.write_note(f"{path}.json", data)
-        self._remove_old(path)
+        self._place.store.write_note(self._place.path(output), data)
+        self._remove_old(output)
 
-    def move(self, path: str, record: dict[str, Any]) -> None:
+    def move(self, output: str, record: dict[str, Any]) -> None:
         """Bring a record to its place that an earlier version wrote between the outputs."""
-        if self._before is not None and self._before.exists(f"{path}.json"):
-            self.write(path, record)
+        if self._before is not None and self._before.store.exists(self._before.path(output)):
+            self.write(output, record)
 
-    def _remove_old(self, path: str) -> None:
+    def _remove_old(self, output: str) -> None:
+        """Remove what an earlier version wrote between the outputs, and the folder if that was the last."""
         if self._before is None:
             return
+        store, path = self._before.store, self._before.path(output)
         with contextlib.suppress(FeedmillError):
-            self._before.delete(f"{path}.json")
-        if isinstance(self._before, LocalStore):
-            _remove_empty(self._before, path)
+            store.delete(path)
+        if isinstance(store, LocalStore):
+            with contextlib.suppress(OSError):
+                while path := os.path.dirname(path):
+                    os.rmdir(store.locate(path))
 
-    def paths(self) -> list[str]:
+    def outputs(self) -> list[str]:
         """Return the outputs that have a record."""
-        return sorted({path for store in (self._store, self._before) if store is not None for path in _recorded(store)})
+        return sorted({output for place in self._places for output in place.outputs()})
 
 
-def _recorded(store: Store) -> list[str]:
-    try:
-        return [entry.path.removesuffix(".json") for entry in store.files() if entry.path.endswith(".json")]
-    except NotFound:
-        return []
-
-
-def _beside(folder: str) -> str | None:
+def _beside(folder: str) -> _Place | None:
     """Return the place for records beside a folder; None where there is none."""
     spelled = [part for part in folder.split("/") if part not in ("", ".")]
     special = [n for n, part in enumerate(spelled) if part in (DOCUMENTS, ATTRIBUTES)]
@@ -82,7 +100,7 @@ def _beside(folder: str) -> str | None:
     base, name = "/".join(parts[:-depth]), "/".join(parts[-depth:])
     if "://" not in folder and not _may_write("/".join(parts), base or "/"):
         return None
-    return f"{base}/{FOLDER}/mix-{name}"
+    return _Place(open_store(base or "/"), f"{FOLDER}/mix-{name}")
 
 
 def _may_write(folder: str, base: str) -> bool:
@@ -92,11 +110,3 @@ def _may_write(folder: str, base: str) -> bool:
     if not os.access(base, os.W_OK):
         return os.access(f"{base}/{FOLDER}", os.W_OK)
     return not os.path.isdir(folder) or os.stat(folder).st_dev == os.stat(base).st_dev
-
-
-def _remove_empty(store: LocalStore, path: str) -> None:
-    folder = os.path.dirname(store.locate(path))
-    with contextlib.suppress(OSError):
-        while folder.startswith(store.root):
-            os.rmdir(folder)
-            folder = os.path.dirname(folder)

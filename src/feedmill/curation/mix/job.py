@@ -271,7 +271,7 @@ def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
     """Outputs of earlier mixes under this stream's name that are none of this one: they would be read with it."""
     store, mine = open_store(stream.output), {shard.path for shard in plan}
     name = re.compile(rf"{re.escape(stream.name)}-\d{{4,}}\.jsonl?(\.\w+)?")
-    paths = Finished(stream.output).paths() if mine else []
+    paths = Finished(stream.output).outputs() if mine else []
     return [
         f"stream {stream.name}: {join_url(stream.output, path)} is of an earlier mix; delete it"
         for path in paths
