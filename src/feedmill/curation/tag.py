@@ -19,6 +19,7 @@ import msgspec
 
 from feedmill import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.attribute_set import refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
@@ -130,6 +131,8 @@ def tag(
         raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
+    for root in outputs:
+        refuse_blocked(open_store(root))
     report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
