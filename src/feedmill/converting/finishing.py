@@ -11,12 +11,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from feedmill.converting.notes import Done
+from feedmill.converting.unread import COMPANIONS
 from feedmill.errors import DataError
 from feedmill.formats import energon, energon_members, jsonl, jsonl_splits, mds, sidecar
 from feedmill.formats.jsonl_splits import Pieces
 from feedmill.formats.mds_write import write_index
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.sniff import sniff
 from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
 from feedmill.formats.wids import write_wids
@@ -38,7 +40,7 @@ _META = (
     *(energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH),
     *(f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"),
 )
-_BESIDE = {"webdataset": _META, "wds": (WIDS,), "vla": (MANIFEST,), "mds": (mds.INDEX,)}
+_BESIDE = {"webdataset": _META, "wds": (WIDS,), "vla": (*COMPANIONS, MANIFEST), "mds": (mds.INDEX,)}
 
 
 def may_write(to: str, pattern: str) -> tuple[Sequence[str], str]:
@@ -79,8 +81,10 @@ def finish_samples(
         files = list(paths)
         if shared.to == "vla":
             rows = [Row(each.path, each.samples) for each in filled]
+            for name in facts.companions:
+                store.write_bytes(name, sniff(shared.source).store.read(name))
             store.write_bytes(MANIFEST, manifest_text(rows))
-            return [*files, MANIFEST]
+            return [*files, *facts.companions, MANIFEST]
         if wids:
             write_wids(store, paths, WIDS)
             return [*files, WIDS]
