@@ -175,3 +175,35 @@ def test_what_is_not_converted_at_once_says_the_way(tmp_path: Path) -> None:
     lines(tmp_path / "t/documents/a.jsonl.gz", 3)
     with pytest.raises(ConfigError, match="Convert it to parquet, and that to mds"):
         convert(tmp_path / "t", tmp_path / "m", "mds")
+
+
+def test_a_prepared_folder_can_be_opened_by_energon_and_says_how_its_samples_are_typed(tmp_path: Path) -> None:
+    report = convert(lines(tmp_path / "a.jsonl", 5), tmp_path / "d", "webdataset")
+    assert (tmp_path / "d/.nv-meta/dataset.yaml").read_text().split() == [
+        *("__module__:", "megatron.energon", "__class__:", "CrudeWebdataset"),
+    ]
+    assert "feedmill prepare" in report.notes[0] and fm.open(tmp_path / "d")[0]["json"]["id"] == "doc-0"
+    assert convert(tmp_path / "d", tmp_path / "w", "wds").plan.losses == []  # crude is nothing to lose
+    with fm.writer(str(tmp_path / "t"), sample_type="TextSample", field_map={"text": "txt"}) as writer:
+        writer.write({"__key__": "a", "txt": "a"})
+    typed = convert(tmp_path / "t", tmp_path / "u", "webdataset")
+    assert typed.notes == [] and fm.open(tmp_path / "u")[0].text == "a"
+
+
+def test_lines_that_become_one_column_are_said_to(tmp_path: Path) -> None:
+    report = convert(lines(tmp_path / "a.jsonl", 5), tmp_path / "d", "mds")
+    assert report.plan.names["json"].startswith("str, each line as it is (converted to parquet first")
+
+
+def test_names_of_classes_are_lost_only_with_a_word(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    features = {"info": {"features": {"label": {"names": ["a", "b"], "_type": "ClassLabel"}}}}
+    schema = pa.schema([("label", pa.int64())], metadata={"huggingface": json.dumps(features)})
+    pq.write_table(pa.table({"label": [0, 1]}, schema=schema), tmp_path / "a.parquet")
+    for to in ("wds", "mds"):
+        assert "names of classes and shapes of arrays of 'label'" in lost(
+            convert(tmp_path / "a.parquet", tmp_path / to, to, plan_only=True)
+        )
+    assert convert(tmp_path / "a.parquet", tmp_path / "p", "parquet", plan_only=True).plan.losses == []

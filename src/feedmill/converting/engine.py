@@ -74,6 +74,7 @@ class Conversion:
         check: ``(shared, written) -> the first difference, or None``; reads the destination back.
         noun: what is counted, for people.
         dataset: the source, where it is opened as samples.
+        notes: what the user should know of the result.
     """
 
     plan: Plan
@@ -88,6 +89,7 @@ class Conversion:
     noun: str = "samples"
     staged: bool = False
     dataset: Dataset | None = None
+    notes: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -221,7 +223,7 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
         bytes=sum(target.stat(path).size for path in files),
         skipped=skipped,
         examples=examples,
-        notes=[note for each in done for note in each.extra.get("notes", [])],
+        notes=[*conversion.notes, *(note for each in done for note in each.extra.get("notes", []))],
         resumed=resumed,
         digest=proof.digest if options.verify else None,
         proof=target.locate(proof_place(name)),

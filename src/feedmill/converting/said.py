@@ -149,7 +149,7 @@ def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
         out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
     if facts.media and not keeps_media(to, facts, options):
         out.append(Loss("media metadata: collect it again with 'feedmill prepare-media'"))
-    if facts.description is not None:
+    if facts.description is not None and set(facts.description) - {"__module__", "__class__"}:  # else it is crude
         if to != "webdataset":
             out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
         elif options.fields:
@@ -169,6 +169,11 @@ def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
                 )
             )
     return out
+
+
+def keeps_description(facts: Facts, options: Options) -> bool:
+    """Whether a prepared folder says of its samples what the source does; else they are crude."""
+    return bool(facts.description) and "sample_loader" not in (facts.description or {}) and not options.fields
 
 
 def keeps_companions(to: str, facts: Facts, options: Options) -> bool:

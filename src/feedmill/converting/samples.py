@@ -22,6 +22,7 @@ from feedmill.converting.said import (
     described,
     is_keyed,
     keeps_companions,
+    keeps_description,
     keeps_media,
     losses_of,
     source_facts,
@@ -51,6 +52,7 @@ PATTERNS = {
 }
 MDS_SIZE = 64 << 20
 SURVEYED = ("mds", "parquet", "jsonl")
+_CRUDE = "the samples are crude: Energon and Feedmill give their parts undecoded; to name a type, run"
 
 
 class Part(NamedTuple):
@@ -123,6 +125,8 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     found = _surveyed(shared, units, options, notes, identity) if to in SURVEYED else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
+    if kind == "jsonl" and to == "mds" and list(columns) == ["json"]:
+        plan.names["json"] += ", each line as it is (converted to parquet first, each name has a column)"
     identity["survey"] = found
     prefix = sum(part.samples > 0 for part in parts) > 1 and isinstance(whole, RowsDataset)
     drop = frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
@@ -131,9 +135,13 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     media = keeps_media(to, facts, options)
     companions = facts.companions if keeps_companions(to, facts, options) else ()
     facts = facts._replace(companions=companions)
-    finish = partial(finish_samples, shared, facts, parts, units, options.wids, media)
+    finish = partial(finish_samples, shared, facts, parts, units, options, media)
     writes = ((), "") if is_file else may_write(to, PATTERNS[to])
-    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file, dataset=whole)
+    crude = to == "webdataset" and not keeps_description(facts, options)
+    return Conversion(
+        plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file,
+        dataset=whole, notes=[f"{_CRUDE} 'feedmill prepare {destination} --sample-type TYPE --field-map MAP'"] * crude,
+    )  # fmt: skip
 
 
 def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,10 @@ class Target(NamedTuple):
 
 
 TARGETS: Final[dict[str, Target]] = {
-    "webdataset": Target("a prepared folder: tars and `.nv-meta`", "media metadata, where not all is taken"),
+    "webdataset": Target(
+        "a prepared folder: tars and `.nv-meta`, of crude samples where the source has no sample type",
+        "media metadata, where not all is taken",
+    ),
     "wds": Target("a folder of tars; with `--wids` an index of them", "splits, sample types, subflavors"),
     "vla": Target("a folder of tars and `manifest.jsonl`", "splits, sample types, subflavors"),
     "jsonl": Target("a `.jsonl` file and its `.idx`", "bytes, sample types, subflavors"),
