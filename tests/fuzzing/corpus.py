@@ -377,8 +377,9 @@ def _killed(at: int, call: Callable[[], object]) -> None:
 
 
 def killed_append(folder: Path) -> None:
-    from feedmill.cli.app import app
     from typer.testing import CliRunner
+
+    from feedmill.cli.app import app
 
     (folder / "ds").mkdir()
     prepared(folder / "ds")
@@ -388,8 +389,9 @@ def killed_append(folder: Path) -> None:
 
 
 def killed_tokenize(folder: Path) -> None:
-    from feedmill.cli.app import app
     from typer.testing import CliRunner
+
+    from feedmill.cli.app import app
 
     tokenizer(folder)
     words = ["tokenize", str(folder / "d.jsonl"), "-o", str(folder / "out"), "-t", str(folder / "tokenizer.json"), "--eos", "<|eos|>", "--workers", "1"]  # fmt: skip
