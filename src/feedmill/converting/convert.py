@@ -16,7 +16,7 @@ from feedmill.converting.unread import unread
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
 from feedmill.storage import is_local_folder
-from feedmill.writing.layout import parse_size
+from feedmill.storage.limits import parse_size
 
 _ENDINGS = (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar", ".pbin", ".ds", ".bin", ".idx", ".npy")
 
