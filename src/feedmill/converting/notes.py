@@ -109,7 +109,7 @@ class Notes:
             try:
                 done = msgspec.json.decode(path.read_bytes(), type=Done)
                 entry = self._stat(store, done.path) if done.path else None
-            except (msgspec.MsgspecError, UnicodeDecodeError, NotFound):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotFound):
                 continue
             if entry is None or (entry.size, entry.version) == (done.size, done.version):
                 found[done.number] = done
