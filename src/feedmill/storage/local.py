@@ -29,6 +29,7 @@ from feedmill.storage.staging import (
     open_in_place,
     refuse_links,
     staged,
+    sweep,
     sync,
 )
 
@@ -357,6 +358,11 @@ class LocalStore(Store):
             raise storage_error(error, full) from None
         finally:
             _forget(full)
+
+    def sweep(self) -> None:
+        """Remove what dead processes were writing, in all folders: other work may have written into others."""
+        for folder, _, _ in os.walk(self.root):
+            sweep(folder)
 
     def remove_folder(self, folder: str = "") -> None:
         """Remove a folder with all that is in it, as far as that is possible."""
