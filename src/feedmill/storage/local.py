@@ -375,6 +375,8 @@ class LocalStore(Store):
         full = self._full(path)
         if not os.path.exists(full):
             raise NotFound("there is no such file", file=full, fix="Check the path.")
+        if os.path.isdir(full):
+            raise storage_error(IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)), full)
         yield Path(full)
 
 
