@@ -7,6 +7,7 @@ dataset's root; attributes are below the same root. Wildcards may stand for that
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -164,12 +165,7 @@ def _is_folder(store: Store, path: str) -> bool:
         next(iter(store.files(path)), None)
     except NotFound:
         return False
-    return not store.is_local or not _is_file(store, path)
-
-
-def _is_file(store: Store, path: str) -> bool:
-    with store.local_copy(path) as local:
-        return local.is_file()
+    return not store.is_local or not os.path.isfile(store.locate(path))
 
 
 def expression(pattern: str) -> str:
