@@ -176,4 +176,5 @@ def test_info_says_how_many_tokens_are_in_the_loss(tmp_path: Path) -> None:
     found = json.loads(run("info", tmp_path / "m.ds", "--json"))
     assert found["loss_mask"] == {"files": 1, "tokens_in_loss": sum(mask)}
     assert f"{sum(mask):,} of {len(mask):,} tokens in the loss" in run("info", tmp_path / "m.ds")
+    assert f"loss masks of 1 of 1 files: {sum(mask):,} of {len(mask):,} tokens" in run("check", tmp_path / "m.ds")
     assert "loss" not in run("info", MODALITIES / "nested_2b.pbin")
