@@ -340,6 +340,21 @@ class TokenDataset(Dataset):
             **self.about,
         }
 
+    def loss_mask(self) -> dict[str, int] | None:
+        """How many files have a loss mask, and how many tokens contribute to the loss; None where no file has one.
+
+        Reads the masks. Without one, all tokens of a file contribute.
+        """
+        masks = [shard.load_loss() if shard.load_loss is not None else None for shard in self.shards]
+        files = sum(mask is not None for mask in masks)
+        if not files:
+            return None
+        learned = sum(
+            shard.tokens if mask is None else int(np.count_nonzero(mask))
+            for shard, mask in zip(self.shards, masks, strict=True)
+        )
+        return {"files": files, "tokens_in_loss": learned}
+
     @property
     def splits(self) -> Mapping[str, int]:
         return {}
