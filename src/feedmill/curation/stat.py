@@ -264,7 +264,7 @@ def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
     stats = Stats()
     parts = run(
         _stat_block,
-        blocks(read_lines(open_store(folder), name)),
+        blocks(read_lines(open_store(folder), name, json=True)),
         workers=workers,
         preload=_PRELOAD,
         policy=Policy(shared=task),

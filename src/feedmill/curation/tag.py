@@ -27,6 +27,7 @@ from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import rows_of, whole_lines
+from feedmill.formats.foreign import json_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -193,7 +194,9 @@ def _tag_file(task: Task, workers: int) -> Done:
         raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
         stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(closing(_tagged(work, blocks(whole_lines(stream)), workers))):
+        for count, made in stack.enter_context(
+            closing(_tagged(work, blocks(json_lines(whole_lines(stream), work.file)), workers))
+        ):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)

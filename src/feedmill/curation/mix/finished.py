@@ -45,7 +45,8 @@ class Finished:
     def __init__(self, folder: str) -> None:
         inside = _Place(open_store(folder), FOLDER)
         beside = _beside(folder)
-        self._place, self._before = (beside, inside) if beside is not None else (inside, None)
+        self._place = inside if beside is None else beside
+        self._before = None if beside is None else inside
 
     @property
     def _places(self) -> list[_Place]:

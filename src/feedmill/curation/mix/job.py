@@ -124,6 +124,7 @@ def mix(
         report.warnings += _left_over(stream, plan)
         if one.counts.unmatched:
             report.warnings.append(f"stream {stream.name}: {one.counts.unmatched} rows had no attributes")
+        report.warnings += _of_documents(stream, one.counts)
         if one.counts.passed:
             report.warnings.append(
                 f"stream {stream.name}: {one.counts.passed} spans were passed over (they overlap, or lie outside)"
@@ -265,6 +266,19 @@ def _make(shard: Shard) -> tuple[Counts, int]:
     counts = write_shard(shard)
     finished.write(shard.path, {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()})
     return counts, 0
+
+
+def _of_documents(stream: Stream, counts: Counts) -> list[str]:
+    """What is remarkable of the documents themselves."""
+    found = []
+    if counts.without_id:
+        found.append(f"{counts.without_id} documents have no id")
+    if counts.lost:
+        found.append(
+            f"{counts.lost} documents lost what Dolma does not keep (integers beyond 64 bits are floats now; metadata"
+            " and attributes that are no objects are gone)"
+        )
+    return [f"stream {stream.name}: {what}" for what in found]
 
 
 def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
