@@ -25,7 +25,7 @@ from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
-from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of, whole_lines
 from feedmill.formats.foreign import json_lines
 from feedmill.jobs.cores import available_cores
@@ -97,7 +97,7 @@ def tag(
     redo: bool = False,
     on_error: str = FAIL,
     exact: bool = False,
-    allow_missing: bool = False,
+    allow_empty: bool = False,
     progress: bool = True,
 ) -> TagReport:
     """Write the attributes of documents.
@@ -112,10 +112,10 @@ def tag(
         redo: whether to make again what is up to date.
         on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
-        allow_missing: whether a pattern without files is reported only, if another has some.
+        allow_empty: whether files without a document are accepted, and a pattern without files if another has some.
 
     Raises:
-        ConfigError: for options, before anything is written.
+        ConfigError: for options, before anything is written. EmptyResult: there is no document.
         DataError: of kind ``bad-document``, naming file and line; nothing of that file's attributes is there then.
     """
     begin = time.perf_counter()
@@ -125,7 +125,8 @@ def tag(
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, modules, exact)
     missing: list[str] = []
-    places = find_places(documents, choices, experiment, destination, exact, missing if allow_missing else None)
+    lenient = missing if allow_empty else None
+    places = find_places(documents, choices, experiment, destination, exact, lenient)
     tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
@@ -144,6 +145,8 @@ def tag(
             if done.error is not None:
                 report.failed.append(done.error)
     report.seconds = time.perf_counter() - begin
+    if not report.failed:
+        refuse_empty(report.rows, report.rows, file=", ".join(outputs), allow=allow_empty)
     return report
 
 
