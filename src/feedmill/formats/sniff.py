@@ -1,4 +1,8 @@
-"""What a path is: the only place that knows all formats."""
+"""Recognize the format of a path that is opened for reading.
+
+What can be written, converted, checked and repaired is listed where that is done: `converting.table`,
+`tokens.outputs`, `indexing.check`, `indexing.repair`.
+"""
 
 from __future__ import annotations
 

@@ -217,6 +217,21 @@ class RemoteStore(Store):
                 max_concurrency=4,
             )
 
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Write one small file where there is none; says whether it did. One request, which the server decides.
+
+        Raises `StorageError` of kind ``not-supported`` where it knows no such requests."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        key = self._key(path)
+        with self._asking(path):
+            try:
+                obstore.put(self._store, key, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+        return True
+
     def delete(self, path: str) -> None:
         import obstore
 
