@@ -26,7 +26,7 @@ from feedmill.loading.cachepool import CachePool, NoCachePool
 from feedmill.loading.collate import collate
 from feedmill.loading.cooking import INNER, Cooker, Kitchen
 
-__all__ = ["Cooker", "Prepared", "TaskEncoder", "padded", "stateless", "with_rng"]
+__all__ = ["Cooker", "Prepared", "TaskEncoder", "drawn", "padded", "stateless", "with_rng"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -65,8 +65,7 @@ def stateless(
 
     @functools.wraps(function)
     def seeded(*arguments: Any, rng: np.random.Generator | None = None, **others: Any) -> Any:
-        if rng is None:  # called by another hook, which knows of no generator
-            rng = getattr(now, "rng", None)
+        rng = drawn(rng)
         if rng is None:
             return function(*arguments, **others)
         with _global_seeds(int(rng.integers(1 << 32))):
@@ -91,14 +90,14 @@ class TaskEncoder:
     cache: CachePool = NoCachePool()
 
     @_hook
-    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         """A sample of the task's own type, by the first of `cookers` that fits; the sample itself without cookers.
 
         Raises:
             ConfigError: no cooker fits, or one wants auxiliary data that its data set has not.
             DataError: the cooker failed; names it and the sample.
         """
-        return self.kitchen.cook(sample, sample, rng, self.cache) if self.cookers else sample
+        return self.kitchen.cook(sample, sample, drawn(rng), self.cache) if self.cookers else sample
 
     @property
     def kitchen(self) -> Kitchen:
@@ -247,6 +246,12 @@ class Prepared:
         for hook in self._hooks:
             sample = hook(sample, rng)
         return sample
+
+
+def drawn(rng: np.random.Generator | None) -> Any:
+    """The generator that a hook was given, or, where another hook called it without one, that of the sample in the
+    making; None outside a loader."""
+    return getattr(now, "rng", None) if rng is None else rng
 
 
 def _wants_rng(hook: Callable[..., Any]) -> bool:
