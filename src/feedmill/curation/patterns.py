@@ -164,12 +164,7 @@ def _is_folder(store: Store, path: str) -> bool:
         next(iter(store.files(path)), None)
     except NotFound:
         return False
-    return not store.is_local or not _is_file(store, path)
-
-
-def _is_file(store: Store, path: str) -> bool:
-    with store.local_copy(path) as local:
-        return local.is_file()
+    return not store.is_local or is_local_folder(store.locate(path))
 
 
 def expression(pattern: str) -> str:
