@@ -7,7 +7,6 @@ dataset's root; attributes are below the same root. Wildcards may stand for that
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -171,7 +170,7 @@ def _is_folder(store: Store, path: str) -> bool:
         next(iter(store.files(path)), None)
     except NotFound:
         return False
-    return not store.is_local or not os.path.isfile(store.locate(path))
+    return not store.is_local or is_local_folder(store.locate(path))
 
 
 def expression(pattern: str) -> str:
