@@ -180,4 +180,6 @@ def test_the_verbs_that_write_several_objects_take_it_and_leave_nothing(s3_bucke
         machines("one")
         with pytest.raises(FeedmillError, match="another process is writing here"):
             fm.write(f"{s3_bucket}/wds", samples, overwrite=True, progress=False)
+        with pytest.raises(FeedmillError, match="another process is writing here"):
+            fm.prepare(f"{s3_bucket}/wds", progress=False)
         machines("two")

@@ -17,7 +17,8 @@ from feedmill.cli.app import app
 from feedmill.errors import DataError, StorageError
 from feedmill.storage import LocalStore, descriptors, open_store
 from feedmill.storage.cache import cached_copy
-from feedmill.storage.local import publish, temporary_beside
+from feedmill.storage.local import publish
+from feedmill.storage.staging import temporary_beside
 
 
 def replaced(path: Path, data: bytes) -> None:

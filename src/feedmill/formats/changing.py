@@ -1,7 +1,8 @@
 """One process at a time changes a dataset, and none while a change of its shards is half in place.
 
 A prepared folder is locked by ``.nv-meta/feedmill.work/lock``, a file by ``.<name>.feedmill-lock`` beside it. The
-system releases a lock when its process dies. Datasets in object stores have no lock of this kind.
+system releases a lock when its process dies. What is in an object store is locked by an object
+(`feedmill.storage.claims`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import xxhash
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.cache import cache_folder
+from feedmill.storage.claims import Claim
 from feedmill.storage.locks import FileLock
 
 FOLDER = ".nv-meta/feedmill.work"
@@ -48,14 +50,18 @@ def clear(store: Store) -> None:
 
 @contextlib.contextmanager
 def changing(store: Store, name: str = "") -> Iterator[None]:
-    """A block in which nobody else changes a local dataset: a folder, or the file `name` in it.
+    """A block in which nobody else changes a dataset: a folder, or the file `name` in it.
 
     Raises:
         StorageError: another process is changing it.
         ConfigError: shards are half in place (see `refuse_half`).
     """
     own = threading.get_ident(), store.locate(name)
-    if own in _mine or not isinstance(store, LocalStore) or not os.path.isdir(store.root):
+    if not isinstance(store, LocalStore):
+        with Claim(store, name):
+            yield
+        return
+    if own in _mine or not os.path.isdir(store.root):
         yield
         return
     if name:
