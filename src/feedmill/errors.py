@@ -6,6 +6,7 @@ traceback; `check` collects the same objects as findings. `kind` is a short stab
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -62,6 +63,23 @@ class FeedmillError(Exception):
         return {k: v for k, v in {**fields, "what": self.what, "fix": self.fix}.items() if v is not None}
 
 
+def defect_of(error: BaseException) -> FeedmillError:
+    """An error that no check foresaw, as one message of kind ``defect``: what it is, where, and where to report it."""
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] == "feedmill":
+            where = f" in {module}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    said = " ".join(str(error).split())[:300]
+    return FeedmillError(
+        f"this is a defect of Feedmill ({type(error).__name__}{where}{': ' if said else ''}{said})",
+        kind="defect",
+        fix="Report it in the issue tracker of the project, with the command and, if possible, the file that it read."
+        " FEEDMILL_DEBUG=1 shows the traceback.",
+    )
+
+
 def _rebuild(cls: type[FeedmillError], what: str, fields: dict[str, Any]) -> FeedmillError:
     error = cls.__new__(cls)
     FeedmillError.__init__(error, what, **{k: v for k, v in fields.items() if k != "what"})
@@ -107,3 +125,53 @@ class MissingExtra(FeedmillError, ImportError):
         if extra:
             fields.setdefault("fix", f"Install it with: pip install 'feedmill[{extra}]'")
         super().__init__(what, **fields)
+
+
+class EmptyResult(FeedmillError):
+    """A run has nothing to write, and the user has not said that this may be; raised by `refuse_empty`."""
+
+    default_kind = "empty-result"
+
+
+def refuse_empty(
+    kept: int,
+    read: int,
+    noun: str = "document",
+    *,
+    file: str | None = None,
+    skipped: Mapping[str, int] | None = None,
+    fix: str = "",
+    allow: bool = False,
+) -> None:
+    """Raise `EmptyResult` if a run keeps nothing: the one rule of every verb that writes a dataset.
+
+    Call it before the output appears under its name.
+
+    Args:
+        kept: what is written.
+        read: what the inputs hold.
+        noun: what is counted, in the singular.
+        file: the output.
+        skipped: why nothing is left, with counts; the five most frequent reasons are named.
+        fix: what to do about it, as a sentence.
+        allow: an empty result is what the user wants (``allow_empty``, on the command line ``--allow-empty``).
+
+    >>> refuse_empty(0, 3, skipped={"the text is null": 3})
+    Traceback (most recent call last):
+    feedmill.errors.EmptyResult: the result would be empty: 0 of 3 documents kept (3: the text is null). Pass \
+--allow-empty if this is intended.
+    """
+    if kept or allow:
+        return
+    if read:
+        reasons = sorted((skipped or {}).items(), key=lambda item: -item[1])
+        listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons[:5])
+        listed += f"; and {len(reasons) - 5:,} more reasons" if len(reasons) > 5 else ""
+        found = f"0 of {read:,} {noun}{'' if read == 1 else 's'} kept" + (f" ({listed})" if listed else "")
+    else:
+        found = f"the inputs hold no {noun}s"
+    raise EmptyResult(
+        f"the result would be empty: {found}",
+        file=file,
+        fix=f"{fix} Pass --allow-empty if this is intended.".strip(),
+    )

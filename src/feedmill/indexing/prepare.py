@@ -173,6 +173,10 @@ def prepare(
             splits = None if tar_index_only else dividing(kept)
             if splits is not None and split_ratio is None and not split_parts:
                 report.warnings += splitting.leaving((energon.read_splits(store) or energon.Splits()).parts, kept)
+            if splits is not None and split_ratio is not None and not split_parts:
+                sizes = {name: len(names) for name, names in splits.items()}
+                numbers = splitting.ratio_of(split_ratio)
+                report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=energon_exact)
             if field_map and len(report.parts) < MAX_PARTS:
                 check_parts(field_map, report.parts)
             write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))

@@ -60,6 +60,8 @@ def prepare_jsonl(
         if splits is not None:  # before the index: with that the file counts as prepared
             jsonl_splits.write_splits(store, name, splits)
             report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
+            if numbers is not None:
+                report.warnings += splitting.empty_splits(report.splits, numbers, "lines")
         jsonl.write_index(store, name, offsets)
     report.samples, report.bytes = len(offsets) - 1, int(offsets[-1])
     return report

@@ -25,6 +25,7 @@ from feedmill.formats.changing import FOLDER, JOB, clear, half, take, work_place
 from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.storage import Store
+from feedmill.storage.claims import Claim
 from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
 
@@ -58,7 +59,9 @@ class Work:
         self.folder = Path(self.place.root)
         self.left: dict[str, Any] | None = None
         self._lock = take(store)
+        self._claim: Claim | None = None
         try:
+            self._claim = Claim(store)
             self._begin(plain)
         except BaseException:
             self.close()
@@ -122,6 +125,8 @@ class Work:
         """Let go of it."""
         if hasattr(self, "journal"):
             self.journal.close(remove=False)
+        if self._claim is not None:
+            self._claim.close()
         self._lock.close()
 
     def __enter__(self) -> Self:

@@ -58,6 +58,12 @@ class Counts:
     passed: int = 0
     unmatched: int = 0
 
+    @classmethod
+    def of(cls, stream: Stream) -> Counts:
+        """Counts in which rules that drop nothing stand with 0, so that a report shows them."""
+        rules = [INCLUDE] * bool(stream.include) + [f"exclude {text}" for text in stream.exclude]
+        return cls(dropped=Counter(dict.fromkeys(rules, 0)))
+
     def drop(self, rule: str, one: Any) -> None:
         """Count a document that a rule drops."""
         self.dropped[rule] += 1
@@ -99,7 +105,7 @@ def write_shard(shard: Shard) -> Counts:
     Raises:
         DataError: a row cannot be used, ids differ, an expression fails; nothing is written then.
     """
-    counts = Counts()
+    counts = Counts.of(shard.stream)
     folder, name = shard.stream.output, shard.path
     permute = shard.config.permute
     held: list[bytes] = []
