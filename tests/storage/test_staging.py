@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,12 +12,14 @@ import pytest
 
 from feedmill.errors import StorageError
 from feedmill.storage import LocalStore
+from feedmill.storage.behind import WriteBehind
 from feedmill.storage.frames import FrameFile
 from feedmill.storage.staging import TEMPORARY_SUFFIX, look_again, make_folder, staged, temporary_beside
 
 WRITER = """
 import sys
 from feedmill.storage import LocalStore
+from feedmill.storage.behind import WriteBehind
 with LocalStore(sys.argv[1]).write("out/a.bin") as file:
     file.write(b"half")
     file.flush()
@@ -155,3 +158,19 @@ def test_new_folders_are_synced_into_their_parents(tmp_path: Path, monkeypatch: 
     make_folder(str(tmp_path / "a/b/c"))
     make_folder(str(tmp_path / "a/b"))
     assert synced in ([str(tmp_path / name) for name in ("", "a", "a/b")], [None] * 3)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EFBIG])
+def test_an_error_of_writing_names_the_file_whoever_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(WriteBehind, "write", refuse)
+    with pytest.raises(StorageError) as caught, LocalStore(tmp_path).write("a") as file:
+        try:
+            file.write(bytes(1 << 20))
+        except OSError:
+            pytest.fail("an error without the file")
+    assert caught.value.file == str(tmp_path / "a") and os.listdir(tmp_path) == []
