@@ -19,6 +19,7 @@ import msgspec
 
 from feedmill import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.attribute_set import refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
@@ -31,7 +32,8 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
-from feedmill.storage.local import sweep
+from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
+from feedmill.storage.limits import max_unpacked
 
 FAIL, CONTINUE = "fail", "continue"
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
@@ -129,8 +131,9 @@ def tag(
         raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
+    for root in outputs:
+        refuse_blocked(open_store(root))
     report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
-    _sweep(output for task in tasks for output in task.outputs)
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
@@ -152,7 +155,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
         raise ConfigError("a tagger is named twice", fix="Name each once.")
     for choice in choices:
         choice.create()  # what is missing is said before the work begins
-    files = {choice.name: records.hash_file(choice.file) for choice in choices if choice.file}
+    files = {choice.name: hash_file(choice.file) for choice in choices if choice.file}
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
@@ -187,14 +190,16 @@ def _tag_file(task: Task, workers: int) -> Done:
     rows = 0
     with ExitStack() as stack:
         local = stack.enter_context(source.local_copy(name))
-        before = records.state(source, name, records.hash_file(str(local)), task.input.path)
-        raw = stack.enter_context(open(local, "rb", buffering=0))
-        stream = stack.enter_context(unpacked(raw, compression(name), file=work.file))
+        before = records.state(source, name, "", task.input.path)  # asked for before it is read: it may change then
+        raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
+        stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(closing(_tagged(work, blocks(whole_lines(stream)), workers))):
+        lines = whole_lines(stream, max_unpacked(task.input.size) if compression(name) else None, work.file)
+        for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
+        before.xxh3 = raw.hexdigest()
     for output, (file, _) in zip(todo, sinks, strict=True):
         store = open_store(output.root)
         after = records.state(store, output.path, file.hexdigest())
@@ -232,22 +237,17 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 
 
 @contextmanager
-def _sink(output: Output) -> Iterator[tuple[records.HashedFile, BinaryIO]]:
+def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
     """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
-    with open_store(output.root).write(output.path) as raw:
-        file = records.HashedFile(raw)
+    store = open_store(output.root)
+    with ExitStack() as stack:
+        if isinstance(store, LocalStore):
+            busy = "another process is writing these attributes"
+            lock = f"{records.FOLDER}/{output.path}.feedmill-lock"
+            stack.enter_context(store.alone(lock, what=busy, file=store.locate(output.path)))
+        file = HashedWriter(stack.enter_context(store.write(output.path)))
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream
-
-
-def _sweep(outputs: Iterable[Output]) -> None:
-    """Remove what a killed run has left of outputs: nobody else writes them."""
-    left = []
-    for output in outputs:
-        store = open_store(output.root)
-        if isinstance(store, LocalStore):
-            left += [store.locate(path) for path in (output.path, records.record_path(output.path))]
-    sweep(*left)
 
 
 def _record_options(task: Task, output: Output) -> dict[str, Any]:

@@ -8,15 +8,18 @@ byte 0x0A and with nothing else (U+2028 and carriage returns occur inside of row
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.storage import Store
 from feedmill.storage.codec import compression, packed, unpacked
+from feedmill.storage.hashed import HashedReader, HashedWriter
+from feedmill.storage.limits import max_unpacked, too_large
 
 BLOCK = 1 << 20
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
@@ -35,43 +38,71 @@ def read_rows(
 
 
 def read_lines(
-    store: Store, path: str, *, kind: str | None = None, advance: Callable[[int], None] | None = None
+    store: Store,
+    path: str,
+    *,
+    kind: str | None = None,
+    advance: Callable[[int], None] | None = None,
+    hashed: Callable[[str], None] | None = None,
 ) -> Generator[bytes, None, None]:
     """The rows of a file with their line ends, about a megabyte at a time; only the last one may lack it.
 
     Args:
         kind: the compression (``"gz"``, ``"zst"``, ``""``); by default what the name says.
         advance: told how many stored bytes were read.
+        hashed: called at the end with the 128-bit xxh3 of the stored bytes.
 
     Raises:
         NotFound, StorageError: the file is not there or cannot be read.
-        DataError: its compression is damaged.
+        DataError: its compression is damaged, or a row unpacks to more than the limit.
     """
     kind = compression(path) if kind is None else kind
     with (
         store.local_copy(path) as local,
-        open(local, "rb", buffering=0) as raw,
-        unpacked(raw, kind, file=store.locate(path)) as stream,
+        open(local, "rb", buffering=0) as file,
     ):
-        before = 0
-        for chunk in whole_lines(stream):
-            if advance is not None:
-                now = raw.tell()
-                advance(now - before)
-                before = now
-            yield chunk
+        raw = file if hashed is None else cast(BinaryIO, HashedReader(file))
+        limit = max_unpacked(os.fstat(file.fileno()).st_size) if kind else None
+        with unpacked(raw, kind, file=store.locate(path)) as stream:
+            yield from _chunks(whole_lines(stream, limit, store.locate(path)), raw, advance)
+        if isinstance(raw, HashedReader) and hashed is not None:
+            hashed(raw.hexdigest())
 
 
-def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines of a stream with their ends, block by block; memory holds a block, or the longest line."""
+def _chunks(lines: Iterator[bytes], raw: BinaryIO, advance: Callable[[int], None] | None) -> Iterator[bytes]:
+    before = 0
+    for chunk in lines:
+        if advance is not None:
+            now = raw.tell()
+            advance(now - before)
+            before = now
+        yield chunk
+
+
+def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = None) -> Iterator[bytes]:
+    """Lines of a stream with their ends, block by block; memory holds a block, or the longest line.
+
+    Args:
+        limit: the most bytes of a line (see `feedmill.storage.limits`); None for a stream that is not unpacked.
+        file: named in errors.
+
+    Raises:
+        DataError: of kind ``too-large``.
+    """
     rest: list[bytes] = []
+    begin = size = 0  # of the line that has begun: its place in the stream, and how much of it there is
     while chunk := stream.read(BLOCK):
         cut = chunk.rfind(b"\n") + 1
         if not cut:
             rest.append(chunk)
+            size += len(chunk)
+            if limit is not None and size > limit:
+                raise too_large(limit, file=file, record=f"the line at byte {begin:,} of the unpacked text")
             continue
         yield b"".join([*rest, memoryview(chunk)[:cut]])
         rest = [chunk[cut:]]
+        begin += size + cut
+        size = len(chunk) - cut
     if any(rest):
         yield b"".join(rest)
 
@@ -134,12 +165,25 @@ def write_rows(
 
 @contextlib.contextmanager
 def write_lines(
-    store: Store, path: str, *, kind: str | None = None, level: int | None = None
+    store: Store,
+    path: str,
+    *,
+    kind: str | None = None,
+    level: int | None = None,
+    hashed: Callable[[str], None] | None = None,
 ) -> Iterator[Callable[[bytes], object]]:
-    """As `write_rows`; the function takes any number of rows as one text, each with its line end."""
+    """As `write_rows`; the function takes any number of rows as one text, each with its line end.
+
+    Args:
+        hashed: called when all is written with the 128-bit xxh3 of the stored bytes.
+    """
     kind = compression(path) if kind is None else kind
-    with store.write(path) as raw, packed(raw, kind, level) as stream:
-        yield stream.write
+    with store.write(path) as file:
+        raw = file if hashed is None else cast(BinaryIO, HashedWriter(file))
+        with packed(raw, kind, level) as stream:
+            yield stream.write
+        if isinstance(raw, HashedWriter) and hashed is not None:
+            hashed(raw.hexdigest())
 
 
 def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:

@@ -1,4 +1,8 @@
-"""What a path is: the only place that knows all formats."""
+"""Recognize the format of a path that is opened for reading.
+
+What can be written, converted, checked and repaired is listed where that is done: `converting.table`,
+`tokens.outputs`, `indexing.check`, `indexing.repair`.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +67,7 @@ _LISTS = {".tar": WEBDATASET, ".parquet": PARQUET, **_TOKEN_FILES}
 FILE_ORDERS = ("sorted", "nanotron")
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
+_ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
 SUFFIXES = (*_FILES, *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
@@ -115,7 +120,7 @@ def sniff(url: str) -> Found:
             kind="unknown-format",
             fix=f"Unpack it, or give it to a verb that reads packed lines: {_VERBS_OF_LINES}."
             if url.endswith(_PACKED_LINES)
-            else _KNOWN,
+            else _way([url]) or _KNOWN,
         )
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
@@ -147,8 +152,16 @@ def sniff(url: str) -> Found:
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
-        else known,
+        else _way(inside) or known,
     )
+
+
+def _way(paths: Sequence[str]) -> str:
+    """How robot data of other formats can be read, where files are of one; else nothing."""
+    for mark, name in _ROBOTS.items():
+        if any(mark in path.lower() for path in paths):
+            return f"{name} is not read. LeRobot's converters make a LeRobot dataset of it, which is."
+    return ""
 
 
 def _left_aside(store: Store) -> tuple[str, ...]:
@@ -211,6 +224,7 @@ def open_raw(
         files, token_size: for ``.ds``, see `feedmill.open`.
     """
     found = sniff(url)
+    found.store.pin_files()
     if found.kind != DS and (files is not None or token_size is not None):
         raise ConfigError(
             f"'files' and 'token_size' are for .ds files, this is {found.kind}", file=url, fix="Leave them out."
@@ -308,6 +322,7 @@ def open_together(urls: Sequence[str], *, files: str | None = None, token_size: 
         ConfigError: none is given, or they are not all of one format.
     """
     found = _listed(urls)
+    found.store.pin_files()
     if found.kind in TOKENS:
         return _tokens_together(found, files, token_size)
     if files is not None or token_size is not None:

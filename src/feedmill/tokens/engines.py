@@ -25,6 +25,9 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
         base = len(ids)
         added = {token["content"]: int(token["id"]) for token in document.get("added_tokens") or ()}
         special = {t["content"]: int(t["id"]) for t in document.get("added_tokens") or () if t.get("special")}
+        odd = next((t for t, i in (*ids.items(), *added.items()) if type(i) is not int or not isinstance(t, str)), None)
+        if odd is not None:
+            raise TypeError(f"the token {odd!r:.80} has no whole number as its id")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"this is no tokenizer.json ({type(error).__name__}: {error})", file=str(path)) from None
     ids.update(added)
@@ -69,7 +72,7 @@ class Fastokens:
         try:
             self._model: Any = take_native(str(path))
         except ImportError as error:
-            raise MissingExtra(f"fastokens is not installed ({error})", "fast") from None
+            raise MissingExtra(f"fastokens is not installed ({error})", "tokenize") from None
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 raise ConfigError(f"fastokens does not load it ({error})", file=str(path), kind="backend") from None

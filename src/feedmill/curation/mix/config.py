@@ -62,6 +62,7 @@ class MixConfig:
         permute: bring the files of a stream, and the documents of each output, into a random order.
         seed: of the order and of the sampling.
         allow_missing: attribute files that are not there count as empty.
+        allow_stale: use attributes that were made of other documents.
         exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
         processes, dry_run: of a run that is not told otherwise.
     """
@@ -71,6 +72,7 @@ class MixConfig:
     permute: bool = False
     seed: int = 0
     allow_missing: bool = False
+    allow_stale: bool = False
     exact: bool = False
     dolma_names: bool = False
     processes: int | None = None
@@ -96,6 +98,7 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
         permute=top.value("permute", bool, False),
         seed=top.value("seed", int, 0),
         allow_missing=top.value("allow_missing", bool, False),
+        allow_stale=top.value("allow_stale", bool, False),
         exact=exact,
         dolma_names=dolma,
         processes=top.value("processes", int, None),
@@ -139,6 +142,8 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
         output_compression=_compression(kinds, "output"),
         rate=float(reader.value("rate", (int, float), 1.0)),
     )
+    if not 0 < made.max_size < 1 << 63:
+        raise _bad(f"{where}.output.max_size_in_bytes is {made.max_size}", "Use a number of bytes from 1 to 2**63 - 1.")
     if not made.rate >= 0 or made.rate > 1000:
         raise _bad(f"{where}.rate is {made.rate}", "Use a number from 0 to 1000; 1 takes every document once.")
     if "/" in name or not name:

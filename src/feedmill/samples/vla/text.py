@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from isal import igzip
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import pth
 from feedmill.formats.base import Sample, locate
 from feedmill.samples.vla.columns import columns
+from feedmill.storage.codec import gunzip
 
 TENSOR = ".pth"
 Tokenize = Callable[[Sequence[str]], Sequence[npt.NDArray[np.integer[Any]]]]
@@ -50,12 +50,10 @@ def missing(sample: Sample, what: str) -> DataError:
     )
 
 
-def bad_sample(sample: Sample, what: str, kind: str = "bad-part") -> DataError:
+def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Mend it or leave it out.") -> DataError:
     """The error for a sample whose content is not what its modality needs."""
     source = sample.source
-    return DataError(
-        what, file=source.where, record=sample.key, offset=source.offset, kind=kind, fix="Mend it or leave it out."
-    )
+    return DataError(what, file=source.where, record=sample.key, offset=source.offset, kind=kind, fix=fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,10 @@ class TokenizedText:
 
     def _ids(self, sample: Sample) -> npt.NDArray[np.int64]:
         try:
-            text = igzip.decompress(sample.raw("json.gz"))
+            text = gunzip(sample.raw("json.gz"))
             return np.array(msgspec.json.decode(text, type=list[int]), np.int64)
+        except DataError as error:
+            raise locate(error, sample.source, f"{sample.key}.json.gz") from None
         except (OSError, EOFError, ValueError, OverflowError) as error:
             raise bad_sample(sample, f"its json.gz is not a list of token ids: {error}") from None
 
