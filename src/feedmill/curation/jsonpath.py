@@ -51,6 +51,7 @@ from feedmill.errors import ConfigError
 Path = Callable[[Any], list[Any]]
 _KEY = re.compile(r"[^\W]+(?:[-/\\#]|[^\W])*|[-/\\#_](?:[-/\\#]|[^\W])*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_DIGITS = 18
 _INTEGER = re.compile(r"-?\d+")
 _STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.S)
 _SIGN = re.compile(r"==|!=|~=|<=|>=|<|>|(?:in|nin|size|noneOf|anyOf|subsetOf)(?!\w)")
@@ -316,6 +317,8 @@ class _Parser:
 
     def integer(self) -> int | None:
         found = self.match(_INTEGER)
+        if found and len(found[0]) > _DIGITS:
+            self.fail(f"a number has {len(found[0])} digits, at most {_DIGITS} were expected")
         return int(found[0]) if found else None
 
     def index(self, number: int | None) -> int:

@@ -31,9 +31,10 @@ from feedmill.formats.foreign import json_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import open_store, split_url
+from feedmill.storage import LocalStore, open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
+from feedmill.storage.limits import max_unpacked
 
 FAIL, CONTINUE = "fail", "continue"
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
@@ -197,9 +198,8 @@ def _tag_file(task: Task, workers: int) -> Done:
         raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
         stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(
-            closing(_tagged(work, blocks(json_lines(whole_lines(stream), work.file)), workers))
-        ):
+        lines = whole_lines(stream, max_unpacked(task.input.size) if compression(name) else None, work.file)
+        for count, made in stack.enter_context(closing(_tagged(work, blocks(json_lines(lines, work.file)), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
@@ -243,8 +243,13 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 @contextmanager
 def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
     """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
-    with open_store(output.root).write(output.path) as raw:
-        file = HashedWriter(raw)
+    store = open_store(output.root)
+    with ExitStack() as stack:
+        if isinstance(store, LocalStore):
+            busy = "another process is writing these attributes"
+            lock = f"{records.FOLDER}/{output.path}.feedmill-lock"
+            stack.enter_context(store.alone(lock, what=busy, file=store.locate(output.path)))
+        file = HashedWriter(stack.enter_context(store.write(output.path)))
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream
 

@@ -47,6 +47,11 @@ MAX_SAMPLES = 1 << 40
 INDEX, UUID = f"{META}/index.sqlite", sidecar.UUID
 
 _SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?"
+_NO_TABLES = (
+    "SELECT name, CASE type WHEN 'table' THEN 'virtual table' ELSE type END FROM sqlite_master"
+    " WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL %'"
+)
+_LONGEST_VALUE = 64 << 20
 _HAS_PARTS = "SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'"
 _PART = (  # of two parts with one name, the first
     "SELECT s.tar_file_id, p.content_byte_offset, p.content_byte_size FROM samples s"
@@ -332,15 +337,24 @@ class PreparedShards(ShardTable):
 
 
 def open_index(path: Path) -> sqlite3.Connection:
-    """A read-only connection that takes no locks: the index is only ever replaced as a whole."""
+    """A read-only connection that takes no locks: the index is only ever replaced as a whole.
+
+    Views, triggers and virtual tables compute what they give, without end if their author likes: an index that has any
+    is refused (`DataError`), and so is a value that is longer than any name is.
+    """
     from urllib.parse import quote
 
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, check_same_thread=False)
     try:
         connection.execute(f"PRAGMA mmap_size = {1 << 40}")
-        connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'samples'").fetchone()
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+        odd = connection.execute(_NO_TABLES).fetchone()
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: of sqlite's own words about damaged text
+        connection.close()
         raise bad_index(str(path), str(error)) from None
+    if odd is not None:
+        connection.close()
+        raise bad_index(str(path), f"{odd[0]!r:.80} is a {odd[1]}, expected plain tables only")
     return connection
 
 

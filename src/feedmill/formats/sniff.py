@@ -1,4 +1,8 @@
-"""What a path is: the only place that knows all formats."""
+"""Recognize the format of a path that is opened for reading.
+
+What can be written, converted, checked and repaired is listed where that is done: `converting.table`,
+`tokens.outputs`, `indexing.check`, `indexing.repair`.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +66,7 @@ _LISTS = {".tar": WEBDATASET, ".parquet": PARQUET}
 FILE_ORDERS = ("sorted", "nanotron")
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
+_ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
 SUFFIXES = (*_FILES, *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
@@ -114,7 +119,7 @@ def sniff(url: str) -> Found:
             kind="unknown-format",
             fix=f"Unpack it, or give it to a verb that reads packed lines: {_VERBS_OF_LINES}."
             if url.endswith(_PACKED_LINES)
-            else _KNOWN,
+            else _way([url]) or _KNOWN,
         )
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
@@ -146,8 +151,16 @@ def sniff(url: str) -> Found:
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
-        else known,
+        else _way(inside) or known,
     )
+
+
+def _way(paths: Sequence[str]) -> str:
+    """How robot data of other formats can be read, where files are of one; else nothing."""
+    for mark, name in _ROBOTS.items():
+        if any(mark in path.lower() for path in paths):
+            return f"{name} is not read. LeRobot's converters make a LeRobot dataset of it, which is."
+    return ""
 
 
 def _left_aside(store: Store) -> tuple[str, ...]:

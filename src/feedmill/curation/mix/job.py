@@ -23,6 +23,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store
+from feedmill.storage.claims import Claim
 from feedmill.storage.codec import GZIP, compression
 
 KERNELS = ("feedmill.curation.mix.shard",)
@@ -110,7 +111,10 @@ def mix(
         for stream, plan in zip(config.streams, plans, strict=True):
             report.streams.append(_try(stream, plan, report))
         return report
-    with Progress("mixing", len(shards), "files", progress) as bar:
+    with contextlib.ExitStack() as stack:
+        for stream in config.streams:
+            stack.enter_context(Claim(open_store(stream.output), stream.name))
+        bar = stack.enter_context(Progress("mixing", len(shards), "files", progress))
         sizes = [sum(file.size for file in shard.files) for shard in shards]
         results = iter(run_largest_first(_make, shards, sizes, workers=processes, progress=bar, preload=KERNELS))
     for stream, plan in zip(config.streams, plans, strict=True):
