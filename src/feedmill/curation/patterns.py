@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.documents import DOCUMENTS, attribute_path
-from feedmill.storage import Entry, Store, is_local_folder, join_url, open_store, real_place, split_url
+from feedmill.storage import Entry, Store, is_local_file, is_local_folder, join_url, open_store, real_place, split_url
 from feedmill.storage.base import refuse_odd_names
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -120,7 +120,8 @@ def _spread(pattern: str, documents: str) -> list[DocumentFile]:
     """The files of a pattern that leaves the folder of documents, or the root, to wildcards: each file says which."""
     wild = _MAGIC.search(pattern)
     base = pattern[: wild.start()].rpartition("/")[0] if wild else ""
-    if not wild or base.endswith(":/"):
+    parts = pattern.split("/")[:-1]
+    if not wild or base.endswith(":/") or not any("**" in part or _named(part, documents) for part in parts):
         raise _no_folder(pattern, documents)
     base = base or ("/" if pattern.startswith("/") else "")
     found = []
@@ -132,6 +133,11 @@ def _spread(pattern: str, documents: str) -> list[DocumentFile]:
             raise _no_folder(whole, documents)
         found.append(DocumentFile(f"{scheme}://{root}" if separator else root, path, entry.size, entry.version))
     return found
+
+
+def _named(part: str, name: str) -> bool:
+    """Whether a part of a pattern may be this name."""
+    return re.fullmatch(expression(part), name) is not None
 
 
 def _no_folder(path: str, documents: str) -> ConfigError:
@@ -170,12 +176,7 @@ def _is_folder(store: Store, path: str) -> bool:
         next(iter(store.files(path)), None)
     except NotFound:
         return False
-    return not store.is_local or not _is_file(store, path)
-
-
-def _is_file(store: Store, path: str) -> bool:
-    with store.local_copy(path) as local:
-        return local.is_file()
+    return not store.is_local or not is_local_file(store.locate(path))
 
 
 def expression(pattern: str) -> str:
