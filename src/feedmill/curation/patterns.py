@@ -120,7 +120,8 @@ def _spread(pattern: str, documents: str) -> list[DocumentFile]:
     """The files of a pattern that leaves the folder of documents, or the root, to wildcards: each file says which."""
     wild = _MAGIC.search(pattern)
     base = pattern[: wild.start()].rpartition("/")[0] if wild else ""
-    if not wild or base.endswith(":/"):
+    parts = pattern.split("/")[:-1]
+    if not wild or base.endswith(":/") or not any("**" in part or _named(part, documents) for part in parts):
         raise _no_folder(pattern, documents)
     base = base or ("/" if pattern.startswith("/") else "")
     found = []
@@ -132,6 +133,11 @@ def _spread(pattern: str, documents: str) -> list[DocumentFile]:
             raise _no_folder(whole, documents)
         found.append(DocumentFile(f"{scheme}://{root}" if separator else root, path, entry.size, entry.version))
     return found
+
+
+def _named(part: str, name: str) -> bool:
+    """Whether a part of a pattern may be this name."""
+    return re.fullmatch(expression(part), name) is not None
 
 
 def _no_folder(path: str, documents: str) -> ConfigError:
