@@ -6,6 +6,7 @@ requirement of one, is left out here without a word.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import tomllib
@@ -40,6 +41,7 @@ def extras() -> dict[str, list[Requirement]]:
     return {name: wanted for name, wanted in found.items() if not any(one.name == "feedmill" for one in wanted)}
 
 
+@functools.cache
 def left_out() -> set[str]:
     """Top-level modules that are installed here, and would not be by ``pip install feedmill``."""
     kept: set[str] = {"feedmill", "pip", "setuptools"}
@@ -54,7 +56,7 @@ def left_out() -> set[str]:
             todo += map(Requirement, distribution(wanted.name).requires or [])
         except PackageNotFoundError:
             continue
-    return {
+    return {  # this walks over the lists of all installed files, which takes its second
         module
         for module, owners in packages_distributions().items()
         if module.isidentifier() and not any(_plain(owner) in kept for owner in owners)

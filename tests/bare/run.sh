@@ -126,7 +126,7 @@ odd() { # USER: the tests where nothing is as usual; no network but loopback, no
     settings=()
     unshare --net sh -c "ip link set lo up && exec \"\$@\"" sh \
         chroot --userspec="$1:$1" --groups="$1" "$debian" /usr/bin/env -i PATH=/usr/bin:/bin HOME="$home" $surroundings \
-        /bin/sh -c "umask 077 && ulimit -n 256 && cd '/mnt/feed mill é' && .venv/bin/python -m pytest -n auto -m 'not slow' --hypothesis-profile=repeatable"
+        /bin/sh -c "umask 077 && ulimit -n 1024 && cd '/mnt/feed mill é' && .venv/bin/python -m pytest -n auto -m 'not slow' --hypothesis-profile=repeatable"
     local rc=$?
     umount "$debian$home" && umount "$debian/mnt"
     within "$1" "mv 'feed mill é' feedmill"

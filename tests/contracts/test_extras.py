@@ -66,6 +66,7 @@ CASES: list[tuple[str, str]] = [
     ("decode books.pbin --document 0 -t tokenizer", "tokenize"),
     ("convert coco coco.jsonl --to jsonl --allow-loss", ""),
     ("convert coco coco_mds --to mds --allow-loss", ""),
+    ("convert docs.jsonl docs_parquet --to parquet", "arrow"),
     ("plan recipe.yaml", ""),
     ("plan recipe.yaml --samples 8 --plot plan.png", "media"),
     ("trace recipe.yaml --step 1 --global-batch 2", ""),

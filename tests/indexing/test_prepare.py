@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,7 +157,9 @@ def test_an_interrupted_run_is_continued_from_its_journal(tmp_path: Path, monkey
     assert not check(str(root), progress=False).findings
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and sys.platform != "linux", reason="root ignores permissions")
+@pytest.mark.skipif(
+    os.geteuid() == 0 and shutil.which("chattr") is None, reason="root ignores permissions, and there is no chattr"
+)
 def test_a_read_only_folder_is_refused_before_scanning(tmp_path: Path) -> None:
     root = make_shards(tmp_path / "ds", [3])
     run = ["chattr", "+i", str(root)] if os.geteuid() == 0 else ["chmod", "a-w", str(root)]
@@ -167,6 +171,22 @@ def test_a_read_only_folder_is_refused_before_scanning(tmp_path: Path) -> None:
     finally:
         subprocess.run([run[0], "-i" if "chattr" in run else "u+w", str(root)], check=True)
     assert not (root / ".nv-meta").exists() or not list((root / ".nv-meta").iterdir())
+
+
+def test_a_folder_that_refuses_to_be_written_to_is_refused_before_scanning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, on any machine and for root too: the system's refusal is a stand-in."""
+    root = make_shards(tmp_path / "ds", [3])
+
+    def refuse(path: str, *_: object, **__: object) -> None:
+        assert path.startswith(str(root))
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "makedirs", refuse)
+    monkeypatch.setattr(scanning, "scan_shard", lambda *_, **__: pytest.fail("a shard was read"))
+    with pytest.raises(StorageError, match="permission denied"):
+        prepare(str(root), split_ratio="1,0,0", progress=False)
 
 
 def test_a_full_disk_keeps_the_old_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

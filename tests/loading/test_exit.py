@@ -73,6 +73,9 @@ def shared_memory() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if "feedmill" in name}
 
 
+@pytest.mark.skipif(
+    not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"), reason="/proc does not list child processes"
+)
 @pytest.mark.parametrize(
     ("end", "number"),
     [
