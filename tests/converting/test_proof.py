@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import feedmill as fm
-from converted import files, parts, sample_set, tokens, tree
+from converted import files, parts, rot, sample_set, tokens, tree
 from feedmill.converting import engine
 from feedmill.converting.notes import Notes
 from feedmill.converting.proof import find_proof
@@ -50,7 +50,7 @@ def test_a_single_changed_byte_is_found(tmp_path: Path, monkeypatch: pytest.Monk
         path = tmp_path / "d" / FLIPPED[to]
         data = path.read_bytes()
         at = data.index(b"words 44")
-        path.write_bytes(data[:at] + b"W" + data[at + 1 :])
+        rot(path, data[:at] + b"W" + data[at + 1 :])
         verify(*arguments)
 
     monkeypatch.setattr(engine, "_verify", spoil)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import feedmill as fm
-from converted import files, parts, sample_set, samples
+from converted import files, parts, rot, sample_set, samples
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.writing.write import write
@@ -223,7 +223,7 @@ def damaged(root: Path) -> Path:
     shard = source / "shards/000001.tar"
     data = bytearray(shard.read_bytes())
     data[6 * 512 + 124 : 6 * 512 + 132] = b"\xff" * 8  # a size that is no number
-    shard.write_bytes(bytes(data))
+    rot(shard, bytes(data))
     (source / "shards/000002.tar").unlink()
     return source
 
