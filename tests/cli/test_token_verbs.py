@@ -168,3 +168,13 @@ def test_lines_of_which_none_is_kept_are_counted_as_lines(tmp_path: Path) -> Non
 def test_parts_without_documents_are_named(tmp_path: Path) -> None:
     shown = run("split", MODALITIES / "main_2b.pbin", f"{tmp_path}/{{part}}.pbin", "--ratio", "train=1,val=0")
     assert "parts without a document: val" in shown
+
+
+def test_info_says_how_many_tokens_are_in_the_loss(tmp_path: Path) -> None:
+    run("merge", MODALITIES / "nested_2b.pbin", tmp_path / "m.ds", "--learn-between", "1081,1082")
+    mask = (tmp_path / "m.ds.loss").read_bytes()
+    found = json.loads(run("info", tmp_path / "m.ds", "--json"))
+    assert found["loss_mask"] == {"files": 1, "tokens_in_loss": sum(mask)}
+    assert f"{sum(mask):,} of {len(mask):,} tokens in the loss" in run("info", tmp_path / "m.ds")
+    assert f"loss masks of 1 of 1 files: {sum(mask):,} of {len(mask):,} tokens" in run("check", tmp_path / "m.ds")
+    assert "loss" not in run("info", MODALITIES / "nested_2b.pbin")

@@ -207,3 +207,13 @@ def test_names_of_classes_are_lost_only_with_a_word(tmp_path: Path) -> None:
             convert(tmp_path / "a.parquet", tmp_path / to, to, plan_only=True)
         )
     assert convert(tmp_path / "a.parquet", tmp_path / "p", "parquet", plan_only=True).plan.losses == []
+
+
+def test_shards_that_the_split_file_leaves_out_are_named_and_no_error(tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "s", 30, per_shard=10)
+    (source / ".nv-meta/split.yaml").write_text(
+        "split_parts:\n  train: [shards/000000.tar, shards/000001.tar]\n  val: []\n  test: []\n"
+        "exclude: [shards/000002.tar]\n"
+    )
+    report = convert(source, tmp_path / "w", "wds")
+    assert report.samples == 20 and "1 file of tars (shards/000002.tar) that the split file leaves out" in lost(report)

@@ -136,6 +136,19 @@ def test_spans_behind_the_text_show_that_attributes_without_a_record_are_of_anot
     assert run().streams[0].counts.kept == 2
 
 
+def test_rows_of_another_source_are_of_other_documents() -> None:
+    rows = [{"id": one, "text": TEXT, "source": "wiki"} for one in "ab"]
+    write_lines(Path(DOCUMENTS), map(json.dumps, rows))
+    for source, fails in (("wiki", False), (None, False), ("news", True)):
+        made = [{"id": one, "attributes": {}, "source": source} for one in "ab"]
+        write_lines(Path(f"d/attributes/{NAME}/a.jsonl"), map(json.dumps, made))
+        if not fails:
+            assert run().streams[0].counts.kept == 2
+            continue
+        with pytest.raises(DataError, match=r"'line 1'.*the source 'news', but .* is of 'wiki'"):
+            run()
+
+
 def test_a_set_that_something_else_wrote_over_is_compared_by_ids() -> None:
     by_tag()
     write(OTHER)

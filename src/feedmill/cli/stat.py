@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import AllowStale, Json
+from feedmill.cli.options import AllowEmpty, AllowStale, Json
 from feedmill.cli.output import counted, emit, facts, human_size, table
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def stat(
         str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or go on without it.")
     ] = "fail",
     allow_stale: AllowStale = False,
+    allow_empty: AllowEmpty = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     json: Json = False,
 ) -> None:
@@ -63,6 +64,7 @@ def stat(
         processes=processes,
         on_error=on_error,
         allow_stale=allow_stale,
+        allow_empty=allow_empty,
         progress=progress and not json,
     )
     if json:  # an error of drawing is then the only document

@@ -30,6 +30,10 @@ To = Annotated[
     typer.Option("--to", metavar="FORMAT", help="pbin (default), ds, megatron, dolma, vla-text; several by comma."),
 ]
 Text = Annotated[str, typer.Option("--text", metavar="PATH", help="The text's field, path (.a.b[0]) or jq program.")]
+Kind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="Documents that are read of folders: lines, text, parquet, arrow."),
+]
 Eos = Annotated[
     str, typer.Option("--eos", metavar="TOKEN", help="Ends each document; 'none' for none. auto: the tokenizer's own.")
 ]
@@ -82,6 +86,7 @@ def tokenize(
     tokenizer: TokenizerPath,
     to: To = None,
     text: Text = "text",
+    kind: Kind = None,
     eos: Eos = "auto",
     bos: Bos = NONE,
     always_add: AlwaysAdd = False,
@@ -117,6 +122,7 @@ def tokenize(
         tokenizer=tokenizer,
         formats=[name for item in to or ["pbin"] for name in item.split(",") if name],
         text=text,
+        kind=kind,
         eos=None if eos == NONE else eos,
         bos=None if bos == NONE else bos,
         rule="always" if always_add else "missing",
@@ -153,6 +159,7 @@ def show(report: TokenizeReport) -> None:
             ("around documents", _around(report)),
             ("left over", f"{report.left_over:,} tokens at the end fill no sequence" if report.left_over else None),
             ("blank lines", report.blank or None),
+            ("skipped files", _skipped_files(report)),
             ("left out", counted(report.skipped, "document") if report.skipped else None),
             ("time", f"{report.seconds:.2f} s" + ("" if report.complete else speed)),
         ]
@@ -169,6 +176,14 @@ def show(report: TokenizeReport) -> None:
         typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
     if report.skipped > len(report.skipped_examples):
         typer.echo(f"left out: and {report.skipped - len(report.skipped_examples):,} more", err=True)
+
+
+def _skipped_files(report: TokenizeReport) -> str | None:
+    """Files that were not read: how many, and the first of them."""
+    if not report.skipped_files:
+        return None
+    shown = ", ".join(report.skipped_files_examples[:5])
+    return f"{report.skipped_files:,} ({shown}{', ...' if report.skipped_files > 5 else ''})"
 
 
 def _size(token_bytes: int | None) -> str:

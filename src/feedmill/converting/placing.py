@@ -73,6 +73,8 @@ def begin(notes: Notes, destination: str, job: Mapping[str, Any], overwrite: boo
         notes.write_job({**job, "replace": replace})
     if not job["staged"] and not is_file:
         clear_away(notes, store)
+    if isinstance(store, LocalStore) and not is_file:
+        store.sweep()
 
 
 def clear_away(notes: Notes, store: Store) -> None:

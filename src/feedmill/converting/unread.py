@@ -9,8 +9,9 @@ from feedmill.converting.lines import SUFFIXES as LINES
 from feedmill.converting.plan import Loss
 from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset
+from feedmill.formats.energon import read_info
 from feedmill.formats.leftovers import data_kind, leftovers, listed
-from feedmill.formats.sniff import sniff
+from feedmill.formats.sniff import ENERGON, sniff
 from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.formats.vla.manifest import MANIFEST
 from feedmill.formats.webdataset import TarDataset
@@ -47,7 +48,7 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
     if not _is_folder(source):
         return []
     found = leftovers((entry.path for entry in open_store(source).files()), _reads(kind, dataset))
-    losses = []
+    losses = [] if kind != ENERGON else _excluded(source, dataset)
     for noun, paths in found.data.items():
         shards = noun == "tars" and isinstance(dataset, TarDataset)
         what = "tars that are not part of the dataset" if shards else noun
@@ -56,6 +57,14 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
     if found.others:
         losses.append(Loss(f"{listed(found.others)} beside the data", unread=True))
     return losses
+
+
+def _excluded(source: str, dataset: Dataset | None) -> list[Loss]:
+    """Shards of the index that no split has: that was said on purpose."""
+    assert isinstance(dataset, TarDataset)
+    shards = set(dataset.table.shards)
+    out = [path for path in read_info(open_store(source)) if path not in shards]
+    return [Loss(f"{listed(out, 'tars')} that the split file leaves out", unread=True)] if out else []
 
 
 def _is_folder(source: str) -> bool:
@@ -72,6 +81,8 @@ def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
     """Whether a path of the folder is read, or belongs to what is."""
     if isinstance(dataset, TarDataset) and kind != "img2dataset":
         shards = set(dataset.table.shards)
+        if kind == ENERGON:
+            shards |= set(read_info(dataset.store))
         beside = {*COMPANIONS, dataset.manifest} if isinstance(dataset, ManifestDataset) else set()
         return lambda path: path in beside or path.removesuffix(".idx") in shards
     if kind == "documents":

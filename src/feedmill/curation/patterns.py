@@ -54,15 +54,17 @@ def find_documents(
 
     Args:
         documents: the name of the folder in which documents are kept.
-        warnings: told of patterns that match nothing.
+        warnings: told of patterns that match nothing; without it such a pattern is an error.
 
     Raises:
-        ConfigError: nothing matches, or a pattern has no such folder.
+        ConfigError: nothing matches a pattern, or the files lie in no such folder.
     """
     found: dict[tuple[str, str], DocumentFile] = {}
     real: dict[str, str] = {}
     for pattern in patterns:
         matched = _files(pattern, documents)
+        if not matched and warnings is None:
+            raise _no_files(pattern)
         if not matched and warnings is not None:
             warnings.append(f"no file matches {pattern}")
         for file in matched:
@@ -71,12 +73,16 @@ def find_documents(
                 real[file.root] = real_place(file.root or ".")
             found.setdefault((real[file.root], file.path), file)
     if not found:
-        raise ConfigError(
-            f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
-            kind="no-documents",
-            fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
-        )
+        raise _no_files(", ".join(patterns) or "an empty list of patterns")
     return list(found.values())
+
+
+def _no_files(patterns: str) -> ConfigError:
+    return ConfigError(
+        f"no document file matches {patterns}",
+        kind="no-documents",
+        fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
+    )
 
 
 def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:

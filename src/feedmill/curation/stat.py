@@ -22,7 +22,7 @@ from feedmill.curation.measure import Column, Measured, Measurer, compiled, work
 from feedmill.curation.provenance import STALE, check_attributes
 from feedmill.curation.rows import uncollected
 from feedmill.curation.series import Series
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
@@ -190,6 +190,7 @@ def stat(
     processes: int | None = None,
     on_error: str = FAIL,
     allow_stale: bool = False,
+    allow_empty: bool = False,
     progress: bool | None = None,
 ) -> StatReport:
     """Statistics of files of documents or attributes.
@@ -199,10 +200,11 @@ def stat(
         attributes: a regular expression: attributes in whose names it is found nowhere are left out.
         processes: None for one per core.
         on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to leave it out and report it.
+        allow_empty: accept files without a row.
         allow_stale: count attributes that were made of other documents than those that are there.
 
     Raises:
-        ConfigError: for options. NotFound: a pattern has no files.
+        ConfigError: for options. NotFound: a pattern has no files. EmptyResult: there is no row.
         DataError: a row is none of documents or attributes (kind ``bad-row``), a file is damaged, or attributes were
             made of other documents (``stale-attributes``).
     """
@@ -227,6 +229,8 @@ def stat(
             report.bytes += task.size
             report.stats.merge(found)
     report.seconds = time.perf_counter() - begin
+    if not report.failed:
+        refuse_empty(report.stats.rows, report.stats.rows, "row", file=", ".join(patterns), allow=allow_empty)
     return report
 
 
@@ -264,7 +268,7 @@ def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
     stats = Stats()
     parts = run(
         _stat_block,
-        blocks(read_lines(open_store(folder), name)),
+        blocks(read_lines(open_store(folder), name, json=True)),
         workers=workers,
         preload=_PRELOAD,
         policy=Policy(shared=task),

@@ -25,8 +25,9 @@ from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
-from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of, whole_lines
+from feedmill.formats.foreign import json_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -97,7 +98,7 @@ def tag(
     redo: bool = False,
     on_error: str = FAIL,
     exact: bool = False,
-    allow_missing: bool = False,
+    allow_empty: bool = False,
     progress: bool = True,
 ) -> TagReport:
     """Write the attributes of documents.
@@ -112,10 +113,10 @@ def tag(
         redo: whether to make again what is up to date.
         on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
-        allow_missing: whether a pattern without files is reported only, if another has some.
+        allow_empty: whether files without a document are accepted, and a pattern without files if another has some.
 
     Raises:
-        ConfigError: for options, before anything is written.
+        ConfigError: for options, before anything is written. EmptyResult: there is no document.
         DataError: of kind ``bad-document``, naming file and line; nothing of that file's attributes is there then.
     """
     begin = time.perf_counter()
@@ -125,7 +126,8 @@ def tag(
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, modules, exact)
     missing: list[str] = []
-    places = find_places(documents, choices, experiment, destination, exact, missing if allow_missing else None)
+    lenient = missing if allow_empty else None
+    places = find_places(documents, choices, experiment, destination, exact, lenient)
     tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
@@ -144,6 +146,8 @@ def tag(
             if done.error is not None:
                 report.failed.append(done.error)
     report.seconds = time.perf_counter() - begin
+    if not report.failed:
+        refuse_empty(report.rows, report.rows, file=", ".join(outputs), allow=allow_empty)
     return report
 
 
@@ -194,7 +198,8 @@ def _tag_file(task: Task, workers: int) -> Done:
         raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
         stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        lines = whole_lines(stream, max_unpacked(task.input.size) if compression(name) else None, work.file)
+        limit = max_unpacked(task.input.size) if compression(name) else None
+        lines = json_lines(whole_lines(stream, limit, work.file), work.file)
         for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):

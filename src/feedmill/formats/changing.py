@@ -75,13 +75,18 @@ def changing(store: Store, name: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _folder(store: LocalStore) -> Iterator[None]:
+    above = Path(work_place(store).root).parent
+    fresh = not above.exists()
     with take(store):
         try:
             refuse_half(store)
             yield
         finally:
             if not work_place(store).exists(JOB):
-                clear(store)
+                work_place(store).remove_folder()
+                with contextlib.suppress(OSError):
+                    if fresh:
+                        above.rmdir()  # where nothing was written
 
 
 def refuse_half(store: Store) -> None:

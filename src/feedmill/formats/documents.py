@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.formats.foreign import json_lines
 from feedmill.storage import Store
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter
@@ -34,7 +35,7 @@ def read_rows(
 
     Args and errors are those of `read_lines`.
     """
-    return map(rows_of, read_lines(store, path, kind=kind, advance=advance))
+    return map(rows_of, read_lines(store, path, kind=kind, advance=advance, json=True))
 
 
 def read_lines(
@@ -44,6 +45,7 @@ def read_lines(
     kind: str | None = None,
     advance: Callable[[int], None] | None = None,
     hashed: Callable[[str], None] | None = None,
+    json: bool = False,
 ) -> Generator[bytes, None, None]:
     """The rows of a file with their line ends, about a megabyte at a time; only the last one may lack it.
 
@@ -51,6 +53,7 @@ def read_lines(
         kind: the compression (``"gz"``, ``"zst"``, ``""``); by default what the name says.
         advance: told how many stored bytes were read.
         hashed: called at the end with the 128-bit xxh3 of the stored bytes.
+        json: refuse a file that does not begin as JSON lines do, and name what it is.
 
     Raises:
         NotFound, StorageError: the file is not there or cannot be read.
@@ -64,7 +67,8 @@ def read_lines(
         raw = file if hashed is None else cast(BinaryIO, HashedReader(file))
         limit = max_unpacked(os.fstat(file.fileno()).st_size) if kind else None
         with unpacked(raw, kind, file=store.locate(path)) as stream:
-            yield from _chunks(whole_lines(stream, limit, store.locate(path)), raw, advance)
+            chunks = _chunks(whole_lines(stream, limit, store.locate(path)), raw, advance)
+            yield from json_lines(chunks, store.locate(path)) if json else chunks
         if isinstance(raw, HashedReader) and hashed is not None:
             hashed(raw.hexdigest())
 

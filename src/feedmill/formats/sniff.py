@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
@@ -34,7 +34,7 @@ from feedmill.formats.sources import (
     open_source,
 )  # fmt: skip
 from feedmill.formats.tokens import dolma, ds, megatron
-from feedmill.formats.tokens.base import refuse_missing
+from feedmill.formats.tokens.base import TokenDataset, refuse_missing
 from feedmill.formats.tokens.dolma import open_dolma
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
 from feedmill.formats.tokens.megatron import open_megatron
@@ -62,7 +62,8 @@ _FILES = {
     **dict.fromkeys(COMPRESSED, TAR),  # refused when opened, with what to do
 }
 _FOLDERS = {".tar": WEBDATASET, ".pbin": PBIN, ds.SUFFIX: DS, dolma.CSV: DOLMA, ".parquet": PARQUET}
-_LISTS = {".tar": WEBDATASET, ".parquet": PARQUET}
+_TOKEN_FILES = {suffix: kind for suffix, kind in _FILES.items() if kind in TOKENS}
+_LISTS = {".tar": WEBDATASET, ".parquet": PARQUET, **_TOKEN_FILES}
 FILE_ORDERS = ("sorted", "nanotron")
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
@@ -173,12 +174,13 @@ def _listed(urls: Sequence[str]) -> Found:
     kinds = sorted({os.path.splitext(url)[1] for url in files})
     if len(kinds) != 1 or kinds[0] not in _LISTS:
         raise ConfigError(
-            f"only .tar, .parquet or .pbin files can be opened together, found {', '.join(kinds) or 'none'}",
+            f"only files of one of {', '.join(_LISTS)} can be opened together, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
             kind="mixed-list",
             fix="Name files of one format, or mix data sets with a recipe.",
         )
-    refuse_twice(files)
+    if kinds[0] not in _TOKEN_FILES:  # documents may be repeated: their keys are numbers
+        refuse_twice(files)
     top, names = common_top(files)
     return Found(_LISTS[kinds[0]], open_store(top), names=tuple(names))
 
@@ -272,6 +274,8 @@ def _open_tars(found: Found, url: str) -> TarDataset:
 
 def _open_tokens(found: Found, url: str, files: str | None, token_size: int | None) -> Dataset:
     """Token data, each format by its own opening."""
+    if found.names:
+        return _tokens_together(found, files, token_size)
     store, name = found.store, found.name
     if name:
         refuse_missing(store, name)
@@ -289,23 +293,43 @@ def _open_tokens(found: Found, url: str, files: str | None, token_size: int | No
     )
 
 
-def open_together(urls: Sequence[str]) -> Dataset:
-    """Several files as one data set, in the order given: ``.pbin`` (what Modalities calls combined), ``.tar`` or
-    ``.parquet``, named one by one or by patterns.
+def _tokens_together(found: Found, files: str | None, token_size: int | None) -> TokenDataset:
+    """Token files of one format one after another, in the order of their names here."""
+    store = found.store
+    if files is not None:
+        raise ConfigError("'files' orders the files of a folder, and these are a list", fix="Leave it out.")
+    if found.kind == PBIN:
+        for name in found.names:
+            refuse_missing(store, name)
+        return open_pbins(store, list(found.names), store.url)
+    opened = [
+        _open_tokens(Found(found.kind, store, name), store.locate(name), None, token_size) for name in found.names
+    ]
+    shards = [shard for dataset in opened if isinstance(dataset, TokenDataset) for shard in dataset.shards]
+    about: dict[str, Any] = {}
+    for name in dict.fromkeys(name for dataset in opened for name in dataset.about):
+        values = [dataset.about[name] for dataset in opened if name in dataset.about]
+        alike = all(value == values[0] for value in values)
+        about[name] = values[0] if alike else list(dict.fromkeys(map(str, values)))
+    return TokenDataset(store, shards, name=store.url, format=found.kind, about=about)
+
+
+def open_together(urls: Sequence[str], *, files: str | None = None, token_size: int | None = None) -> Dataset:
+    """Several files of one format as one data set, in the order given: ``.tar``, ``.parquet``, or token files (what
+    Modalities calls combined), named one by one or by patterns.
 
     Raises:
         ConfigError: none is given, or they are not all of one format.
     """
-    if {os.path.splitext(url)[1] for url in urls} != {".pbin"}:
-        found = _listed(urls)
-        found.store.pin_files()
-        if found.kind == PARQUET:
-            return open_source(PARQUET, Wanted(found.store, "", found.store.url, None, found.names))
-        return _open_tars(found, found.store.url)
-    top, paths = common_top(urls)
-    store = open_store(top)
-    store.pin_files()
-    return open_pbins(store, paths, top)
+    found = _listed(urls)
+    found.store.pin_files()
+    if found.kind in TOKENS:
+        return _tokens_together(found, files, token_size)
+    if files is not None or token_size is not None:
+        raise ConfigError(f"'files' and 'token_size' are for .ds files, this is {found.kind}", fix="Leave them out.")
+    if found.kind == PARQUET:
+        return open_source(PARQUET, Wanted(found.store, "", found.store.url, None, found.names))
+    return _open_tars(found, found.store.url)
 
 
 __all__ = [

@@ -139,6 +139,10 @@ def _check_source(url: str, report: CheckReport) -> None:
     facts = dataset.describe()
     report.samples, report.shards, report.bytes = facts["samples"] or 0, facts["shards"], facts["bytes"]
     report.notes += facts.get("remarks") or []
+    count = getattr(dataset, "loss_mask", None)  # of token data
+    if count is not None and (mask := count()) is not None:
+        shown = f"{mask['tokens_in_loss']:,} of {facts['tokens']:,} tokens"
+        report.notes.append(f"loss masks of {mask['files']} of {facts['shards']} files: {shown} in the loss")
     if isinstance(dataset, TarDataset):
         return  # its tars are walked one by one
     report.findings += dataset.verify()

@@ -403,7 +403,7 @@ def write_all(
         energon_index.write_index(path, rows)
         if media is not None and media.filters:
             write_tables(path, media.rows, media.created)
-    uuid = energon_write.write_uuid(store)
+    uuid = energon_write.write_uuid(store, {found.shard: found.record for found in scanned})
     with store.build(energon_members.PATH) as path:
         energon_members.write_members(path, rows, uuid)
     energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})

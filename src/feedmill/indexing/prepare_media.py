@@ -122,7 +122,10 @@ def _add_to_index(
     out = _collected(store, pieces, notes, report, workers, progress)
     out.filters = [media]
     lost = [error.record for error in out.broken if error.record is not None]
-    report.media = len({row[0] for row in present.rows} - set(lost) | {row[0] for row in out.rows})
+    there = {row[0] for row in present.rows}
+    report.media = len(there - set(lost) | {row[0] for row in out.rows})
+    if media.row in present.filters and there.isdisjoint(lost) and set(out.rows) <= set(present.rows):
+        return  # the index has all of it: it stays as it is, with the time at which it was chosen first
     index = cached_copy(store, INDEX)
     with store.build(INDEX) as path:
         try:

@@ -48,6 +48,8 @@ class Loader:
         rank, world_size: this process among those that share the plan, each taking a fixed slice of every global batch.
             Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
             several processes get the same share.
+        start: the position of the plan at which to start: samples that were consumed before, over all ranks, for
+            example a trainer's ``consumed_train_samples``. A state that is loaded overrides it.
         workers: threads that make whole batches ahead (reading, transforming and collating them); with 0 each batch
             is made when it is asked for. A `Workers` says more, processes among it; ``"auto"`` chooses.
         prefetch: batches per worker that are begun or wait to be taken; bounds the memory.
@@ -104,6 +106,7 @@ class Loader:
         *,
         rank: int | None = None,
         world_size: int | None = None,
+        start: int = 0,
         workers: int | Literal["auto"] | Workers = 0,
         prefetch: int = 2,
         transform: Callable[..., Any] | None = None,
@@ -124,6 +127,7 @@ class Loader:
         buffer = None if buffer is None else whole("buffer", buffer)
         _check_numbers(batch_size, prefetch, stall)
         _check_names(remainder, output)
+        start = _checked_start(whole("start", start), plan.length)
         ranks = given_or_found(rank, world_size)
         if output == "samples" and (collate is not None or task_encoder is not None):
             raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
@@ -142,11 +146,13 @@ class Loader:
         self.seed = whole("seed", plan.seed if seed is None else seed)
         self._output = output
         self._transfer = Transfer(device, pin_memory) if output == "torch" else None
-        self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
+        self._start = start
+        self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder).started_at(start)
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry
         self._tally = Tally(policy_for(on_error), self.metrics)
-        self._cursor = windows_for(task_encoder, self._grid, buffer)
+        cursor = windows_for(task_encoder, self._grid, buffer)
+        self._cursor = None if cursor is None else replace(cursor, start=start)
         if task_encoder is not None:
             if transform is not None or collate is not None:
                 raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
@@ -176,7 +182,7 @@ class Loader:
                 batch_size,
                 ranks.world_size,
             )
-        self._position = 0
+        self._position = start
         self._rewind, self._loaded = rewind, False
         self._running: weakref.ref[Iteration] | None = None
 
@@ -309,9 +315,9 @@ class Loader:
 
     def _to_start(self) -> None:
         self.close()
-        self._grid, self._position = self._grid.started_at(0), 0
+        self._grid, self._position = self._grid.started_at(self._start), self._start
         if self._cursor is not None:
-            self._cursor = replace(self._cursor, start=0, pending=(), next=0)
+            self._cursor = replace(self._cursor, start=self._start, pending=(), next=0)
 
     def _consumed(self, after: int | Cursor) -> None:
         """The batches given out so far end here."""
@@ -383,6 +389,16 @@ def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:
             raise ConfigError(f"{name}={value} makes no sense", fix=f"Give at least {least}.")
     if batch_size >= _TOO_MANY:
         raise ConfigError(f"batch_size={batch_size} makes no sense", fix=f"Give less than {_TOO_MANY:,}.")
+
+
+def _checked_start(start: int, length: int | None) -> int:
+    if start < 0 or (length is not None and start > length):
+        raise ConfigError(
+            f"start={start} is no position of the plan: expected 0 to {'any number' if length is None else length}",
+            kind="bad-start",
+            fix="Give the number of samples that were consumed before, over all ranks.",
+        )
+    return start
 
 
 def _check_names(remainder: str, output: str) -> None:

@@ -32,6 +32,7 @@ from feedmill.storage.staging import (
     open_in_place,
     refuse_links,
     staged,
+    sweep,
     sync,
 )
 
@@ -355,6 +356,11 @@ class LocalStore(Store):
         """What this store itself writes may change."""
         if self._pins is not None:
             self._pins.pop(path, None)
+
+    def sweep(self) -> None:
+        """Remove what dead processes were writing, in all folders: other work may have written into others."""
+        for folder, _, _ in os.walk(self.root):
+            sweep(folder)
 
     def remove_folder(self, folder: str = "") -> None:
         """Remove a folder with all that is in it, as far as that is possible."""

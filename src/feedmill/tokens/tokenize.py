@@ -26,10 +26,10 @@ from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
-from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files, together
+from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_inputs, together
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import Done, Recipe, Task, WorkFolder, identity_of, offer, tasks_of, work
+from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, WorkFolder, identity_of, offer, tasks_of, work
 
 Rule = Literal["missing", "always"]
 OnError = Literal["fail", "skip"]
@@ -48,6 +48,7 @@ class TokenizeReport(Counts):
         template: whether the tokenizer's own template was applied; `template_adds`: what it adds, and by which file.
         switched_off: settings of the tokenizer that would draw ids at random, with their values.
         token_bytes: format -> bytes of a token, but for ``vla-text``, which is JSON.
+        skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
         left_over: tokens at the end that fill no sequence of ``vla-text``, and are in none.
     """
 
@@ -60,6 +61,8 @@ class TokenizeReport(Counts):
     switched_off: dict[str, Any] = field(default_factory=dict)
     token_bytes: dict[str, int] = field(default_factory=dict)
     left_over: int = 0
+    skipped_files: int = 0
+    skipped_files_examples: list[str] = field(default_factory=list)
 
 
 def tokenize(
@@ -70,6 +73,7 @@ def tokenize(
     formats: Sequence[str] = ("pbin",),
     backend: Backend = "auto",
     text: str = "text",
+    kind: str | None = None,
     eos: str | None = AUTO,
     bos: str | None = None,
     rule: Rule = "missing",
@@ -96,6 +100,8 @@ def tokenize(
         output: a path without suffix (each format adds its own), or a mapping from format to path.
         tokenizer: see `load_tokenizer`.
         formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
+        kind: which documents of folders are read: ``lines``, ``text``, ``parquet`` or ``arrow``. None: those that there
+            are; it is an error if a folder has several kinds.
         text: the field of the text, a path like ``.a.b[0]``, or a jq program.
         eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS that the
             tokenizer's own files name.
@@ -178,7 +184,9 @@ def tokenize(
         switched_off=loaded.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
     )
-    job = _Job(outputs, recipe, find_files(inputs), loaded, tokenizer_name or loaded.name, report, unit_bytes)
+    given = find_inputs(inputs, kind)
+    report.skipped_files, report.skipped_files_examples = len(given.skipped), given.skipped[:EXAMPLES]
+    job = _Job(outputs, recipe, given.files, loaded, tokenizer_name or loaded.name, report, unit_bytes)
     job.run(workers, overwrite, progress, allow_empty)
     report.seconds = time.perf_counter() - begin
     return report
@@ -326,6 +334,8 @@ class _Job:
             "on_error": "skip" if self.recipe.skip else "fail",
             "blank_lines": report.blank,
         }
+        if report.skipped_files:
+            options["skipped_files"] = {"count": report.skipped_files, "examples": report.skipped_files_examples}
         if report.switched_off:
             options["switched_off"] = report.switched_off
         if out.sequence:

@@ -24,6 +24,7 @@ import xxhash
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.tokens.ahead import load_ahead
+from feedmill.tokens.kinds import is_sentencepiece, refuse_folder, refuse_others
 from feedmill.tokens.template import Template, TemplateSource, around, resolve
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece"]
@@ -199,7 +200,8 @@ def load_tokenizer(
     path = _find(given)
     data = path.read_bytes()
     digest = xxhash.xxh3_128_hexdigest(data)
-    pieces = path.suffix == ".model"
+    refuse_others(path, data)
+    pieces = is_sentencepiece(path, data)
     if pieces != (backend == "sentencepiece") and (pieces or backend == "sentencepiece") and backend != "auto":
         kind = "a SentencePiece model" if pieces else "a tokenizer.json"
         raise ConfigError(f"this is {kind}, which the backend {backend!r} does not read", file=str(path))
@@ -263,6 +265,10 @@ def _find(given: str) -> Path:
         for name in ("tokenizer.json", "tokenizer.model"):
             if (path / name).is_file():
                 return path / name
+        versions = sorted(path.glob("tokenizer.model.v*"))  # Mistral's names of SentencePiece models
+        if len(versions) == 1:
+            return versions[0]
+        refuse_folder(path)
         raise NotFound("the folder has no tokenizer.json", file=given, fix="Name the tokenizer's own folder or file.")
     if not path.is_file():
         raise NotFound(

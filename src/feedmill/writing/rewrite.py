@@ -107,6 +107,7 @@ class Rewrite:
             if self.work.left is not None:
                 clear_left(store, self.work.left)
                 self.work.note()
+                store.sweep()
             if not self.work.resumed:
                 store.remove_folder(NEW)
             self.swapping = bool(self.work.job.get("swapping"))

@@ -10,7 +10,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats import energon, energon_members, energon_write, sidecar
 from feedmill.formats.energon import idx_name
 from feedmill.samples.description import declared_map, unreadable
-from feedmill.storage import Store, open_store
+from feedmill.storage import LocalStore, Store, open_store
 from feedmill.writing.commit import Media, commit
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_prepared, present_shards
@@ -95,6 +95,8 @@ class Target:
         if self.work.left is not None:
             clear_left(self.store, self.work.left)
             self.work.note()
+            if isinstance(self.store, LocalStore):
+                self.store.sweep()
         if overwrite and "replaced" not in self.work.job:
             self.work.note(replaced=self._replaceable())
 

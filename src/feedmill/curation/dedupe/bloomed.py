@@ -75,7 +75,7 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
         except DataError:
             return lines  # comes up again in its turn, when it is known which line this is
 
-    source = read_lines(store, task.file.path, kind=task.input, advance=bar.advance, hashed=read.append)
+    source = read_lines(store, task.file.path, kind=task.input, advance=bar.advance, hashed=read.append, json=True)
     spare, workers = threads < available_cores(), threads - 1  # this thread has enough to do itself
     # Closed in any case, so that no thread outlives an error.
     with (

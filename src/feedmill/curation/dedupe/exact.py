@@ -99,7 +99,7 @@ def scan(task: Task) -> Scanned:
     hash_units = hash_documents if task.options.unit == DOCUMENTS else hash_parts
     segment, read = _Segment(), list[str]()
     with ExitStack() as stack:
-        blocks = read_lines(store, task.file.path, kind=task.input, hashed=read.append)
+        blocks = read_lines(store, task.file.path, kind=task.input, hashed=read.append, json=True)
         for block in stack.enter_context(closing(ahead(blocks))) if task.spare else blocks:
             units = read_units(block, task.options, where, rows + 1)
             digest_ids(units.ids, digest)

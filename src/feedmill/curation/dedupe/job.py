@@ -14,7 +14,7 @@ from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
 from feedmill.curation.workplace import remove_folder, work_folder
-from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import LocalStore, Store, open_store, split_url
@@ -64,6 +64,7 @@ def dedupe(
     against: Sequence[str] = (),
     processes: int | None = None,
     compression: tuple[str | None, str | None] = (None, None),
+    allow_empty: bool = False,
     progress: bool | None = None,
 ) -> DedupeReport:
     """Write an attribute set that marks every document or paragraph that occurred before.
@@ -77,20 +78,39 @@ def dedupe(
         against: documents to look up in instead, for decontamination: only what occurs there is marked.
         processes: how many to use; by default one for each core.
         compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None for what the names say.
+        allow_empty: whether patterns without files, and files without a document, are accepted.
 
     Raises:
+        EmptyResult: there is no document.
         ConfigError: nothing to read, options that make no sense, or another run at the same work.
         DataError: a row that cannot be used; nothing is written for its file.
     """
     if processes is not None and processes < 1:
         raise ConfigError(f"there is no work with {processes} processes", fix="Use 1 or more.")
     report = DedupeReport(options.name)
-    files = find_documents(documents, options.documents_folder, report.warnings)
+    _dedupe(documents, options, bloom, against, processes, compression, allow_empty, progress, report)
+    refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
+    return report
+
+
+def _dedupe(
+    documents: Sequence[str],
+    options: DedupeOptions,
+    bloom: BloomOptions | None,
+    against: Sequence[str],
+    processes: int | None,
+    compression: tuple[str | None, str | None],
+    allow_empty: bool,
+    progress: bool | None,
+    report: DedupeReport,
+) -> None:
+    warnings = report.warnings if allow_empty else None
+    files = find_documents(documents, options.documents_folder, warnings)
     if bloom is not None and bloom.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
 
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
-    known = find_documents(against, options.documents_folder, report.warnings) if against else []
+    known = find_documents(against, options.documents_folder, warnings) if against else []
     if bloom is not None and known:
         raise ConfigError("a Bloom filter and 'against' exclude each other", fix="Give one of them.")
     if bloom is None and options.partitions > 1:
@@ -104,16 +124,15 @@ def dedupe(
     )
     if bloom is None:
         if _done(files, options, run_print, report, None):
-            return report
+            return
         work = work_folder(files[0], options.name, "work", run_print)
         busy = f"another process is writing this attribute set ({options.name!r})"
         with LocalStore(work).alone("lock", what=busy, file=files[0].name):
             results = _exact(files, known, options, work, compression, processes, progress)
             _record(files, results, options, run_print, report, None)
             remove_folder(work)
-        return report
+        return
     _bloomed(files, options, bloom, run_print, compression, processes, progress, report)
-    return report
 
 
 def _exact(

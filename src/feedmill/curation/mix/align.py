@@ -93,38 +93,42 @@ def verify(pairing: Pairing) -> Found:
 
 def _compare(store: Store, pairing: Pairing, paths: dict[str, bool]) -> None:
     """Compare ids row by row; and spans with texts, for those of the attribute files that say so."""
-    wanted, lengths = _documents(store, pairing)
+    wanted, lengths, sources = _documents(store, pairing)
     for path, bounded in paths.items():
-        found = _rows(store, path) if bounded else ((one, None) for one in _ids(store, path))
+        found = _rows(store, path) if bounded else ((one, _Row()) for one in _ids(store, path))
         count = 0
         while batch := list(islice(found, _BATCH)):
             if [one for one, _ in batch] != wanted[count : count + len(batch)]:
                 for n, (one, _) in enumerate(batch):
                     if count + n >= len(wanted) or one != wanted[count + n]:
                         raise _misaligned(store, path, pairing.file, count + n, wanted, one)
-            for n, (_, attributes) in enumerate(batch, count):
-                if attributes and (beyond := _beyond(attributes, lengths[n] + _SLACK)):
+            for n, (_, row) in enumerate(batch, count):
+                if row.attributes and (beyond := _beyond(row.attributes, lengths[n] + _SLACK)):
                     raise _outside(store, path, pairing.file, n, lengths[n], *beyond)
+                if row.source and sources[n] and row.source != sources[n]:
+                    raise _of_other_source(store, path, pairing.file, n, row.source, sources[n])
             count += len(batch)
         if count != len(wanted):
             raise _misaligned(store, path, pairing.file, count, wanted, None)
 
 
-def _documents(store: Store, pairing: Pairing) -> tuple[list[bytes], list[int]]:
-    """The ids of the documents, and the characters of their texts."""
+def _documents(store: Store, pairing: Pairing) -> tuple[list[bytes], list[int], list[Any]]:
+    """The ids of the documents, the characters of their texts, and their sources."""
     file = pairing.file
     ids: list[bytes] = []
     lengths: list[int] = []
-    for lines in read_lines(store, file.path, kind=pairing.input):
+    sources: list[Any] = []
+    for lines in read_lines(store, file.path, kind=pairing.input, json=True):
         rows = parse_texts(lines, store.locate(file.path), len(ids) + 1)
+        sources += [_row(row).source for row in rows_of(lines)]
         ids += ids_of(rows, store.locate(file.path), len(ids) + 1)
         lengths += [len(row.text) for row in rows]
-    return ids, lengths
+    return ids, lengths, sources
 
 
 def _ids(store: Store, path: str) -> Iterator[bytes]:
     line = 1
-    for lines in read_lines(store, path):
+    for lines in read_lines(store, path, json=True):
         rows = rows_of(lines)
         yield from parse_ids(rows, store.locate(path), line)
         line += len(rows)
@@ -132,21 +136,22 @@ def _ids(store: Store, path: str) -> Iterator[bytes]:
 
 class _Row(msgspec.Struct, gc=False):
     attributes: Any = None
+    source: Any = None
 
 
-_attributes = msgspec.json.Decoder(_Row).decode
+_row = msgspec.json.Decoder(_Row).decode
 
 
-def _rows(store: Store, path: str) -> Iterator[tuple[bytes, Any]]:
-    """The id and the attributes of each row."""
+def _rows(store: Store, path: str) -> Iterator[tuple[bytes, _Row]]:
+    """The id of each row, and what else is compared."""
     line = 1
-    for lines in read_lines(store, path):
+    for lines in read_lines(store, path, json=True):
         rows = rows_of(lines)
         for one, row in zip(parse_ids(rows, store.locate(path), line), rows, strict=True):
             try:
-                yield one, _attributes(row).attributes
+                yield one, _row(row)
             except REFUSED:
-                yield one, None  # comes up when it is merged
+                yield one, _Row()  # comes up when it is merged
         line += len(rows)
 
 
@@ -164,6 +169,16 @@ def _beyond(attributes: Any, length: int) -> tuple[str, Any] | None:
             if 0 <= span[0] < span[1] > length and not marks_all:
                 return name, span
     return None
+
+
+def _of_other_source(store: Store, path: str, file: DocumentFile, row: int, found: Any, wanted: Any) -> DataError:
+    return DataError(
+        f"the row belongs to the source {found!r}, but the document in {file.name} is of {wanted!r}",
+        file=store.locate(path),
+        record=f"line {row + 1}",
+        kind="misaligned-attributes",
+        fix="Give the attributes of these documents; an id means one document within its source only.",
+    )
 
 
 def _outside(store: Store, path: str, file: DocumentFile, row: int, length: int, name: str, span: Any) -> DataError:

@@ -17,7 +17,7 @@ from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.names import check_names
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.curation.patterns import DocumentFile, find_documents
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
@@ -92,6 +92,7 @@ def mix(
 
     Raises:
         ConfigError: nothing to read, a configuration that makes no sense, an output that is an input or another output.
+        EmptyResult: a stream keeps nothing.
         DataError: attributes that do not line up, rows that cannot be used, expressions that fail on a document.
     """
     processes, dry_run = config.processes if processes is None else processes, dry_run or config.dry_run
@@ -125,9 +126,11 @@ def mix(
             one.finished_before += before
             one.outputs.append(join_url(stream.output, shard.path))
         report.streams.append(one)
+        _refuse_empty(stream, plan, one, report)
         report.warnings += _left_over(stream, plan)
         if one.counts.unmatched:
             report.warnings.append(f"stream {stream.name}: {one.counts.unmatched} rows had no attributes")
+        report.warnings += _of_documents(stream, one.counts)
         if one.counts.passed:
             report.warnings.append(
                 f"stream {stream.name}: {one.counts.passed} spans were passed over (they overlap, or lie outside)"
@@ -138,7 +141,7 @@ def mix(
 def _plan(stream: Stream, config: MixConfig, warnings: list[str]) -> list[Shard]:
     """The outputs of a stream."""
     files: list[DocumentFile] = []
-    for file in find_documents(stream.documents, warnings=warnings):
+    for file in find_documents(stream.documents, warnings=warnings if config.allow_empty else None):
         if file.size or not files:
             files.append(file)
         else:
@@ -269,6 +272,38 @@ def _make(shard: Shard) -> tuple[Counts, int]:
     counts = write_shard(shard)
     finished.write(shard.path, {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()})
     return counts, 0
+
+
+def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: MixReport) -> None:
+    """Raises EmptyResult where a stream keeps nothing; its outputs, which hold nothing, are removed."""
+    counts, config = one.counts, plan[0].config
+    if counts.kept or stream.rate == 0:
+        return
+    if config.allow_empty:
+        report.warnings.append(f"stream {stream.name}: none of {counts.read} documents is kept")
+        return
+    for shard in plan:
+        open_store(stream.output).delete(shard.path)
+    refuse_empty(
+        0,
+        counts.read,
+        file=stream.output,
+        skipped={f"dropped by {rule}": number for rule, number in counts.dropped.items() if number},
+        fix=f"Check the rules of the stream {stream.name!r}.",
+    )
+
+
+def _of_documents(stream: Stream, counts: Counts) -> list[str]:
+    """What is remarkable of the documents themselves."""
+    found = []
+    if counts.without_id:
+        found.append(f"{counts.without_id} documents have no id")
+    if counts.lost:
+        found.append(
+            f"{counts.lost} documents lost what Dolma does not keep (integers beyond 64 bits are floats now; metadata"
+            " and attributes that are no objects are gone)"
+        )
+    return [f"stream {stream.name}: {what}" for what in found]
 
 
 def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:

@@ -112,7 +112,7 @@ def look(sought: Sought) -> Seen:
             continue
         here: set[str] = set()
         kind = None if name else sought.input
-        for lines in islice(read_lines(store, path, kind=kind), sought.blocks):
+        for lines in islice(read_lines(store, path, kind=kind, json=True), sought.blocks):
             for keys in _names(lines):
                 here.update(keys)
             if sought.names <= found | here:

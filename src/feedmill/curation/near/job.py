@@ -14,7 +14,7 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.workplace import remove_folder, work_folder
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.progress import Progress
 from feedmill.storage import open_store
 
@@ -65,6 +65,7 @@ def find_near(
     *,
     signatures: str | None = None,
     processes: int | None = None,
+    allow_empty: bool = False,
     progress: bool | None = None,
 ) -> NearReport:
     """Write an attribute set that marks near-duplicates: of each cluster all but one document.
@@ -76,14 +77,16 @@ def find_near(
         signatures: a local folder in which signatures are kept, to compare documents that come later with these. Files
             that it has seen are not read again. Without it they are removed at the end.
         processes: how many to use, or threads where that is faster; by default one for each core.
+        allow_empty: whether patterns without files, and files without a document, are accepted.
 
     Raises:
+        EmptyResult: there is no document.
         ConfigError: nothing to read, options that make no sense or differ from those of the signatures, a file that
             changed since its signatures were made, or signatures that another run is using.
         DataError: a row that cannot be used; or the signatures are damaged.
     """
     report = NearReport(options.name, signatures=signatures)
-    files = find_documents(documents, options.documents_folder, report.warnings)
+    files = find_documents(documents, options.documents_folder, report.warnings if allow_empty else None)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures live on local disks", file=signatures, fix="Give a local path.")
     run_print = fingerprint(
@@ -91,8 +94,21 @@ def find_near(
         options.as_dict(),
         None if signatures is None else open_store(signatures).locate(""),
     )
-    if _done(files, options, run_print, report):
-        return report
+    if not _done(files, options, run_print, report):
+        _run(files, options, signatures, run_print, processes, progress, report)
+    refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
+    return report
+
+
+def _run(
+    files: list[DocumentFile],
+    options: NearOptions,
+    signatures: str | None,
+    run_print: str,
+    processes: int | None,
+    progress: bool | None,
+    report: NearReport,
+) -> None:
     folder = work_folder(files[0], options.name, "near", run_print) if signatures is None else signatures
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, processes, progress)
@@ -101,7 +117,6 @@ def find_near(
         dumps.forget_work()
     if signatures is None:
         remove_folder(folder)
-    return report
 
 
 def _finish(

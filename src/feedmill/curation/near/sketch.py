@@ -70,7 +70,7 @@ def sketch(task: Task) -> Sketched:
         return Sketched(**done)
     digest, content = digest_ids([]), xxhash.xxh3_128()
     rows, empty, segments, segment, read = 0, 0, list[int](), _Segment(), list[str]()
-    for lines in read_lines(task.file.store(), task.file.path, hashed=read.append):
+    for lines in read_lines(task.file.store(), task.file.path, hashed=read.append, json=True):
         go_on()
         parsed = parse_texts(lines, task.file.name, rows + 1)
         ids = ids_of(parsed, task.file.name, rows + 1)

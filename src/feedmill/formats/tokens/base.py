@@ -44,6 +44,7 @@ class TokenShard:
         facts: words on which the fingerprint is built beside path, counts and size: what tells this file from
             another one of its size, or calls that give them, made when the fingerprint is first asked for. They must
             not change when the file is copied.
+        verify: raises `DataError` where what `load_bounds` gives is damaged; for what is too much to look at each time.
         remarks: what was found and mended while loading the bounds, for `TokenDataset.describe`; `load_bounds` adds.
     """
 
@@ -59,6 +60,7 @@ class TokenShard:
         "path",
         "remarks",
         "tokens",
+        "verify",
     )
 
     def __init__(
@@ -72,9 +74,11 @@ class TokenShard:
         load_loss: Callable[[], npt.NDArray[Any]] | None = None,
         facts: tuple[str | Callable[[], str], ...] = (),
         remarks: list[str] | None = None,
+        verify: Callable[[], None] | None = None,
     ) -> None:
         self.path, self.dtype, self.offset, self.tokens = path, dtype, offset, tokens
         self.load_bounds, self.load_loss, self.facts = load_bounds, load_loss, facts
+        self.verify = verify
         self.remarks = [] if remarks is None else remarks
         self._documents = documents
         self._bounds: Int64s | None = None
@@ -299,6 +303,8 @@ class TokenDataset(Dataset):
         found: list[FeedmillError] = []
         for shard in self.shards if self._no_index is None else ():
             try:
+                if shard.verify is not None:
+                    shard.verify()
                 falls = np.flatnonzero(np.diff(shard.bounds) < 0)
             except FeedmillError as error:
                 found.append(error)
@@ -333,6 +339,21 @@ class TokenDataset(Dataset):
             **({"remarks": remarks} if remarks else {}),
             **self.about,
         }
+
+    def loss_mask(self) -> dict[str, int] | None:
+        """How many files have a loss mask, and how many tokens contribute to the loss; None where no file has one.
+
+        Reads the masks. Without one, all tokens of a file contribute.
+        """
+        masks = [shard.load_loss() if shard.load_loss is not None else None for shard in self.shards]
+        files = sum(mask is not None for mask in masks)
+        if not files:
+            return None
+        learned = sum(
+            shard.tokens if mask is None else int(np.count_nonzero(mask))
+            for shard, mask in zip(self.shards, masks, strict=True)
+        )
+        return {"files": files, "tokens_in_loss": learned}
 
     @property
     def splits(self) -> Mapping[str, int]:
