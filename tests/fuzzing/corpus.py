@@ -210,7 +210,10 @@ def pbin_legacy(folder: Path) -> None:
 def _lines(path: Path, count: int = 6) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     words = "The quick brown fox jumps over the lazy dog. "
-    rows = [{"id": f"d{n}", "text": words * (n % 4) + "\n" + words, "source": "s", "metadata": {"n": n}} for n in range(count)]
+    rows = [
+        {"id": f"d{n}", "text": words * (n % 4) + "\n" + words, "source": "s", "metadata": {"n": n}}
+        for n in range(count)
+    ]
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()
     pack = {".gz": gzip.compress, ".zst": zstd.compress}.get(path.suffix, bytes)
     path.write_bytes(pack(data))
@@ -253,7 +256,11 @@ def mix_json(folder: Path) -> None:
 def mix_yaml(folder: Path) -> None:
     tree = _mix(folder)
     stream = tree["streams"][0]
-    stream["filter"] = {"syntax": "jq", "include": [".attributes.good[0][2] >= 0.2"], "exclude": ["(.text | length) > 300"]}
+    stream["filter"] = {
+        "syntax": "jq",
+        "include": [".attributes.good[0][2] >= 0.2"],
+        "exclude": ["(.text | length) > 300"],
+    }
     (folder / "mix.yaml").write_text(yaml.dump(tree))
     (folder / "mix.json").write_text(json.dumps(tree))
 
@@ -370,8 +377,9 @@ def _killed(at: int, call: Callable[[], object]) -> None:
 
 
 def killed_append(folder: Path) -> None:
-    from feedmill.cli.app import app
     from typer.testing import CliRunner
+
+    from feedmill.cli.app import app
 
     (folder / "ds").mkdir()
     prepared(folder / "ds")
@@ -381,8 +389,9 @@ def killed_append(folder: Path) -> None:
 
 
 def killed_tokenize(folder: Path) -> None:
-    from feedmill.cli.app import app
     from typer.testing import CliRunner
+
+    from feedmill.cli.app import app
 
     tokenizer(folder)
     words = ["tokenize", str(folder / "d.jsonl"), "-o", str(folder / "out"), "-t", str(folder / "tokenizer.json"), "--eos", "<|eos|>", "--workers", "1"]  # fmt: skip

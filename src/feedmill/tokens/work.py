@@ -291,7 +291,7 @@ class WorkFolder:
         try:
             with open(os.path.join(self.path, "job")) as f:
                 return f.read() == job
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             return False
 
     def open(self, job: str) -> None:
