@@ -122,8 +122,9 @@ def test_configurations_of_mixes(what: str, form: str, tmp_path: Path, monkeypat
 
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT 0, 'k' || x, x, 0, 0 FROM c"
+COLUMNS = "tar_file_id, sample_key, sample_index, byte_offset, byte_size"
 ODD = {
-    "view": ["DROP TABLE samples", f"CREATE VIEW samples(tar_file_id, sample_key, sample_index, byte_offset, byte_size) AS {ENDLESS}"],
+    "view": ["DROP TABLE samples", f"CREATE VIEW samples({COLUMNS}) AS {ENDLESS}"],
     "trigger": ["CREATE TRIGGER t AFTER INSERT ON samples BEGIN DELETE FROM samples; END"],
     "virtual table": ["CREATE VIRTUAL TABLE extra USING fts5(x)"],
 }  # fmt: skip
