@@ -14,7 +14,7 @@ from feedmill.errors import StorageError
 
 def test_one_conversion_at_a_time(tmp_path: Path) -> None:
     first = Notes(str(tmp_path / "x"), is_file=False)
-    with pytest.raises(StorageError, match="another process converts to this place"):
+    with pytest.raises(StorageError, match="another process is converting to this place"):
         Notes(str(tmp_path / "x"), is_file=False)
     first.write_job({"identity": 1})
     first.close()

@@ -114,3 +114,18 @@ def test_the_short_way_for_a_number_is_the_long_one(value, sign, number):
             except JqError as error:
                 outcomes.append(str(error))
         assert outcomes[0] == outcomes[1], (path, sign, number)
+
+
+def test_an_error_before_the_alternative_is_one_of_the_whole() -> None:
+    """As with Dolma's jaq: only ``?`` stands errors."""
+    with pytest.raises(JqError, match="cannot index null"):
+        compile_jq("(.n[0][2] // 0) >= 0.5")({"n": []})
+    assert compile_jq("((.n[0][2])? // 0) >= 0.5")({"n": []}) == [False]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("getpath(1)", "Dolma does not have it either"), ("now", "Dolma may have it")]
+)
+def test_functions_that_are_not_there_are_named_with_whose_limit_it_is(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"Feedmill does not have {name.partition('(')[0]}/.*{hint}"):
+        compile_jq(name)

@@ -75,6 +75,38 @@ def test_spans_have_two_spellings() -> None:
     assert span.mention("abcdef", 1) == "abcd" and span.select(Document("s", "i", "abcdef")) == "bc"
 
 
+def test_a_span_without_experiment_or_tagger_has_no_name() -> None:
+    for more in ({}, {"experiment": "e"}, {"tagger": "t"}):
+        with pytest.raises(AssertionError, match="the span has no"):
+            Span(0, 1, "kind", **more).to_spec()
+
+
+def test_results_as_json() -> None:
+    doc = Document("s", "i", "abcdef", version="1")
+    result = DocResult(doc, [Span(1, 3, "kind", 0.5)])
+    span = {"start": 1, "end": 3, "type": "kind", "score": 0.5, "mention": "abcd"}
+    assert result.to_json(window=1) == {"spans": [span]}
+    whole = result.to_json(with_doc=True)
+    assert whole["doc"] == {"source": "s", "version": "1", "id": "i", "text": "abcdef"}
+    assert DocResult.from_json(whole).to_json(with_doc=True) == whole
+    assert Span(1, 3, "kind").to_json() == {"start": 1, "end": 3, "type": "kind", "score": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("from dolma.taggers.length import CharLengthV1", "dolma.taggers.length"),
+        ("from dolma.core.registry import BaseRegistry", "BaseRegistry"),
+        ("import dolma.core.parallel", "dolma.core.parallel"),
+    ],
+)
+def test_what_dolma_has_and_feedmill_has_not_is_named(tmp_path: Path, code: str, named: str) -> None:
+    module = tmp_path / "mod.py"
+    module.write_text(f"from dolma import BaseTagger\n{code}\n")
+    with pytest.raises(ConfigError, match=f"mod.py.*that Feedmill does not have.*{named}.*'What is not there'"):
+        load_modules([str(module)])
+
+
 def test_parts_of_texts() -> None:
     text = "One two.\n\n  \nThree."
     assert [part.text for part in split_paragraphs(text)] == ["One two.\n", "Three."]

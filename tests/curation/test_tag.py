@@ -189,7 +189,7 @@ GOOD = b'{"id": "a", "text": "x"}\n'
         (b"   ", "blank"),
         (b'{"text": "x"}', "id"),
         (b'{"id": "b"}', "text"),
-        (b'{"id": 7, "text": "x"}', "`$.id`"),
+        (b'{"id": [7], "text": "x"}', "`$.id`"),
         (b'{"id": "b", "text": null}', "`$.text`"),
         (b'["id", "text"]', "object"),
         (b'{"id": "b", "text": "\xff"}', "line 3"),
@@ -344,10 +344,10 @@ def test_patterns_without_files(tmp_path: Path) -> None:
     documents = [f"{tmp_path}/nothing/*", f"{tmp_path}/documents/*"]
     with pytest.raises(NotFound, match="nothing"):
         tag(documents, TAGGERS, progress=False)
-    report = tag(documents, TAGGERS, progress=False, allow_missing=True)
+    report = tag(documents, TAGGERS, progress=False, allow_empty=True)
     assert (report.files, report.missing) == (1, documents[:1])
     with pytest.raises(NotFound, match="any pattern"):
-        tag(documents[:1], TAGGERS, progress=False, allow_missing=True)
+        tag(documents[:1], TAGGERS, progress=False, allow_empty=True)
 
 
 def test_documents_and_attributes_may_lie_in_an_object_store(tmp_path: Path, s3_bucket: str) -> None:

@@ -312,3 +312,27 @@ def test_no_bar_is_shown_where_there_is_no_media(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(collecting, "Progress", refuse)
     assert collecting.collect(LocalStore(tmp_path), [], progress=True) == ([], [])
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_choosing_the_same_media_again_leaves_the_index_as_it_is(
+    prepared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "d"
+    if prepared:
+        folder(root, {"s.tar": tar_bytes([("a.png", picture()), ("b.png", picture(4))])})
+        prepare(str(root), progress=False)
+    else:
+        folder(root, {"a.png": picture(), "b.png": picture(4)})
+    prepare_media(str(root), EXTENSION, progress=False)
+    index = root / ".nv-meta/index.sqlite"
+    with sqlite3.connect(index) as connection:  # as if that had been long ago
+        connection.execute("UPDATE media_filters SET created_at_utc = '2020-01-01 00:00:00'")
+    connection.close()
+    first = prepare_media(str(root), EXTENSION, progress=False)
+    before = index.read_bytes()
+    again = prepare_media(str(root), EXTENSION, progress=False)
+    assert index.read_bytes() == before and b"2020-01-01" in before
+    assert (first.media, again.media) == (2, 2)
+    prepare_media(str(root), HEADER, progress=False)
+    assert index.read_bytes() != before

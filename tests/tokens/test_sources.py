@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feedmill.errors import ConfigError
-from feedmill.tokens.sources import find_files
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.tokens.manifest import read_manifest
+from feedmill.storage import LocalStore, open_store
+from feedmill.tokens.sources import find_files, find_inputs
 from feedmill.tokens.tokenize import tokenize
 from feedmill.tokens.work import WorkFolder
 from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
@@ -74,7 +76,7 @@ def test_two_columns_of_one_name_are_one_message(tmp_path: Path, names: list[str
 def test_a_finished_command_leaves_the_work_of_a_running_one_alone(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["one"])
     tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1)
-    other = WorkFolder(str(tmp_path / ".o.feedmill-work"))
+    other = WorkFolder(LocalStore(tmp_path / ".o.feedmill-work"), LocalStore(tmp_path), "o")
     other.open("another job, with --overwrite")
     piece = tmp_path / ".o.feedmill-work" / "000000.piece"
     piece.write_text(json.dumps("half done"))
@@ -102,3 +104,74 @@ def test_a_name_that_is_no_utf8_is_one_message(tmp_path: Path) -> None:
     for source in (tmp_path / "in", os.fsdecode(name)):
         with pytest.raises(ConfigError, match="no UTF-8"):
             find_files([source])
+
+
+def folder_with(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if ".jsonl" in name:
+            write_lines(folder / name, ["one"])
+        else:
+            (folder / name).write_text("some words")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("b.txt", r"1 lines file \('a.jsonl'\), 1 text file \('b.txt'\)"),
+        ("b.csv", r"1 unreadable file \('b.csv'\)"),
+        ("notes.md", r"1 unreadable file \('notes.md'\)"),
+        ("x/b.txt.gz", r"1 unreadable file \('x/b.txt.gz'\)"),
+        ("b.jsonl.xz", r"1 unreadable file \('b.jsonl.xz'\)"),
+        ("B.PDF", r"1 unreadable file \('B.PDF'\)"),
+    ],
+)
+def test_documents_of_another_kind_are_an_error_until_the_user_chooses(other: str, said: str, tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "in", "a.jsonl", other)
+    with pytest.raises(ConfigError, match=f"documents of several kinds: .*{said}.*--kind lines") as error:
+        find_inputs([folder])
+    assert error.value.kind == "several-kinds"
+    found = find_inputs([folder], "lines")
+    assert [file.path for file in found.files] == ["a.jsonl"] and found.skipped == [str(folder / other)]
+
+
+def test_unreadable_documents_beside_text_files_are_an_error_too(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "in", "a.txt", "b.txt.gz")
+    with pytest.raises(ConfigError, match=r"1 unreadable file .*--kind text"):
+        find_inputs([folder])
+    with pytest.raises(NotFound, match=r"no file of documents of the kind 'parquet' .*1 text file"):
+        find_inputs([folder], "parquet")
+    with pytest.raises(ConfigError, match="no kind of documents 'csv'"):
+        find_inputs([folder], "csv")
+
+
+def test_files_that_are_no_documents_are_named_and_counted(tmp_path: Path) -> None:
+    names = ["README.md", "LICENSE.txt", "_SUCCESS", ".gitattributes", "run.py", "sub/.part.crc"]
+    folder = folder_with(tmp_path / "in", "a.jsonl", *names)
+    report = tokenize([folder], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1)
+    assert report.documents == 1 and report.skipped_files == len(names)
+    assert sorted(report.skipped_files_examples) == sorted(str(folder / name) for name in names)
+    assert report.as_dict()["skipped_files"] == len(names)
+    manifest = read_manifest(open_store(tmp_path), "o.pbin")
+    assert manifest is not None and manifest.options["skipped_files"]["count"] == len(names)
+
+
+def test_a_readme_among_texts_is_a_text(tmp_path: Path) -> None:
+    assert len(find_files([folder_with(tmp_path, "a.txt", "readme.txt")])) == 2
+
+
+def test_what_was_written_into_the_folder_of_the_inputs_is_not_counted(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, "a.jsonl")
+    for formats in (["pbin", "ds", "megatron", "dolma"], ["pbin"]):
+        report = tokenize(
+            [folder], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1, formats=formats, overwrite=True
+        )
+        assert report.skipped_files_examples == []
+
+
+def test_attributes_beside_dolmas_documents_are_counted(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, "documents/a.jsonl.gz", "attributes/x/a.jsonl.gz")
+    found = find_inputs([folder])
+    assert [file.path for file in found.files] == ["documents/a.jsonl.gz"]
+    assert found.skipped == [str(folder / "attributes/x/a.jsonl.gz")]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import feedmill as fm
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, NotFound
 from feedmill.formats.base import Sample
 from feedmill.formats.jsonl import JsonlDataset
 from feedmill.formats.tables import TableDataset
@@ -355,6 +355,17 @@ class TestAddParts:
         for options in ({"missing": "what"}, {"parts": ["nope"]}):
             with pytest.raises(FeedmillError):
                 add_parts(str(root), str(tmp_path / "extra"), **options)
+
+    def test_a_source_with_none_of_the_keys_is_an_error(self, root: Path, tmp_path: Path) -> None:
+        fm.write(str(tmp_path / "extra"), [{"__key__": "other", "cls": 1}])
+        before = files(root)
+        with pytest.raises(
+            EmptyResult, match=r"0 of 100 samples kept \(100: the source lacks the key\).*--allow-empty"
+        ):
+            add_parts(str(root), str(tmp_path / "extra"), missing="skip", workers=1)
+        assert {k: v for k, v in files(root).items() if "feedmill.work" not in k} == before
+        report = add_parts(str(root), str(tmp_path / "extra"), missing="skip", allow_empty=True, workers=1)
+        assert "0 parts were added" in report.warnings[0]
 
     def test_excluded_samples_get_their_parts_too(self, root: Path) -> None:
         exclude(root, "shards/000004.tar", "shards/000001.tar/s00025")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import Json
+from feedmill.cli.options import AllowEmpty, Json
 from feedmill.cli.output import emit, facts, human_size
 from feedmill.cli.reshard import Processes, Progress
 
@@ -28,6 +28,7 @@ def add_parts(
         str, typer.Option("--missing", metavar="error|skip", help="What to do about keys that SOURCE lacks.")
     ] = "error",
     replace: Annotated[bool, typer.Option("--replace", help="Take the place of parts with the same name.")] = False,
+    allow_empty: AllowEmpty = False,
     workers: Processes = None,
     progress: Progress = True,
     json: Json = False,
@@ -45,6 +46,7 @@ def add_parts(
         into=into,
         missing=missing,
         replace=replace,
+        allow_empty=allow_empty,
         workers=workers,
         progress=progress and not json,
     )

@@ -30,6 +30,9 @@ def info(
     except TrustError as error:  # its facts can be told all the same
         dataset, code = opened(raw=True), str(error)
     data = {**dataset.describe(), "first_sample": first_sample(dataset), "own_code": code}
+    count = getattr(dataset, "loss_mask", None)  # of token data
+    if count is not None and (mask := count()) is not None:
+        data["loss_mask"] = mask
     if (proof := conversion(path)) is not None:
         data["conversion"] = proof
     emit(data, json, lambda: show(data))
@@ -54,6 +57,16 @@ def _converted(proof: dict[str, Any] | None) -> str | None:
     return f"from {proof['source']} ({proof['source_format']}): {proof['samples']:,} samples, {found}{left}"
 
 
+def _loss_mask(data: dict[str, Any]) -> str | None:
+    """Which part of the tokens contributes to the loss."""
+    mask = data.get("loss_mask")
+    if not mask:
+        return None
+    share = 100 * mask["tokens_in_loss"] / max(data["tokens"], 1)
+    files = "" if mask["files"] == data["shards"] else f" ({mask['files']} of {data['shards']} files have one)"
+    return f"{mask['tokens_in_loss']:,} of {data['tokens']:,} tokens in the loss, {share:.1f} %{files}"
+
+
 def first_sample(dataset: Any) -> dict[str, Any] | None:
     """Key and parts (name -> bytes) of the first sample, or None where there is none."""
     if not len(dataset):
@@ -70,6 +83,7 @@ def show(data: dict[str, Any]) -> None:
             ("format", data.get("format")),
             ("samples", data.get("samples")),
             ("tokens", _counted(data)),
+            ("loss mask", _loss_mask(data)),
             ("tokenizer", data.get("tokenizer")),
             ("shards", data.get("shards")),
             ("size", None if data.get("bytes") is None else human_size(data["bytes"])),

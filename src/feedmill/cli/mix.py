@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.dedupe import Processes
-from feedmill.cli.options import Json
+from feedmill.cli.options import AllowEmpty, AllowStale, Json
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -19,10 +19,14 @@ def mix(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing: try the rules on some documents of each stream.")
     ] = False,
+    allow_stale: AllowStale = False,
+    allow_empty: AllowEmpty = False,
     processes: Processes = None,
     json: Json = False,
 ) -> None:
     """Filter documents by their attributes, replace spans, sample, and write what remains."""
+    from dataclasses import replace
+
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix as run
     from feedmill.errors import ConfigError
@@ -33,7 +37,13 @@ def mix(
     tree = read_tree(open_store(folder).read(name), config).value
     if not isinstance(tree, dict):
         raise ConfigError("a mix is a mapping with 'streams'", file=config, fix="See docs/mix.md.")
-    report = run(read_config(tree), processes=processes, progress=not json, dry_run=dry_run)
+    settings = read_config(tree)
+    settings = replace(
+        settings,
+        allow_stale=settings.allow_stale or allow_stale,
+        allow_empty=settings.allow_empty or allow_empty,
+    )
+    report = run(settings, processes=processes, progress=not json, dry_run=dry_run)
     emit(report.as_dict(), json, lambda: show(report))
 
 
@@ -47,8 +57,11 @@ def show(report: MixReport) -> None:
         typer.echo(f"{typer.style(one.name, bold=True)}: {counts.kept:,} of {counts.read:,} documents {what}{times}")
         for rule, number in counts.dropped.most_common():
             ids = ", ".join(str(one) for one in counts.examples.get(rule, []))
-            typer.echo(f"  dropped {number:,} by {rule}: {ids}{', ...' if number > 3 else ''}")
-        if counts.replaced:
+            shown = f": {ids}{', ...' if number > 3 else ''}" if number else ""
+            typer.echo(f"  dropped {number:,} by {rule}{shown}")
+        if one.replaces:
             typer.echo(f"  replaced {counted(counts.replaced, 'span')}")
+    if report.absent:
+        typer.echo(f"no row has {', '.join(report.absent)}")
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)

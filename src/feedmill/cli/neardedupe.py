@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.dedupe import Documents, Processes
-from feedmill.cli.options import Json
+from feedmill.cli.options import AllowEmpty, Json
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def neardedupe(
         str | None,
         typer.Option("--signatures", metavar="DIR", help="Keep signatures here; compare with those that are here."),
     ] = None,
+    allow_empty: AllowEmpty = False,
     processes: Processes = None,
     json: Json = False,
 ) -> None:
@@ -50,7 +51,14 @@ def neardedupe(
         rows=rows,
         keep=keep,
     )
-    report = find_near(documents, options, signatures=signatures, processes=processes, progress=not json)
+    report = find_near(
+        documents,
+        options,
+        signatures=signatures,
+        processes=processes,
+        allow_empty=allow_empty,
+        progress=not json,
+    )
     emit(report.as_dict(), json, lambda: show(report))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import Json
+from feedmill.cli.options import AllowEmpty, Json
 from feedmill.cli.output import emit, facts, human_size
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def tag(
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or finish the others first.")
     ] = "fail",
+    allow_empty: AllowEmpty = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     list_: Annotated[bool, typer.Option("--list", help="Show the taggers and stop.")] = False,
     json: Json = False,
@@ -72,6 +73,7 @@ def tag(
         processes=processes,
         redo=redo,
         on_error=on_error,
+        allow_empty=allow_empty,
         progress=progress and not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
@@ -91,6 +93,8 @@ def show(report: TagReport) -> None:
             ("time", f"{report.seconds:.2f} s"),
         ]
     )
+    for pattern in report.missing:
+        typer.echo(f"warning: {pattern}: no files match this pattern", err=True)
     for error in report.failed:
         typer.echo(f"error: {error}", err=True)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.options import Json
-from feedmill.cli.output import counted, emit, facts, human_size
+from feedmill.cli.options import AllowEmpty, Json
+from feedmill.cli.output import counted, emit, facts, human_rate, human_size
 
 if TYPE_CHECKING:
     from feedmill.tokens.tokenize import TokenizeReport
@@ -30,6 +30,10 @@ To = Annotated[
     typer.Option("--to", metavar="FORMAT", help="pbin (default), ds, megatron, dolma, vla-text; several by comma."),
 ]
 Text = Annotated[str, typer.Option("--text", metavar="PATH", help="The text's field, path (.a.b[0]) or jq program.")]
+Kind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="Documents that are read of folders: lines, text, parquet, arrow."),
+]
 Eos = Annotated[
     str, typer.Option("--eos", metavar="TOKEN", help="Ends each document; 'none' for none. auto: the tokenizer's own.")
 ]
@@ -39,6 +43,14 @@ AlwaysAdd = Annotated[
 ]
 Template = Annotated[
     bool, typer.Option("--template/--no-template", help="Apply the tokenizer's own template to each document.")
+]
+TemplateFrom = Annotated[
+    str,
+    typer.Option(
+        "--template-source",
+        metavar="WHERE",
+        help="file: tokenizer.json; flags: add_bos_token, add_eos_token beside it; auto: as AutoTokenizer.",
+    ),
 ]
 SpecialsAsText = Annotated[
     bool, typer.Option("--specials-as-text", help="Encode special tokens that stand in a text as plain text.")
@@ -74,10 +86,12 @@ def tokenize(
     tokenizer: TokenizerPath,
     to: To = None,
     text: Text = "text",
+    kind: Kind = None,
     eos: Eos = "auto",
     bos: Bos = NONE,
     always_add: AlwaysAdd = False,
     template: Template = True,
+    template_source: TemplateFrom = "auto",
     specials_as_text: SpecialsAsText = False,
     token_size: TokenSize = None,
     seq_len: SeqLen = None,
@@ -85,6 +99,7 @@ def tokenize(
     loss: Loss = None,
     tokenizer_backend: BackendName = "auto",
     on_error: OnErrorPolicy = "fail",
+    allow_empty: AllowEmpty = False,
     overwrite: Overwrite = False,
     workers: Workers = None,
     progress: Progress = True,
@@ -107,16 +122,19 @@ def tokenize(
         tokenizer=tokenizer,
         formats=[name for item in to or ["pbin"] for name in item.split(",") if name],
         text=text,
+        kind=kind,
         eos=None if eos == NONE else eos,
         bos=None if bos == NONE else bos,
         rule="always" if always_add else "missing",
         template=template,
+        template_source=template_source,  # type: ignore[arg-type]
         specials_as_text=specials_as_text,
         token_size=token_size,
         seq_len=seq_len,
         shard_sequences=shard_sequences,
         loss=loss is not None,
         loss_rule=loss or "mask",  # type: ignore[arg-type]
+        allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,
         progress=progress and not json,
@@ -128,7 +146,7 @@ def tokenize(
 def show(report: TokenizeReport) -> None:
     """Print what was done."""
     rate = report.bytes / max(report.seconds, 1e-9)
-    speed = f", {human_size(rate)}/s, {report.tokens / max(report.seconds, 1e-9) / 1e6:.1f} M tokens/s"
+    speed = f", {human_size(rate)}/s, {human_rate(report.tokens / max(report.seconds, 1e-9), 'tokens')}"
     reused = f" ({report.reused} of {report.units} pieces of work by an earlier run)" if report.reused else ""
     engine = f"{report.tokenizer} ({report.backend})"
     facts(
@@ -141,20 +159,31 @@ def show(report: TokenizeReport) -> None:
             ("around documents", _around(report)),
             ("left over", f"{report.left_over:,} tokens at the end fill no sequence" if report.left_over else None),
             ("blank lines", report.blank or None),
+            ("skipped files", _skipped_files(report)),
             ("left out", counted(report.skipped, "document") if report.skipped else None),
             ("time", f"{report.seconds:.2f} s" + ("" if report.complete else speed)),
         ]
     )
     if report.complete:
         typer.echo("The output was complete already: nothing was done. Add --overwrite to do it again.")
+    for name, value in report.switched_off.items():
+        typer.echo(f"note: {name} {value} of the tokenizer is switched off: ids do not depend on chance", err=True)
     if report.fallback:
         typer.echo(f"warning: the slow tokenizer backend was used: {report.fallback}", err=True)
     if not report.documents:
-        typer.echo("warning: the inputs hold no documents", err=True)
+        typer.echo("warning: the output has no documents", err=True)
     for item in report.skipped_examples:
         typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
     if report.skipped > len(report.skipped_examples):
         typer.echo(f"left out: and {report.skipped - len(report.skipped_examples):,} more", err=True)
+
+
+def _skipped_files(report: TokenizeReport) -> str | None:
+    """Files that were not read: how many, and the first of them."""
+    if not report.skipped_files:
+        return None
+    shown = ", ".join(report.skipped_files_examples[:5])
+    return f"{report.skipped_files:,} ({shown}{', ...' if report.skipped_files > 5 else ''})"
 
 
 def _size(token_bytes: int | None) -> str:
@@ -165,4 +194,10 @@ def _around(report: TokenizeReport) -> str:
     """What is put around each document, for people."""
     when = "always" if report.rule == "always" else "where missing"
     ends = [f"{kind} {token} {when}" for kind, token in (("BOS", report.bos), ("EOS", report.eos)) if token is not None]
-    return ", ".join([*(ends or ["no BOS, no EOS"]), f"template {'on' if report.template else 'off'}"])
+    return ", ".join([*(ends or ["no BOS, no EOS"]), _template(report)])
+
+
+def _template(report: TokenizeReport) -> str:
+    if not report.template:
+        return "the tokenizer has no template" if report.backend == "sentencepiece" else "template off"
+    return "template on" + (f": {report.template_adds}" if report.template_adds else "")

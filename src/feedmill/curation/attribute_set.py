@@ -3,8 +3,10 @@
 It lies at ``attributes/<name>/.feedmill/manifest.json``::
 
     {"version": 1, "feedmill": "0.1.0", "verb": "dedupe", "options": {...},
-     "files": {"web/0.jsonl.gz": {"rows": 10, "ids": "<xxh3-128 of the ids>", "size": 123,
-                                  "documents": {"path": "documents/web/0.jsonl.gz", "size": 456, "version": "..."}}}}
+     "files": {"web/0.jsonl.gz": {"rows": 10, "ids": "<xxh3-128 of the ids>",
+                                  "size": 123, "version": "...", "xxh3": "<of the stored bytes>",
+                                  "documents": {"path": "documents/web/0.jsonl.gz",
+                                                "size": 456, "version": "...", "xxh3": "<of the stored bytes>"}}}}
 
 `ids` digests the ids as compact JSON, each with a newline, so two files with the same rows in the same order have the
 same digest. A file whose documents changed since then no longer counts.
@@ -19,8 +21,8 @@ import orjson
 import xxhash
 
 from feedmill import __version__
-from feedmill.errors import DataError
-from feedmill.storage import Store
+from feedmill.errors import ConfigError, DataError
+from feedmill.storage import Store, is_local_file
 
 VERSION = 1
 FOLDER = ".feedmill"
@@ -29,6 +31,26 @@ FOLDER = ".feedmill"
 def manifest_path(name: str) -> str:
     """Where the manifest of an attribute set lies, below the data set's root."""
     return f"attributes/{name}/{FOLDER}/manifest.json"
+
+
+def refuse_blocked(store: Store, folder: str = "") -> None:
+    """Raise ConfigError where a file has the name of the folder for records in an attribute set.
+
+    Dolma's patterns match hidden names: of a folder ``.feedmill`` among documents, which earlier versions wrote, its
+    ``dedupe`` makes an empty attribute file of this name.
+
+    Args:
+        folder: the attribute set's, in the store.
+    """
+    path = f"{folder}/{FOLDER}" if folder else FOLDER
+    if is_local_file(store.locate(path)):
+        raise ConfigError(
+            "this is a file, and a folder of this name is needed for records of the attribute set; Dolma makes such a"
+            f" file where a pattern matches a folder {FOLDER!r} among documents",
+            file=store.locate(path),
+            kind="blocked-records",
+            fix="Delete the file.",
+        )
 
 
 def read_manifest(store: Store, name: str) -> dict[str, Any] | None:

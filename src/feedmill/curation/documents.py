@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.rows import REFUSED
+from feedmill.curation.rows import FIXES, REFUSED, missing_field
 from feedmill.errors import DataError
 from feedmill.formats.documents import json_fault
 from feedmill.kernels.text import characters
@@ -23,7 +23,7 @@ Table = npt.NDArray[np.int64]
 class Row(msgspec.Struct, gc=False):
     """What taggers read of a document; other fields are passed over."""
 
-    id: str
+    id: str | int
     text: str
     source: str = ""
     version: str | None = ""
@@ -36,8 +36,9 @@ class RowWithMetadata(Row, gc=False):
 
 
 class StrictRow(Row, gc=False):
-    """Dolma reads two times that it makes no use of, and refuses those that are not texts."""
+    """Dolma reads two times that it makes no use of, and refuses those and ids that are not texts."""
 
+    id: str
     added: str = ""
     created: str = ""
 
@@ -45,6 +46,7 @@ class StrictRow(Row, gc=False):
 class StrictRowWithMetadata(RowWithMetadata, gc=False):
     """Both."""
 
+    id: str
     added: str = ""
     created: str = ""
 
@@ -162,11 +164,13 @@ class Decoder:
             try:
                 self._decode(row)
             except REFUSED as error:
-                what = f"this is not a document ({json_fault(row, error)})"
+                fault = json_fault(row, error)
+                missing = missing_field(fault)
+                what = f"the document has no {missing!r}" if missing else f"this is not a document ({fault})"
                 raise DataError(
-                    f"{what}; a JSON object with the texts 'id' and 'text' was expected",
+                    f"{what}; a JSON object with an 'id' and the text 'text' was expected",
                     file=self.file,
                     record=f"line {number}",
                     kind="bad-document",
-                    fix="Mend or remove the line: attributes belong to documents line by line.",
+                    fix=FIXES.get(missing, "Fix or remove the line: attributes belong to documents line by line."),
                 ) from None

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.rows import REFUSED
+from feedmill.curation.rows import FIXES, REFUSED, missing_field
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import json_fault
 
@@ -126,8 +126,12 @@ class Measurer:
             try:
                 row = loose(line)
             except REFUSED:
-                what = f"this is no row of documents or attributes ({json_fault(line, first)})"
-                raise self._bad(number, what) from None
+                fault = json_fault(line, first)
+                if missing := missing_field(fault):
+                    lacking = self._bad(number, f"the document has no {missing!r}")
+                    lacking.fix = FIXES[missing]
+                    raise lacking from None
+                raise self._bad(number, f"this is no row of documents or attributes ({fault})") from None
             for name, value in (row.attributes or {}).items():
                 if not _is_number(value) and not _are_spans(value):
                     shown = f"{value!r}"

@@ -37,6 +37,8 @@ def load_modules(names: Iterable[str]) -> None:
                 _load(name)
         except ConfigError:
             raise
+        except ImportError as error:
+            raise _not_importable(name, error) from error
         except Exception as error:  # the user's code may raise anything
             raise ConfigError(
                 f"the module with taggers failed while it was loaded ({type(error).__name__}: {error})",
@@ -45,6 +47,18 @@ def load_modules(names: Iterable[str]) -> None:
                 fix="Mend it, or install what it imports.",
             ) from error
         _loaded[name] = module_hashes([name])[name]
+
+
+def _not_importable(name: str, error: ImportError) -> ConfigError:
+    what = f"the module with taggers failed while it was loaded ({type(error).__name__}: {error})"
+    fix = "Fix it, or install what it imports."
+    if (error.name or "").partition(".")[0] == "dolma":
+        what = f"the module imports something of Dolma's that Feedmill does not have ({error})"
+        fix = (
+            "Feedmill has Dolma's base classes and data types, not its built-in taggers as classes; see 'What is not"
+            " there' in docs/migration/dolma.md."
+        )
+    return ConfigError(what, file=name, kind="bad-module", fix=fix)
 
 
 def module_hashes(names: Iterable[str]) -> dict[str, str]:

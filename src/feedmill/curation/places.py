@@ -9,7 +9,7 @@ from feedmill.curation.inputs import Input, attribute_root, common_folder, find_
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
 from feedmill.errors import ConfigError, NotFound
-from feedmill.storage import join_url
+from feedmill.storage import LocalStore, join_url, open_store
 from feedmill.storage.base import refuse_odd_names
 
 
@@ -91,10 +91,20 @@ def _place(file: Input, root: str | None, name: str, common: str | None, experim
     if root is not None:
         return root.rstrip("/") + ("" if experiment else f"/{name}"), file.relative
     if common is None:
-        return attribute_root(file.path, name)
+        folder, rest = attribute_root(file.path, name)
+        return _unlinked(folder, name), rest
     folder, rest = attribute_root(f"{file.base}/x", name)
+    _unlinked(folder, name)
     below = rest.rpartition("/")[0]
     return folder, f"{below}/{file.path[len(common) + 1 :]}".lstrip("/")
+
+
+def _unlinked(folder: str, name: str) -> str:
+    """The folder of an attribute set, which lies in the dataset. Raises `StorageError` where links lead to it."""
+    store = open_store(folder.removesuffix(f"attributes/{name}") or ".")
+    if isinstance(store, LocalStore):
+        store.below(f"attributes/{name}")
+    return folder
 
 
 def refuse_inputs(work: Sequence[tuple[Input, Sequence[Output]]]) -> None:

@@ -43,6 +43,15 @@ class Document:
     def to_spec(self) -> Row:
         return Row(id=self.id, text=self.text, source=self.source, version=self.version)
 
+    @classmethod
+    def from_json(cls, d: dict[str, Any]) -> Document:
+        """Make a document from what `to_json` returns."""
+        return cls(**{name: d[name] for name in ("source", "version", "id", "text")})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a dictionary."""
+        return {"source": self.source, "version": self.version, "id": self.id, "text": self.text}
+
     def __str__(self) -> str:
         return f"{type(self).__name__}(source={self.source!r}, id={self.id!r}, text={self.text[:50]!r})"
 
@@ -88,9 +97,22 @@ class Span:
         return doc.text[self.start : self.end]
 
     def to_spec(self) -> tuple[str, tuple[int, int, float]]:
-        parts = (self.experiment, self.tagger, self.type)
-        name = "__".join(parts) if self.experiment and self.tagger else self.type  # type: ignore[arg-type]
-        return name, (self.start, self.end, self.score)
+        """Return the attribute's name and value. Raises AssertionError, as Dolma does, for a span without experiment or
+        tagger: its name is not known."""
+        for what in ("experiment", "tagger"):
+            if getattr(self, what) is None:
+                raise AssertionError(f"the span has no {what}, which its attribute is named by")
+        return f"{self.experiment}__{self.tagger}__{self.type}", (self.start, self.end, self.score)
+
+    @classmethod
+    def from_json(cls, di: dict[str, Any]) -> Span:
+        """Make a span from what `to_json` returns."""
+        return cls(di["start"], di["end"], di["type"], di["score"])
+
+    def to_json(self, text: str | None = None, window: int = 0) -> dict[str, Any]:
+        """Return the span as a dictionary; given its text, with the characters it covers and `window` more around."""
+        found = {"start": self.start, "end": self.end, "type": self.type, "score": self.score}
+        return found if text is None else {**found, "mention": self.mention(text, window)}
 
     @classmethod
     def from_spec(cls, attribute_name: str, attribute_value: Any) -> Span:
@@ -112,6 +134,16 @@ class DocResult:
 
     doc: Document
     spans: list[Span] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, d: dict[str, Any]) -> DocResult:
+        """Make a result from what ``to_json(with_doc=True)`` returns."""
+        return cls(Document.from_json(d["doc"]), [Span.from_json(span) for span in d["spans"]])
+
+    def to_json(self, with_doc: bool = False, window: int = 0) -> dict[str, Any]:
+        """Return the spans with what they cover, and the document if asked for."""
+        found: dict[str, Any] = {"spans": [span.to_json(self.doc.text, window) for span in self.spans]}
+        return {**found, "doc": self.doc.to_json()} if with_doc else found
 
 
 @dataclass

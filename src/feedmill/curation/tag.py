@@ -19,20 +19,22 @@ import msgspec
 
 from feedmill import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.attribute_set import refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
-from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of, whole_lines
+from feedmill.formats.foreign import json_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
+from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
 from feedmill.storage.limits import max_unpacked
-from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
@@ -96,7 +98,7 @@ def tag(
     redo: bool = False,
     on_error: str = FAIL,
     exact: bool = False,
-    allow_missing: bool = False,
+    allow_empty: bool = False,
     progress: bool = True,
 ) -> TagReport:
     """Write the attributes of documents.
@@ -111,10 +113,10 @@ def tag(
         redo: whether to make again what is up to date.
         on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
-        allow_missing: whether a pattern without files is reported only, if another has some.
+        allow_empty: whether files without a document are accepted, and a pattern without files if another has some.
 
     Raises:
-        ConfigError: for options, before anything is written.
+        ConfigError: for options, before anything is written. EmptyResult: there is no document.
         DataError: of kind ``bad-document``, naming file and line; nothing of that file's attributes is there then.
     """
     begin = time.perf_counter()
@@ -124,14 +126,16 @@ def tag(
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, modules, exact)
     missing: list[str] = []
-    places = find_places(documents, choices, experiment, destination, exact, missing if allow_missing else None)
+    lenient = missing if allow_empty else None
+    places = find_places(documents, choices, experiment, destination, exact, lenient)
     tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
+    for root in outputs:
+        refuse_blocked(open_store(root))
     report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
-    _sweep(output for task in tasks for output in task.outputs)
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
@@ -142,6 +146,8 @@ def tag(
             if done.error is not None:
                 report.failed.append(done.error)
     report.seconds = time.perf_counter() - begin
+    if not report.failed:
+        refuse_empty(report.rows, report.rows, file=", ".join(outputs), allow=allow_empty)
     return report
 
 
@@ -153,7 +159,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
         raise ConfigError("a tagger is named twice", fix="Name each once.")
     for choice in choices:
         choice.create()  # what is missing is said before the work begins
-    files = {choice.name: records.hash_file(choice.file) for choice in choices if choice.file}
+    files = {choice.name: hash_file(choice.file) for choice in choices if choice.file}
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
@@ -188,15 +194,17 @@ def _tag_file(task: Task, workers: int) -> Done:
     rows = 0
     with ExitStack() as stack:
         local = stack.enter_context(source.local_copy(name))
-        before = records.state(source, name, records.hash_file(str(local)), task.input.path)
-        raw = stack.enter_context(open(local, "rb", buffering=0))
-        stream = stack.enter_context(unpacked(raw, compression(name), file=work.file))
+        before = records.state(source, name, "", task.input.path)  # asked for before it is read: it may change then
+        raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
+        stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        lines = whole_lines(stream, max_unpacked(task.input.size) if compression(name) else None, work.file)
+        limit = max_unpacked(task.input.size) if compression(name) else None
+        lines = json_lines(whole_lines(stream, limit, work.file), work.file)
         for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
+        before.xxh3 = raw.hexdigest()
     for output, (file, _) in zip(todo, sinks, strict=True):
         store = open_store(output.root)
         after = records.state(store, output.path, file.hexdigest())
@@ -234,22 +242,17 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 
 
 @contextmanager
-def _sink(output: Output) -> Iterator[tuple[records.HashedFile, BinaryIO]]:
+def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
     """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
-    with open_store(output.root).write(output.path) as raw:
-        file = records.HashedFile(raw)
+    store = open_store(output.root)
+    with ExitStack() as stack:
+        if isinstance(store, LocalStore):
+            busy = "another process is writing these attributes"
+            lock = f"{records.FOLDER}/{output.path}.feedmill-lock"
+            stack.enter_context(store.alone(lock, what=busy, file=store.locate(output.path)))
+        file = HashedWriter(stack.enter_context(store.write(output.path)))
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream
-
-
-def _sweep(outputs: Iterable[Output]) -> None:
-    """Remove what a killed run has left of outputs: nobody else writes them."""
-    left = []
-    for output in outputs:
-        store = open_store(output.root)
-        if isinstance(store, LocalStore):
-            left += [store.locate(path) for path in (output.path, records.record_path(output.path))]
-    sweep(*left)
 
 
 def _record_options(task: Task, output: Output) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import xxhash
 import yaml
 
 from feedmill.errors import ConfigError
 from feedmill.formats.braces import collapse
 from feedmill.formats.energon import INDEX, INFO, INFO_YAML, META, UUID, idx_name
 from feedmill.formats.offsets import Int64s
+from feedmill.formats.sidecar import ShardRecord
 from feedmill.storage import Store
 
 ENERGON_VERSION = "7.4.1"
@@ -38,9 +40,14 @@ def write_info(store: Store, counts: Mapping[str, int]) -> None:
         store.write_bytes(INFO_YAML, yaml.dump(content).encode())
 
 
-def write_uuid(store: Store) -> str:
-    """A new ``index.uuid``, returned: whatever was derived from the old index is out of date."""
-    word = str(uuid.uuid4())
+def write_uuid(store: Store, records: Mapping[str, ShardRecord]) -> str:
+    """Write ``index.uuid`` for shards in this order, and return it.
+
+    It names their content: the same samples in the same shards have the same one. So writing an index again changes
+    nothing, and whatever was derived from the index of other content is out of date.
+    """
+    words = [f"{shard}\0{record.samples}\0{record.digest or record.version}" for shard, record in records.items()]
+    word = str(uuid.UUID(bytes=xxhash.xxh3_128_digest("\n".join(words).encode("utf-8", "surrogateescape")), version=4))
     store.write_bytes(UUID, word.encode())
     return word
 
@@ -81,7 +88,7 @@ def match_modes(store: Store, shards: Sequence[str]) -> None:
     modes += [(root / idx_name(shard), (root / shard).stat().st_mode | 0o600) for shard in shards]
     for path, mode in modes:
         with contextlib.suppress(OSError):
-            if path.stat().st_mode != mode:
+            if path.lstat().st_mode != mode and not path.is_symlink():
                 path.chmod(mode & 0o7777)
 
 
@@ -92,8 +99,9 @@ def match_folder(store: Store, name: str) -> None:
     root = Path(store.locate(""))
     with contextlib.suppress(OSError):
         mode = root.stat().st_mode
-        (root / META).chmod((mode | 0o700) & 0o7777)
-        (root / name).chmod((mode | 0o600) & 0o666)
+        for path, rights in ((root / META, (mode | 0o700) & 0o7777), (root / name, (mode | 0o600) & 0o666)):
+            if not path.is_symlink():
+                path.chmod(rights)
 
 
 def write_yaml(store: Store, name: str, content: Mapping[str, Any]) -> None:

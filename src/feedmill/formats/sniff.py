@@ -1,10 +1,14 @@
-"""What a path is: the only place that knows all formats."""
+"""Recognize the format of a path that is opened for reading.
+
+What can be written, converted, checked and repaired is listed where that is done: `converting.table`,
+`tokens.outputs`, `indexing.check`, `indexing.repair`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
@@ -30,7 +34,7 @@ from feedmill.formats.sources import (
     open_source,
 )  # fmt: skip
 from feedmill.formats.tokens import dolma, ds, megatron
-from feedmill.formats.tokens.base import refuse_missing
+from feedmill.formats.tokens.base import TokenDataset, refuse_missing
 from feedmill.formats.tokens.dolma import open_dolma
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
 from feedmill.formats.tokens.megatron import open_megatron
@@ -58,10 +62,12 @@ _FILES = {
     **dict.fromkeys(COMPRESSED, TAR),  # refused when opened, with what to do
 }
 _FOLDERS = {".tar": WEBDATASET, ".pbin": PBIN, ds.SUFFIX: DS, dolma.CSV: DOLMA, ".parquet": PARQUET}
-_LISTS = {".tar": WEBDATASET, ".parquet": PARQUET}
+_TOKEN_FILES = {suffix: kind for suffix, kind in _FILES.items() if kind in TOKENS}
+_LISTS = {".tar": WEBDATASET, ".parquet": PARQUET, **_TOKEN_FILES}
 FILE_ORDERS = ("sorted", "nanotron")
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
+_ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
 SUFFIXES = (*_FILES, *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
@@ -114,7 +120,7 @@ def sniff(url: str) -> Found:
             kind="unknown-format",
             fix=f"Unpack it, or give it to a verb that reads packed lines: {_VERBS_OF_LINES}."
             if url.endswith(_PACKED_LINES)
-            else _KNOWN,
+            else _way([url]) or _KNOWN,
         )
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
@@ -146,8 +152,16 @@ def sniff(url: str) -> Found:
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
-        else known,
+        else _way(inside) or known,
     )
+
+
+def _way(paths: Sequence[str]) -> str:
+    """How robot data of other formats can be read, where files are of one; else nothing."""
+    for mark, name in _ROBOTS.items():
+        if any(mark in path.lower() for path in paths):
+            return f"{name} is not read. LeRobot's converters make a LeRobot dataset of it, which is."
+    return ""
 
 
 def _left_aside(store: Store) -> tuple[str, ...]:
@@ -160,12 +174,13 @@ def _listed(urls: Sequence[str]) -> Found:
     kinds = sorted({os.path.splitext(url)[1] for url in files})
     if len(kinds) != 1 or kinds[0] not in _LISTS:
         raise ConfigError(
-            f"only .tar, .parquet or .pbin files can be opened together, found {', '.join(kinds) or 'none'}",
+            f"only files of one of {', '.join(_LISTS)} can be opened together, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
             kind="mixed-list",
             fix="Name files of one format, or mix data sets with a recipe.",
         )
-    refuse_twice(files)
+    if kinds[0] not in _TOKEN_FILES:  # documents may be repeated: their keys are numbers
+        refuse_twice(files)
     top, names = common_top(files)
     return Found(_LISTS[kinds[0]], open_store(top), names=tuple(names))
 
@@ -209,6 +224,7 @@ def open_raw(
         files, token_size: for ``.ds``, see `feedmill.open`.
     """
     found = sniff(url)
+    found.store.pin_files()
     if found.kind != DS and (files is not None or token_size is not None):
         raise ConfigError(
             f"'files' and 'token_size' are for .ds files, this is {found.kind}", file=url, fix="Leave them out."
@@ -258,6 +274,8 @@ def _open_tars(found: Found, url: str) -> TarDataset:
 
 def _open_tokens(found: Found, url: str, files: str | None, token_size: int | None) -> Dataset:
     """Token data, each format by its own opening."""
+    if found.names:
+        return _tokens_together(found, files, token_size)
     store, name = found.store, found.name
     if name:
         refuse_missing(store, name)
@@ -275,20 +293,43 @@ def _open_tokens(found: Found, url: str, files: str | None, token_size: int | No
     )
 
 
-def open_together(urls: Sequence[str]) -> Dataset:
-    """Several files as one data set, in the order given: ``.pbin`` (what Modalities calls combined), ``.tar`` or
-    ``.parquet``, named one by one or by patterns.
+def _tokens_together(found: Found, files: str | None, token_size: int | None) -> TokenDataset:
+    """Token files of one format one after another, in the order of their names here."""
+    store = found.store
+    if files is not None:
+        raise ConfigError("'files' orders the files of a folder, and these are a list", fix="Leave it out.")
+    if found.kind == PBIN:
+        for name in found.names:
+            refuse_missing(store, name)
+        return open_pbins(store, list(found.names), store.url)
+    opened = [
+        _open_tokens(Found(found.kind, store, name), store.locate(name), None, token_size) for name in found.names
+    ]
+    shards = [shard for dataset in opened if isinstance(dataset, TokenDataset) for shard in dataset.shards]
+    about: dict[str, Any] = {}
+    for name in dict.fromkeys(name for dataset in opened for name in dataset.about):
+        values = [dataset.about[name] for dataset in opened if name in dataset.about]
+        alike = all(value == values[0] for value in values)
+        about[name] = values[0] if alike else list(dict.fromkeys(map(str, values)))
+    return TokenDataset(store, shards, name=store.url, format=found.kind, about=about)
+
+
+def open_together(urls: Sequence[str], *, files: str | None = None, token_size: int | None = None) -> Dataset:
+    """Several files of one format as one data set, in the order given: ``.tar``, ``.parquet``, or token files (what
+    Modalities calls combined), named one by one or by patterns.
 
     Raises:
         ConfigError: none is given, or they are not all of one format.
     """
-    if {os.path.splitext(url)[1] for url in urls} != {".pbin"}:
-        found = _listed(urls)
-        if found.kind == PARQUET:
-            return open_source(PARQUET, Wanted(found.store, "", found.store.url, None, found.names))
-        return _open_tars(found, found.store.url)
-    top, paths = common_top(urls)
-    return open_pbins(open_store(top), paths, top)
+    found = _listed(urls)
+    found.store.pin_files()
+    if found.kind in TOKENS:
+        return _tokens_together(found, files, token_size)
+    if files is not None or token_size is not None:
+        raise ConfigError(f"'files' and 'token_size' are for .ds files, this is {found.kind}", fix="Leave them out.")
+    if found.kind == PARQUET:
+        return open_source(PARQUET, Wanted(found.store, "", found.store.url, None, found.names))
+    return _open_tars(found, found.store.url)
 
 
 __all__ = [

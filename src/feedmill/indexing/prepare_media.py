@@ -8,19 +8,18 @@ its work.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon_write
+from feedmill.formats.changing import changing
 from feedmill.formats.energon import INDEX, INFO, INFO_YAML, open_index, read_info
 from feedmill.formats.energon_media import read_tables, write_tables
 from feedmill.formats.sidecar import ShardRecord
@@ -94,13 +93,14 @@ def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, p
     store = open_store(url)
     prepared = store.exists(INFO) or store.exists(INFO_YAML)
     report = MediaReport(url, WEBDATASET if prepared else FOLDER)
-    notes = MediaNotes.of(store)
-    try:
-        work = _add_to_index if prepared else _index_folder
-        work(store, media, notes, report, workers, progress)
-    finally:
-        notes.close(remove=False)
-    notes.close(remove=True)
+    with changing(store):
+        notes = MediaNotes.of(store)
+        try:
+            work = _add_to_index if prepared else _index_folder
+            work(store, media, notes, report, workers, progress)
+        finally:
+            notes.close(remove=False)
+        notes.close(remove=True)
     if not report.images + report.av and not report.broken:
         report.warnings.append("no file is a media file by this choice")
     report.seconds = time.perf_counter() - began
@@ -122,18 +122,19 @@ def _add_to_index(
     out = _collected(store, pieces, notes, report, workers, progress)
     out.filters = [media]
     lost = [error.record for error in out.broken if error.record is not None]
-    report.media = len({row[0] for row in present.rows} - set(lost) | {row[0] for row in out.rows})
+    there = {row[0] for row in present.rows}
+    report.media = len(there - set(lost) | {row[0] for row in out.rows})
+    if media.row in present.filters and there.isdisjoint(lost) and set(out.rows) <= set(present.rows):
+        return  # the index has all of it: it stays as it is, with the time at which it was chosen first
     index = cached_copy(store, INDEX)
-    mode = index.stat().st_mode
     with store.build(INDEX) as path:
         try:
             shutil.copyfile(index, path)
+            if store.is_local:
+                path.chmod(index.stat().st_mode & 0o7777)
         except OSError as error:
             raise storage_error(error, store.locate(INDEX)) from None
         write_tables(path, out.rows, out.created, without=lost)
-    if store.is_local:
-        with contextlib.suppress(OSError):
-            Path(store.locate(INDEX)).chmod(mode & 0o7777)
 
 
 def _index_folder(

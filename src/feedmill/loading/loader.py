@@ -12,11 +12,12 @@ any number of ranks and workers and any batch size, also where these change at a
 from __future__ import annotations
 
 import logging
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from feedmill.errors import ConfigError
 from feedmill.loading.batches import BatchMaker, Made
@@ -47,6 +48,8 @@ class Loader:
         rank, world_size: this process among those that share the plan, each taking a fixed slice of every global batch.
             Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
             several processes get the same share.
+        start: the position of the plan at which to start: samples that were consumed before, over all ranks, for
+            example a trainer's ``consumed_train_samples``. A state that is loaded overrides it.
         workers: threads that make whole batches ahead (reading, transforming and collating them); with 0 each batch
             is made when it is asked for. A `Workers` says more, processes among it; ``"auto"`` chooses.
         prefetch: batches per worker that are begun or wait to be taken; bounds the memory.
@@ -91,7 +94,8 @@ class Loader:
     gets a substitute in any case.
 
     Raises:
-        ConfigError: an argument that makes no sense.
+        ConfigError: an argument that makes no sense; or, where it is iterated, that this is a worker of a torch
+            `DataLoader`: each of its workers would give every batch.
         MissingExtra: ``output="torch"`` without torch.
     """
 
@@ -102,17 +106,18 @@ class Loader:
         *,
         rank: int | None = None,
         world_size: int | None = None,
-        workers: int | str | Workers = 0,
+        start: int = 0,
+        workers: int | Literal["auto"] | Workers = 0,
         prefetch: int = 2,
         transform: Callable[..., Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         task_encoder: TaskEncoder | None = None,
         buffer: int | None = None,
-        output: str = "numpy",
+        output: Literal["numpy", "torch", "samples"] = "numpy",
         device: Any = None,
         pin_memory: bool | None = None,
         remainder: Remainder = "uneven",
-        on_error: str | Substitute = "raise",
+        on_error: Literal["raise", "substitute"] | Substitute = "raise",
         rewind: bool = False,
         seed: int | None = None,
         stall: float | None = 60.0,
@@ -122,6 +127,7 @@ class Loader:
         buffer = None if buffer is None else whole("buffer", buffer)
         _check_numbers(batch_size, prefetch, stall)
         _check_names(remainder, output)
+        start = _checked_start(whole("start", start), plan.length)
         ranks = given_or_found(rank, world_size)
         if output == "samples" and (collate is not None or task_encoder is not None):
             raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
@@ -140,11 +146,13 @@ class Loader:
         self.seed = whole("seed", plan.seed if seed is None else seed)
         self._output = output
         self._transfer = Transfer(device, pin_memory) if output == "torch" else None
-        self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder)
+        self._start = start
+        self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder).started_at(start)
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry
         self._tally = Tally(policy_for(on_error), self.metrics)
-        self._cursor = windows_for(task_encoder, self._grid, buffer)
+        cursor = windows_for(task_encoder, self._grid, buffer)
+        self._cursor = None if cursor is None else replace(cursor, start=start)
         if task_encoder is not None:
             if transform is not None or collate is not None:
                 raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
@@ -174,7 +182,7 @@ class Loader:
                 batch_size,
                 ranks.world_size,
             )
-        self._position = 0
+        self._position = start
         self._rewind, self._loaded = rewind, False
         self._running: weakref.ref[Iteration] | None = None
 
@@ -191,6 +199,7 @@ class Loader:
         return reached if cursor.length is None else min(reached, cursor.length)
 
     def __iter__(self) -> Iterator[Any]:
+        _refuse_torch_worker()
         if self._rewind and not self._loaded:
             self._to_start()
         self._loaded = False
@@ -306,9 +315,9 @@ class Loader:
 
     def _to_start(self) -> None:
         self.close()
-        self._grid, self._position = self._grid.started_at(0), 0
+        self._grid, self._position = self._grid.started_at(self._start), self._start
         if self._cursor is not None:
-            self._cursor = replace(self._cursor, start=0, pending=(), next=0)
+            self._cursor = replace(self._cursor, start=self._start, pending=(), next=0)
 
     def _consumed(self, after: int | Cursor) -> None:
         """The batches given out so far end here."""
@@ -358,6 +367,18 @@ class Loader:
 _TOO_MANY = 1 << 31
 
 
+def _refuse_torch_worker() -> None:
+    data = sys.modules.get("torch.utils.data")
+    info = None if data is None else data.get_worker_info()
+    if info is not None:
+        raise ConfigError(
+            f"a Loader is iterated in worker {info.id} of the {info.num_workers} of a torch DataLoader, each of which"
+            " would give every batch",
+            kind="in-torch-worker",
+            fix="Iterate the Loader itself, with Loader(..., workers=N), or give the DataLoader num_workers=0.",
+        )
+
+
 def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:
     for name, value, least in (
         ("batch_size", batch_size, 1),
@@ -368,6 +389,16 @@ def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:
             raise ConfigError(f"{name}={value} makes no sense", fix=f"Give at least {least}.")
     if batch_size >= _TOO_MANY:
         raise ConfigError(f"batch_size={batch_size} makes no sense", fix=f"Give less than {_TOO_MANY:,}.")
+
+
+def _checked_start(start: int, length: int | None) -> int:
+    if start < 0 or (length is not None and start > length):
+        raise ConfigError(
+            f"start={start} is no position of the plan: expected 0 to {'any number' if length is None else length}",
+            kind="bad-start",
+            fix="Give the number of samples that were consumed before, over all ranks.",
+        )
+    return start
 
 
 def _check_names(remainder: str, output: str) -> None:

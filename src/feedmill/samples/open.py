@@ -45,8 +45,8 @@ def open(
         url: a folder of tar shards (prepared or not, or with a ``manifest.jsonl``), ``.pbin`` or ``.ds`` files; a
             ``.tar``, ``.jsonl``, ``.pbin`` or ``.ds`` file, a manifest, a ``.bin`` or ``.idx`` of Megatron-LM, a
             ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files; a data set of Hugging Face, LeRobot, MosaicML or
-            img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or
-            ``.pbin`` files are opened as one data set.
+            img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token
+            files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one data set.
         split: a split by name; None opens everything (but excluded shards and samples).
         dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``, or another manifest than
             ``manifest.jsonl`` in the folder.
@@ -115,7 +115,9 @@ class _How:
 
 def _open(url: str | list[str], how: _How) -> Dataset:
     if not isinstance(url, str):
-        return windowed(open_together(url), how.cut).with_view(None, how.decode, None)
+        return windowed(open_together(url, files=how.files, token_size=how.token_size), how.cut).with_view(
+            None, how.decode, None
+        )
     split, split_config, dataset_config = how.split, how.split_config, how.dataset_config
     if dataset_config is not None and dataset_config.endswith(".jsonl"):
         url, dataset_config = join_url(url, dataset_config), None

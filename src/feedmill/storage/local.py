@@ -1,9 +1,9 @@
 """The local file system as a `Store`.
 
-Descriptors stay open in one cache for the whole process, so a read of a known file is one system call. A file that
-this process replaces or deletes through any store is opened anew. A file that *another* process replaces is read
-as it was when first opened, for as long as its descriptor is cached: an open data set does not change under its
-reader. `stat`, `files` and the reading of whole files always see the disk as it is.
+Descriptors stay open (`descriptors`), so a read of a known file is one system call. A store reads a file that another
+process replaces as it was when this store first opened it, for as long as the descriptor is kept; a store made after
+that reads the new file, and so does every store where this process replaced it. `stat`, `files` and the reading of
+whole files always see the disk as it is. A store whose files are pinned refuses what changed since it first saw it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,31 @@ import errno
 import functools
 import io
 import os
-import secrets
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import stat
+import weakref
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Store, bad_range, refuse_nul, too_short
+from feedmill.storage.base import Entry, Store, bad_range, changed, refuse_nul, too_short
 from feedmill.storage.behind import WriteBehind
+from feedmill.storage.descriptors import OpenFile, State, forget, open_regular, opened, refuse_special
+from feedmill.storage.locks import FileLock
+from feedmill.storage.staging import (
+    TEMPORARY_SUFFIX,
+    look_again,
+    make_folder,
+    open_in_place,
+    refuse_links,
+    staged,
+    sweep,
+    sync,
+)
 
-TEMPORARY_SUFFIX = ".feedmill-tmp"
-_OPEN_FILES = 256
+_MOST_KNOWN = 4096
+"""Paths that a store has opened, from which on it forgets those whose descriptors are closed."""
 _DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
 
 
@@ -50,42 +64,18 @@ def is_disk_trouble(error: OSError) -> bool:
     return error.filename is None and error.errno in _DISK_TROUBLE
 
 
-class _File:
-    """An open descriptor that closes itself when the cache and every reader have let go of it."""
+class _Written(WriteBehind):
+    """A raw file whose errors name the file that it will be, whoever writes to it. Raises `StorageError`."""
 
-    __slots__ = ("fd",)
+    def __init__(self, temporary: Path, final: str) -> None:
+        super().__init__(temporary, "w")
+        self._final = final
 
-    def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.close(self.fd)
-
-
-_open_files: dict[str, _File] = {}
-"""Full path -> descriptor, oldest first. Single dict operations are atomic, so threads need no lock."""
-
-_replaced = 0
-"""Counts replaced and deleted files, so that a descriptor opened meanwhile is not kept."""
-
-
-def _open(full: str) -> _File:
-    before = _replaced
-    file = _File(full)
-    while len(_open_files) >= _OPEN_FILES:
-        with contextlib.suppress(StopIteration, RuntimeError):  # another thread was faster
-            _open_files.pop(next(iter(_open_files)), None)
-    _open_files[full] = file
-    if before != _replaced:
-        _open_files.pop(full, None)
-    return file
-
-
-def _forget(full: str) -> None:
-    global _replaced
-    _replaced += 1
-    _open_files.pop(full, None)
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise storage_error(error, self._final) from None
 
 
 _MOST_FILES = 65_536
@@ -120,6 +110,8 @@ class LocalStore(Store):
         self.root = os.path.abspath(os.fspath(root))
         self.url = self.root
         self._prefix = self.root.rstrip("/") + "/"
+        self._opened: dict[str, weakref.ref[OpenFile]] = {}
+        self._pins: dict[str, State] | None = None
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (self.root,)
@@ -130,16 +122,34 @@ class LocalStore(Store):
     def _full(self, path: str) -> str:
         return self._prefix + self.check_path(path) if path else self.root
 
-    def _file(self, path: str) -> _File:
-        # Every read passes here: a path in the cache was checked when it was opened.
-        file = _open_files.get(self._prefix + path)
-        if file is not None:
+    def _file(self, path: str) -> OpenFile:
+        # Every read passes here: a path that was opened was checked.
+        known = self._opened.get(path)
+        file = None if known is None else known()
+        if file is not None and file.kept:
             return file
         full = self._full(path)
         try:
-            return _open(full)
+            file = opened(full)
         except OSError as error:
             raise storage_error(error, full) from None
+        self._compare(path, file.state)
+        if len(self._opened) > _MOST_KNOWN:
+            self._opened = {path: kept for path, kept in list(self._opened.items()) if kept() is not None}
+        self._opened[path] = weakref.ref(file)
+        return file
+
+    def pin_files(self) -> None:
+        if self._pins is None:
+            self._pins = {}
+
+    def _compare(self, path: str, state: State) -> None:
+        """Refuse a file of a pinned store that is another one than before."""
+        if self._pins is None:
+            return
+        known = self._pins.setdefault(path, state)
+        if known is not state and not state.continues(known):
+            raise changed(self._full(path))
 
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
         folder = self.check_path(prefix).rstrip("/")
@@ -157,16 +167,19 @@ class LocalStore(Store):
     def stat(self, path: str) -> Entry:
         full = self._full(path)
         try:
-            return _entry(path, os.stat(full))
+            status = os.stat(full)
         except OSError as error:
             raise storage_error(error, full) from None
+        if self._pins is not None:
+            self._pins.setdefault(path, State.of(status))
+        return _entry(path, status)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         if length is not None:
             return self._pread(self._file(path), path, offset, length)
         full = self._full(path)
         try:
-            with open(full, "rb", buffering=0) as f:
+            with open(open_regular(full), "rb", buffering=0) as f:
                 if offset:
                     f.seek(offset)
                 return f.readall()
@@ -188,10 +201,10 @@ class LocalStore(Store):
         file = self._file(path)
         return [self._pread(file, path, o, n) for o, n in zip(offsets, lengths, strict=True)]
 
-    def descriptors(self, paths: Sequence[str]) -> list[_File]:
+    def descriptors(self, paths: Sequence[str]) -> list[OpenFile]:
         return [self._file(path) for path in paths]
 
-    def _pread(self, file: _File, path: str, offset: int, length: int) -> bytes:
+    def _pread(self, file: OpenFile, path: str, offset: int, length: int) -> bytes:
         try:
             data = os.pread(file.fd, length, offset)
             while len(data) < length:  # a single call gives at most 2 GiB
@@ -203,7 +216,7 @@ class LocalStore(Store):
             raise self._refused(error, file, path, offset, length) from None
         return data
 
-    def _refused(self, error: Exception, file: _File, path: str, offset: int, length: int) -> FeedmillError:
+    def _refused(self, error: Exception, file: OpenFile, path: str, offset: int, length: int) -> FeedmillError:
         """Why a range could not be read; a damaged index asks for ranges that no file can have."""
         full = self._full(path)
         if offset < 0 or length < 0:
@@ -212,51 +225,124 @@ class LocalStore(Store):
             return storage_error(error, full)
         return too_short(full, offset, length, max(0, os.fstat(file.fd).st_size - offset))
 
+    def writable(self, path: str) -> str:
+        """The full path of a file or folder that is to be written, renamed or removed.
+
+        Raises `StorageError` where a folder on the way is a link: a dataset may come with links in it.
+        """
+        full = self._full(path)
+        refuse_links(os.path.dirname(full) if path else full, self.root)
+        return full
+
+    def below(self, folder: str) -> LocalStore:
+        """A folder of this store, which may be absent, as a store of its own. Raises as `writable`."""
+        full = self._full(folder)
+        refuse_links(full, self.root)
+        return LocalStore(full)
+
+    def make_folder(self, folder: str = "") -> None:
+        """Make a folder, durably. Raises `StorageError`."""
+        full = self._full(folder)
+        refuse_links(full, self.root)
+        try:
+            make_folder(full)
+        except OSError as error:
+            raise storage_error(error, full) from None
+
+    def append(self, path: str) -> BinaryIO:
+        """A file that is written in place, at its end; made where it is absent. Raises `StorageError`."""
+        return os.fdopen(self._in_place(path, os.O_RDWR | os.O_APPEND), "ab")
+
+    def lock(self, path: str, *, what: str, file: str, wait: bool = False) -> FileLock:
+        """Take the lock that a file stands for. `what` says what another process would be doing, to which `file`.
+
+        Raises:
+            StorageError: another process has it (kind ``busy``), or the file cannot be written.
+        """
+        while True:
+            try:
+                lock = FileLock.of(self._in_place(path, os.O_RDWR), wait=wait)
+            except BlockingIOError:
+                raise StorageError(what, file=file, kind="busy", fix="Wait until it has ended, or stop it.") from None
+            if lock.is_on(self._full(path)):
+                look_again()
+                return lock
+            lock.close()  # whoever had it has removed the file meanwhile
+
+    @contextlib.contextmanager
+    def alone(self, path: str, *, what: str, file: str) -> Iterator[None]:
+        """A block that one process at a time is in; see `lock`. The file is removed at its end."""
+        with self.lock(path, what=what, file=file):
+            try:
+                yield
+            finally:
+                self.delete(path)
+
+    def _in_place(self, path: str, flags: int) -> int:
+        full = self.writable(path)
+        while True:
+            try:
+                make_folder(os.path.dirname(full))
+                return open_in_place(full, flags)
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError) or os.path.isdir(os.path.dirname(full)):
+                    raise storage_error(error, full) from None
+                # else another process, which is done, has removed the folder meanwhile
+
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
-        full = self._full(path)
-        temporary = temporary_beside(full)
+        full = self.writable(path)
+        temporary = ""
         try:
             if full == self.root:
-                raise IsADirectoryError(errno.EISDIR, "this is a folder")
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            with open(temporary, "xb"):
-                pass
+                raise IsADirectoryError(errno.EISDIR, "this is a folder", full)
+            refuse_special(full, "would be replaced by a file")
+            make_folder(os.path.dirname(full))
+            with staged(full) as temporary:
+                yield Path(temporary)
+                self._unpin(path)
+                publish(temporary, full)
         except OSError as error:
-            raise storage_error(error, full) from None
-        try:
-            yield Path(temporary)
-            publish(temporary, full)
-        except OSError as error:
-            if is_disk_trouble(error) or error.filename in (temporary, os.path.dirname(full)):
+            if is_disk_trouble(error) or not temporary or error.filename in (temporary, os.path.dirname(full)):
                 raise storage_error(error, full) from None
             raise  # the caller's own code failed on something of its own
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)  # gone already when the rename succeeded
 
     def write_note(self, path: str, data: bytes) -> None:
-        full = self._full(path)
-        temporary = temporary_beside(full)
+        full = self.writable(path)
         try:
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            with open(temporary, "xb") as f:
-                f.write(data)
-            os.replace(temporary, full)
+            make_folder(os.path.dirname(full))
+            with staged(full) as temporary:
+                with open(temporary, "wb") as f:
+                    f.write(data)
+                self._unpin(path)
+                replace(temporary, full)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
             raise storage_error(error, full) from None
-        finally:
-            _forget(full)
 
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
-        with self.build(path) as temporary, io.BufferedWriter(WriteBehind(temporary, "w")) as f:
+        full = self._full(path)
+        with self.build(path) as temporary, io.BufferedWriter(_Written(temporary, full)) as f:
             yield f
 
+    def rename(self, source: LocalStore, path: str, target: str) -> None:
+        """Give the finished file `path` of another store a name in this one, durably; it gets the permissions of a
+        file that it replaces. Raises `StorageError`."""
+        old, new = source.writable(path), self.writable(target)
+        try:
+            refuse_links(old, source.root)
+            make_folder(os.path.dirname(new))
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(old, os.stat(new).st_mode & 0o7777)
+            source._unpin(path)
+            self._unpin(target)
+            publish(old, new)
+        except OSError as error:
+            raise storage_error(error, new) from None
+
     def delete(self, path: str) -> None:
-        full = self._full(path)
+        full = self.writable(path)
+        self._unpin(path)
         try:
             os.unlink(full)
         except FileNotFoundError:
@@ -264,70 +350,55 @@ class LocalStore(Store):
         except OSError as error:
             raise storage_error(error, full) from None
         finally:
-            _forget(full)
+            forget(full)
+
+    def _unpin(self, path: str) -> None:
+        """What this store itself writes may change."""
+        if self._pins is not None:
+            self._pins.pop(path, None)
+
+    def sweep(self) -> None:
+        """Remove what dead processes were writing, in all folders: other work may have written into others."""
+        for folder, _, _ in os.walk(self.root):
+            sweep(folder)
+
+    def remove_folder(self, folder: str = "") -> None:
+        """Remove a folder with all that is in it, as far as that is possible."""
+        full = self._full(folder)
+        refuse_links(full, self.root)
+        shutil.rmtree(full, ignore_errors=True)
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
         full = self._full(path)
-        if not os.path.exists(full):
-            raise NotFound("there is no such file", file=full, fix="Check the path.")
-        if os.path.isdir(full):
-            raise storage_error(IsADirectoryError(errno.EISDIR, "this is a folder"), full)
+        try:
+            status = os.stat(full)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "this is a folder")
+        except OSError as error:
+            raise storage_error(error, full) from None
+        refuse_special(full, "cannot be read by offset", status)
+        self._compare(path, State.of(status))
         yield Path(full)
-
-
-def temporary_beside(final: str) -> str:
-    """A new hidden name in the folder of `final`; `files` leaves such names out."""
-    folder, name = os.path.split(final)
-    return os.path.join(folder, f".{_shortened(name)}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
-
-
-def _shortened(name: str) -> str:
-    """The name with room for what temporary ones have beside it: 255 bytes is what file systems take."""
-    return name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])
-
-
-def sweep(*finals: str) -> None:
-    """Remove what killed writers of these files have left; each folder is looked through once. Only for who knows that
-    nobody else is writing them."""
-    names: dict[str, set[str]] = {}
-    for final in finals:
-        folder, name = os.path.split(final)
-        names.setdefault(folder, set()).add(_shortened(name))
-    for folder, known in names.items():
-        _unlink_left(folder, known.__contains__)
-
-
-def sweep_all(prefix: str) -> None:
-    """Remove what killed writers have left of all files whose full names begin like this. As for `sweep`."""
-    folder, name = os.path.split(prefix)
-    _unlink_left(folder, lambda written: written.startswith(_shortened(name)))
-
-
-def _unlink_left(folder: str, chosen: Callable[[str], bool]) -> None:
-    """Remove the temporary files of a folder that were to have such a (shortened) name."""
-    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
-        names = [e.name for e in entries if e.name.startswith(".") and e.name.endswith(TEMPORARY_SUFFIX)]
-        for name in names:
-            if chosen(name[1:].removesuffix(TEMPORARY_SUFFIX).rpartition(".")[0]):
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(folder, name))
 
 
 def publish(temporary: str, final: str) -> None:
     """Sync a finished temporary file, give it its final name, and make the rename itself durable."""
-    _sync(temporary)
-    os.replace(temporary, final)
-    _forget(final)
-    _sync(os.path.dirname(final))
+    sync(temporary)
+    replace(temporary, final)
+    sync(os.path.dirname(final))
 
 
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
+def replace(temporary: str, final: str) -> None:
+    """Give a temporary file its final name, so that every store of this process opens that name anew.
+
+    Raises `StorageError` where the name is that of a device, pipe or socket, which would be gone.
+    """
+    refuse_special(final, "would be replaced by a file")
     try:
-        os.fsync(handle)
+        os.replace(temporary, final)
     finally:
-        os.close(handle)
+        forget(final)
 
 
 def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]:

@@ -4,6 +4,9 @@ lines     .jsonl, .json, .ndjson: one document a line; cut into byte ranges. Wit
 text      .txt: the file is one document
 parquet   .parquet: one document a row; cut into row groups
 arrow     .arrow: Hugging Face datasets on disk; one unit a file
+
+A folder is read for one kind. Where it has documents of another kind too, readable or not (`.csv`, `.txt.gz`), the user
+says which; what is no document (`README.md`, `_SUCCESS`) is skipped. Whatever is skipped is named and counted.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 import orjson
@@ -21,6 +24,7 @@ from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_odd_names
 from feedmill.storage.codec import PLAIN, compression
+from feedmill.tokens.outputs import FORMATS
 
 UNIT_BYTES = 8 << 20
 _MOST = 1024  # files in one unit of work
@@ -31,6 +35,29 @@ SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {
     ".parquet": "parquet",
     ".arrow": "arrow",
 }
+KINDS = ("lines", "text", "parquet", "arrow")
+_UNREADABLE = tuple(
+    name + packed
+    for name in (
+        ".csv",
+        ".tsv",
+        ".md",
+        ".rst",
+        ".tex",
+        ".html",
+        ".htm",
+        ".xml",
+        ".pdf",
+        ".docx",
+        ".epub",
+        ".txt",
+        *_LINES,
+    )
+    for packed in ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz", ".zip")
+)
+"""Endings of files that hold documents; those that are not in `SUFFIXES` cannot be read."""
+_ABOUT = ("readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors", "contributing")
+"""Files about the others, by how their names begin: no documents, unless all are of their kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +84,18 @@ class SourceFile:
     def packed(self) -> bool:
         """Whether it is compressed as a whole."""
         return compression(self.path) != PLAIN
+
+
+@dataclass
+class Inputs:
+    """The files of documents that some inputs stand for, in their order.
+
+    Attributes:
+        skipped: paths of files in the folders that are not read.
+    """
+
+    files: list[SourceFile] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +136,29 @@ def kind_of(path: str) -> str | None:
     return next((kind for suffix, kind in SUFFIXES.items() if path.endswith(suffix)), None)
 
 
-def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[SourceFile]:
+def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile], kind: str | None = None) -> list[SourceFile]:
+    """The files of `find_inputs`."""
+    return find_inputs(inputs, kind).files
+
+
+def find_inputs(inputs: Iterable[str | os.PathLike[str] | SourceFile], kind: str | None = None) -> Inputs:
     """The files of documents that paths, folders, URLs and patterns (``*.jsonl``) stand for, in their order.
 
     A folder gives its files sorted by path; one with ``documents/`` (Dolma's layout) those in there; one that Hugging
-    Face `datasets` has saved its own. Its documents must be of one kind; text files beside others are left aside.
+    Face `datasets` has saved its own.
+
+    Args:
+        kind: which of `KINDS` is read of folders; None where they have documents of one kind only.
 
     Raises:
         NotFound: there is nothing.
-        ConfigError: a file of a kind that holds no documents, a name that is no UTF-8, or a folder with several kinds.
+        ConfigError: a file of a kind that holds no documents, a name that is no UTF-8, or a folder with documents of
+            several kinds and no `kind`.
     """
-    found: list[SourceFile] = []
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(f"there is no kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
+    given = Inputs()
+    found = given.files
     for item in inputs:
         if isinstance(item, SourceFile):
             found.append(item)
@@ -118,11 +169,11 @@ def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile]) -> list[So
             if not matches:
                 raise NotFound("no file matches this pattern", file=text, fix="Check the pattern.")
             for match in matches:
-                found += _files(match)
+                found += _files(match, kind, given.skipped)
         else:
-            found += _files(text)
+            found += _files(text, kind, given.skipped)
     refuse_odd_names(*(file.path for file in found), *{file.folder for file in found})
-    return found
+    return given
 
 
 def _ours(path: str, is_there: Callable[[str], bool]) -> bool:
@@ -130,7 +181,7 @@ def _ours(path: str, is_there: Callable[[str], bool]) -> bool:
     return path.endswith(MANIFEST) or is_there(path + MANIFEST)
 
 
-def _files(url: str) -> list[SourceFile]:
+def _files(url: str, wanted: str | None, skipped: list[str]) -> list[SourceFile]:
     folder, name = split_url(url)
     kind = kind_of(url)
     if kind is not None and not ("://" not in url and os.path.isdir(url)):
@@ -150,24 +201,72 @@ def _files(url: str) -> list[SourceFile]:
         raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
     entries = list(store.files())
     paths = {entry.path for entry in entries}
-    entries = [entry for entry in entries if not _ours(entry.path, paths.__contains__)]
+    entries = [e for e in entries if not (_ours(e.path, paths.__contains__) or _made_by_us(e.path, paths))]
     inside = [entry for entry in entries if entry.path.startswith("documents/")]
-    return _of_one_kind(
-        url, [SourceFile(url, e.path, kind_of(e.path) or "", e.size, e.version) for e in inside or entries]
+    found = _of_one_kind(
+        url, [SourceFile(url, e.path, kind_of(e.path) or "", e.size, e.version) for e in inside or entries], wanted
     )
+    kept = {file.path for file in found}
+    skipped += [store.locate(e.path) for e in entries if e.path not in kept]
+    return found
 
 
-def _of_one_kind(url: str, files: list[SourceFile]) -> list[SourceFile]:
-    kinds = sorted({file.kind for file in files} - {""})
-    if len(kinds) > 1 and "text" in kinds:
-        kinds.remove("text")
-    if not kinds:
-        raise NotFound("no file of documents is in this folder", file=url, fix="Name a folder of .jsonl or .parquet.")
-    if len(kinds) > 1:
-        raise ConfigError(
-            f"the folder has documents of several kinds ({', '.join(kinds)})", file=url, fix="Name files."
+def _of_one_kind(url: str, files: list[SourceFile], wanted: str | None) -> list[SourceFile]:
+    """The files of the kind that is read. Raises where there is none, or the user has to say which."""
+    by_kind: dict[str, list[SourceFile]] = {}
+    for file in files:
+        by_kind.setdefault(file.kind or ("other" if _holds_documents(file.path) else ""), []).append(file)
+    by_kind.pop("", None)
+    readable = [kind for kind in KINDS if kind in by_kind]
+    if wanted is None and len(by_kind) > 1:  # a README is no document beside others
+        by_kind = {kind: [f for f in some if not _is_about(f.path)] for kind, some in by_kind.items()}
+        by_kind = {kind: some for kind, some in by_kind.items() if some}
+        readable = [kind for kind in KINDS if kind in by_kind]
+    if not (by_kind.get(wanted) if wanted is not None else readable):
+        there = f"; there are {_counted(by_kind)}" if by_kind else ""
+        raise NotFound(
+            f"no file of documents {f'of the kind {wanted!r} ' if wanted else ''}is in this folder{there}",
+            file=url,
+            fix="Name a folder of .jsonl, .parquet, .arrow or .txt files.",
         )
-    return [file for file in files if file.kind == kinds[0]]
+    if wanted is None and len(by_kind) > 1:
+        raise ConfigError(
+            f"the folder has documents of several kinds: {_counted(by_kind)}",
+            file=url,
+            kind="several-kinds",
+            fix=f"Read one kind and skip the others with --kind {' or --kind '.join(readable)}, or name files.",
+        )
+    return by_kind[readable[0] if wanted is None else wanted]
+
+
+def _counted(by_kind: dict[str, list[SourceFile]]) -> str:
+    """Kinds with numbers and an example of each, for people."""
+    shown = []
+    for kind, files in sorted(by_kind.items()):
+        number, more = len(files), ", ..." if len(files) > 1 else ""
+        what = "unreadable" if kind == "other" else kind
+        shown.append(f"{number:,} {what} file{'' if number == 1 else 's'} ({files[0].path!r}{more})")
+    return ", ".join(shown)
+
+
+def _holds_documents(path: str) -> bool:
+    name = path.rsplit("/", 1)[-1].lower()
+    return name.endswith(_UNREADABLE) and not name.startswith((".", *_ABOUT))
+
+
+def _is_about(path: str) -> bool:
+    return path.rsplit("/", 1)[-1].lower().startswith(_ABOUT)
+
+
+def _made_by_us(path: str, paths: set[str]) -> bool:
+    """Whether a file belongs to token files that an earlier run wrote here, or is on its way."""
+    if ".feedmill" in path:
+        return True
+    for main, *others in FORMATS.values():
+        for suffix in (main, *others):
+            if path.endswith(suffix) and path.removesuffix(suffix) + main + MANIFEST in paths:
+                return True
+    return False
 
 
 def _saved(store: Store, url: str) -> list[SourceFile]:

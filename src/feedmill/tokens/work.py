@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import threading
 from bisect import bisect_right
@@ -22,12 +21,14 @@ from feedmill.errors import FeedmillError, StorageError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.storage import Store
-from feedmill.storage.local import storage_error
+from feedmill.storage.claims import Claim
+from feedmill.storage.local import LocalStore
 from feedmill.storage.locks import FileLock
 from feedmill.tokens.documents import Batch, read_documents
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
 from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
 from feedmill.tokens.sources import SourceFile, Unit
+from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.textpath import TextReader
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.typed import Typed, TypedReader
@@ -48,6 +49,7 @@ class Recipe:
         skip: whether bad documents are left out; else the first one ends the job.
         origins: whether ids of documents are kept.
         typed: where text and id are, in place of `text`.
+        template_source: to load the tokenizer; what it gives is in `identity`.
     """
 
     tokenizer: str
@@ -58,6 +60,7 @@ class Recipe:
     skip: bool
     origins: bool
     typed: Typed | None = None
+    template_source: TemplateSource = "auto"
 
     def reader(self) -> TextReader | TypedReader:
         """What reads the documents; one for each thread."""
@@ -72,6 +75,7 @@ class Recipe:
         """A hash of everything that decides the bytes."""
         facts = asdict(self)
         facts.pop("tokenizer")  # the same file elsewhere gives the same ids
+        facts.pop("template_source")
         return xxhash.xxh3_64_hexdigest(msgspec.json.encode([_LAYOUT, sorted(facts.items())]))
 
 
@@ -234,8 +238,8 @@ def _reader(recipe: Recipe, thread: int) -> TextReader | TypedReader:  # noqa: A
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, backend: Backend, identity: str) -> Tokenizer:
-    found = load_tokenizer(name, backend, check=False)
+def _loaded(name: str, backend: Backend, identity: str, template_source: TemplateSource) -> Tokenizer:
+    found = load_tokenizer(name, backend, check=False, template_source=template_source)
     if identity_of(found) != identity:
         raise FeedmillError("the tokenizer has changed while it was in use", file=name, fix="Run the command again.")
     return found
@@ -252,7 +256,9 @@ def offer(tokenizer: Tokenizer) -> None:
 
 def tokenizer_of(recipe: Recipe) -> Tokenizer:
     """The tokenizer of a recipe, loaded once in each process."""
-    found = _ready.get(recipe.identity) or _loaded(recipe.tokenizer, recipe.backend, recipe.identity)
+    found = _ready.get(recipe.identity) or _loaded(
+        recipe.tokenizer, recipe.backend, recipe.identity, recipe.template_source
+    )
     found.template, found.ordinary = recipe.how.template, recipe.how.ordinary
     return found
 
@@ -260,7 +266,9 @@ def tokenizer_of(recipe: Recipe) -> Tokenizer:
 def identity_of(tokenizer: Tokenizer) -> str:
     """Hash, backend and versions of a tokenizer."""
     versions = ",".join(f"{name}={number}" for name, number in sorted(tokenizer.versions().items()))
-    return f"{tokenizer.hash} {tokenizer.backend} {versions}"
+    around = tokenizer.around
+    template = "" if around is None or around.own else f" template {around.before} {around.after}"
+    return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}"
 
 
 def _unlink(path: str) -> None:
@@ -272,42 +280,38 @@ class WorkFolder:
     """The pieces of one job, beside its output.
 
     Args:
-        path: the folder; one run at a time may use it.
+        place: the folder; one run at a time may use it.
+        target: where the output `stem` goes.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, place: LocalStore, target: Store, stem: str) -> None:
+        self.place, self.path = place, place.root
+        self._target, self._stem = target, stem
         self._lock: FileLock | None = None
+        self._claim: Claim | None = None
 
     @classmethod
     def beside(cls, store: Store, stem: str, url: str) -> WorkFolder:
         """The folder of the output `stem` in a store: beside it, or on this machine for one in an object store."""
-        if store.is_local:
-            return cls(store.locate(f".{stem}.feedmill-work"))
-        return cls(os.path.join(tempfile.gettempdir(), f"feedmill-work-{xxhash.xxh3_64_hexdigest(url.encode())}"))
+        if isinstance(store, LocalStore):
+            return cls(store.below(f".{stem}.feedmill-work"), store, stem)
+        word = xxhash.xxh3_64_hexdigest(url.encode())
+        return cls(LocalStore(tempfile.gettempdir()).below(f"feedmill-work-{word}"), store, stem)
 
     def holds(self, job: str) -> bool:
         """Whether an unfinished run of this job left it."""
-        try:
-            with open(os.path.join(self.path, "job")) as f:
-                return f.read() == job
-        except (OSError, UnicodeDecodeError):
-            return False
+        return self.place.exists("job") and self.place.read("job") == job.encode()
 
     def open(self, job: str) -> None:
         """Take the folder, for a job. Raises StorageError where another run has it."""
+        self._lock = self.place.lock("lock", what="another process is writing this output", file=self.path)
         try:
-            os.makedirs(self.path, exist_ok=True)
-            self._lock = FileLock(os.path.join(self.path, "lock"))
+            self._claim = Claim(self._target, self._stem)
             if not self.holds(job):
-                with open(os.path.join(self.path, "job"), "w") as f:
-                    f.write(job)
-        except BlockingIOError:
-            raise StorageError(
-                "another run is writing this output", file=self.path, kind="busy", fix="Wait for it, or stop it."
-            ) from None
-        except OSError as error:
-            raise storage_error(error, self.path) from None
+                self.place.write_bytes("job", job.encode())
+        except BaseException:
+            self.close(remove=False)
+            raise
 
     def keep_only(self, names: set[str]) -> None:
         """Remove what other options or changed inputs have left."""
@@ -329,8 +333,8 @@ class WorkFolder:
         """Let go of it; remove it once the output is complete."""
         if remove and self._lock is None and os.path.isdir(self.path):
             try:
-                self._lock = FileLock(os.path.join(self.path, "lock"))
-            except OSError:  # another run is at work in it
+                self._lock = self.place.lock("lock", what="another process is writing this output", file=self.path)
+            except StorageError:  # which removes it then
                 return
         if remove:
             with contextlib.suppress(OSError), os.scandir(self.path) as entries:
@@ -338,7 +342,10 @@ class WorkFolder:
                 # What pieces hold in memory is given back here, a tenth of a second for a gigabyte on one thread.
                 for _ in ordered_map(_unlink, pieces, workers=available_cores(), in_flight=2 * available_cores()):
                     pass
-            shutil.rmtree(self.path, ignore_errors=True)
+            self.place.remove_folder()
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound, refuse_empty
 from feedmill.formats import energon
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.offsets import hash_words
@@ -73,6 +73,11 @@ class _Column:
             found = next(read)
             yield sample, {name: found.raw(name) for name in (found if self.parts is None else self.parts)}
 
+    def has(self, key: str) -> bool:
+        """Whether the source, a data set, has a key."""
+        assert isinstance(self.source, Dataset)
+        return self._number(self.source, key) is not None
+
     def _number(self, source: Dataset, key: str) -> int | None:
         try:
             return source.find(key)
@@ -96,6 +101,7 @@ def add_parts(
     into: str | None = None,
     missing: str = "error",
     replace: bool = False,
+    allow_empty: bool = False,
     encode: Mapping[str, Encode] | None = None,
     workers: int | None = None,
     progress: bool = True,
@@ -114,10 +120,12 @@ def add_parts(
         into: the new data set.
         missing: what to do about keys that the source lacks: ``error``, or ``skip`` to leave those samples as they are.
         replace: new parts take the place of old ones with their name, which is an error otherwise.
+        allow_empty: a source that has none of the keys is no error.
         encode: suffix or part name -> function that makes bytes.
         workers: processes; by default one per core.
 
     Raises:
+        EmptyResult: no sample would get a part.
         NotFound: the source lacks a key or part.
         DataError: a sample has such a part already, or a value cannot be stored.
         ConfigError: options make no sense, or shards in an object store would change.
@@ -138,18 +146,22 @@ def add_parts(
     report = _into(url, into, column, job, workers, progress) if into is not None else None
     if report is None:
         need_local(store, url, "add-parts")
-        report = _in_place(url, column, job, workers, progress)
+        report = _in_place(url, column, job, workers, progress, allow_empty=allow_empty)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
 
 
-def _in_place(url: str, column: _Column, job: Mapping[str, Any], workers: int | None, progress: bool) -> RewriteReport:
+def _in_place(
+    url: str, column: _Column, job: Mapping[str, Any], workers: int | None, progress: bool, *, allow_empty: bool
+) -> RewriteReport:
     report = RewriteReport(url)
     with Rewrite(url, "add-parts", job) as change:
         if change.swapping:
             for name, value in change.finish().items():
                 setattr(report, name, value)
             return report
+        if column.missing == "skip" and not allow_empty:
+            _refuse_strangers(change.shards, url, column)
         todo = {shard.path: None for shard in change.shards}
         before = {shard.path: len(shard.scan.parts) for shard in change.shards}
         make = _Adder(column)
@@ -162,6 +174,15 @@ def _in_place(url: str, column: _Column, job: Mapping[str, Any], workers: int | 
         changed = {old.path: new.path for old, new in zip(change.shards, made, strict=True)}
         change.swap(changed, [], facts=report.as_dict())
     return report
+
+
+def _refuse_strangers(shards: Sequence[Shard], url: str, column: _Column) -> None:
+    """Raises `EmptyResult` where the source has no key of the data set: every shard would be written for nothing."""
+    if isinstance(column.source, Dataset):
+        keys = [key for shard in shards for key in shard.scan.keys]
+        if not any(column.has(key) for key in keys):
+            why = {"the source lacks the key": len(keys)}
+            refuse_empty(0, len(keys), "sample", file=url, skipped=why, fix="Check that both have the same keys.")
 
 
 @dataclass(frozen=True, slots=True)

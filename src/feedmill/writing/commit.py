@@ -7,13 +7,11 @@ first, then in ``.info.json``, then in its splits. One that loses shards loses t
 from __future__ import annotations
 
 import sqlite3
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import xxhash
+from urllib.parse import quote
 
 from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
 from feedmill.storage import Store
@@ -70,8 +68,7 @@ def commit(
             copy_media(path, Media(cached_copy(store, energon.INDEX)), removed)
         elif media is not None:
             copy_media(path, media, removed)
-    word = state_uuid(shards)
-    store.write_bytes(energon.UUID, word.encode())
+    word = energon_write.write_uuid(store, {shard.path: shard.record for shard in shards})
     with store.build(energon_members.PATH) as path:
         energon_members.write_members(path, rows, word)
     sidecar.write(store, {shard.path: shard.record for shard in shards if shard.record.digest is not None})
@@ -81,18 +78,12 @@ def commit(
     energon_write.match_modes(store, [shard.path for shard in shards])
 
 
-def state_uuid(shards: Sequence[Shard]) -> str:
-    """A uuid that names this content: the same samples in the same shards have the same one."""
-    words = [f"{s.path}\0{s.record.samples}\0{s.record.digest or s.record.version}" for s in shards]
-    return str(uuid.UUID(bytes=xxhash.xxh3_128_digest("\n".join(words).encode()), version=4))
-
-
 def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:
     """Take over the media tables of another index, without the members that are gone."""
-    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(new, isolation_level=None, uri=True)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = OFF")
-        connection.execute("ATTACH ? AS old", (str(media.database),))
+        connection.execute("ATTACH ? AS old", (f"file:{quote(str(media.database))}?mode=ro&immutable=1",))
         tables = connection.execute(_TABLES).fetchall()
         connection.execute("BEGIN")
         for name, statement in tables:

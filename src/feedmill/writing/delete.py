@@ -92,12 +92,18 @@ def delete(
 def _check(report: RewriteReport, url: str, names: set[str], ignore_missing: bool, total: int) -> None:
     if report.missing and not ignore_missing:
         more = f" (and {len(report.missing) - 1} more of those given)" if len(report.missing) > 1 else ""
+        fix = "Nothing was deleted. Correct the keys, or allow missing ones (--ignore-missing)."
+        if not names:
+            fix = (
+                "None of the keys is there, and nothing was deleted: if this command ran before, even if it was killed"
+                " in its last moment, it has done its work. Otherwise correct the keys."
+            )
         raise NotFound(
             f"there is no sample with this key{more}",
             file=url,
             record=report.missing[0],
             kind="no-such-key",
-            fix="Nothing was deleted. Correct the keys, or allow missing ones (--ignore-missing).",
+            fix=fix,
         )
     if len(names) == total:
         raise ConfigError("no sample would be left", file=url, kind="empty", fix="Remove the folder instead.")

@@ -9,8 +9,8 @@ from typing import Any
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import energon, energon_members, energon_write, sidecar
 from feedmill.formats.energon import idx_name
-from feedmill.storage import Store, open_store
-from feedmill.storage.local import sweep_all
+from feedmill.samples.description import declared_map, unreadable
+from feedmill.storage import LocalStore, Store, open_store
 from feedmill.writing.commit import Media, commit
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_prepared, present_shards
@@ -67,8 +67,6 @@ class Target:
             else:
                 self._replace()
             self.done = self.work.finished() if self.work.resumed else {}
-            if self.store.is_local:
-                sweep_all(self.store.locate(self.layout.pattern.partition("%")[0]))
         except BaseException:
             if self.work.resumed or self.work.left is not None or self.work.job.get("replaced"):
                 self.work.close()
@@ -97,6 +95,8 @@ class Target:
         if self.work.left is not None:
             clear_left(self.store, self.work.left)
             self.work.note()
+            if isinstance(self.store, LocalStore):
+                self.store.sweep()
         if overwrite and "replaced" not in self.work.job:
             self.work.note(replaced=self._replaceable())
 
@@ -152,6 +152,8 @@ class Target:
             raise DataError(
                 "there are no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample."
             )
+        if self.append:
+            self._refuse_unreadable(shards)
         paths = [shard.path for shard in shards]
         base = [shard.path for shard in self.base]
         present = _present_splits(self.store, base) if self.append else energon.Splits()
@@ -163,6 +165,18 @@ class Target:
         whole = [*self.base, *shards]
         commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
         self.work.finish()
+
+    def _refuse_unreadable(self, shards: Sequence[Shard]) -> None:
+        """Refuse new samples that the declared sample type could not read, and remove them."""
+        field_map = declared_map(self.store)
+        for shard in shards if field_map else ():
+            problem = unreadable(field_map, shard.scan, self.store.locate(shard.path))
+            if problem is not None:
+                self.drop()  # the same command would find it again
+                problem.file = self.url
+                problem.offset = None
+                problem.fix = f"Nothing was appended. {problem.fix}"
+                raise problem
 
     def drop(self) -> None:
         """Remove what was written, as if nothing had been begun."""
@@ -199,7 +213,7 @@ def clear_left(store: Store, left: Mapping[str, Any]) -> None:
     """Remove the unlisted shards that unfinished work has left; those that it had listed join their splits."""
     _join_left(store, left)
     listed = set(energon.read_info(store)) if store.exists(energon.INFO) else set()
-    if not isinstance(left.get("layout"), dict):
+    if "layout" not in left:
         return
     layout = Layout(**left["layout"])
     first = left.get("first", layout.first)

@@ -18,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.formats.tokens import bounds
 from feedmill.formats.tokens.bounds import bounds_path
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, write_manifest
 from feedmill.formats.tokens.pbin import open_pbin, open_pbins, token_size, write_bounds, write_pbin
+from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
@@ -304,7 +306,36 @@ class TestSidecar:
         os.truncate(bounds_path(str(path)), size)
         assert len(open_one(path)) == 8_000
 
-    def test_one_with_wrong_numbers_is_refused(self, path: Path) -> None:
+    def test_one_that_is_damaged_is_refused(self, path: Path) -> None:
+        with open(bounds_path(str(path)), "r+b") as f:
+            f.seek(64 + 8 * 5)
+            f.write(struct.pack("<Q", 26))
+        with pytest.raises(
+            DataError, match=r"x.pbin.feedmill.bounds: the bounds of documents are damaged.*feedmill index"
+        ):
+            len(open_one(path))
+        write_bounds(LocalStore(path.parent), "x.pbin")
+        assert len(open_one(path)) == 8_000
+
+    def test_a_large_one_that_is_damaged_is_found_by_check(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bounds, "HASHED", 0)
+        assert not check(str(path), progress=False).findings
+        with open(bounds_path(str(path)), "r+b") as f:
+            f.seek(64 + 8 * 5)
+            f.write(struct.pack("<Q", 26))
+        assert len(open_one(path)) == 8_000
+        assert ["damaged" in finding.what for finding in check(str(path), progress=False).findings] == [True]
+
+    def test_one_of_an_older_release_is_left_aside(self, path: Path) -> None:
+        with open(bounds_path(str(path)), "r+b") as f:
+            f.seek(8)
+            f.write(struct.pack("<I", 1))
+            f.seek(64 + 8 * 5)
+            f.write(struct.pack("<Q", 26))
+        assert open_one(path).lengths.tolist() == [5] * 8_000
+
+    def test_one_with_wrong_numbers_is_refused(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bounds, "HASHED", 0)
         with open(bounds_path(str(path)), "r+b") as f:
             f.seek(-8, 2)
             f.write(struct.pack("<Q", 7))
@@ -312,7 +343,10 @@ class TestSidecar:
             len(open_one(path))
 
     @pytest.mark.parametrize("end", [10**6, 2, 2**63])
-    def test_one_with_a_wrong_number_inside_gives_no_tokens_by_it(self, path: Path, end: int) -> None:
+    def test_one_with_a_wrong_number_inside_gives_no_tokens_by_it(
+        self, path: Path, end: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bounds, "HASHED", 0)
         with open(bounds_path(str(path)), "r+b") as f:
             f.seek(64 + 8 * 5)
             f.write(struct.pack("<Q", end))

@@ -57,6 +57,7 @@ def dedupe(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         options,
         bloom=bloom,
         processes=values["processes"],
+        allow_empty=True,
         compression=(values["compression.input"], values["compression.output"]),
     )
     show(report)

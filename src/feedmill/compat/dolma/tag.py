@@ -49,10 +49,10 @@ def tag(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         processes=1 if values["debug"] else values["processes"],
         redo=values["ignore_existing"],
         exact=exact,
-        allow_missing=True,
+        allow_empty=True,
     )
-    for pattern in report.missing:
-        typer.echo(f"warning: {pattern}: no files match this pattern", err=True)
+    if not report.rows:
+        typer.echo("warning: there is no document", err=True)
     show(report)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,16 +10,14 @@ from typing import Any
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import Finished, Task
-from feedmill.curation.marked import record, recorded
+from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
 from feedmill.curation.workplace import remove_folder, work_folder
-from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import LocalStore, Store, open_store, split_url
-from feedmill.storage.local import storage_error
-from feedmill.storage.locks import FileLock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +64,7 @@ def dedupe(
     against: Sequence[str] = (),
     processes: int | None = None,
     compression: tuple[str | None, str | None] = (None, None),
+    allow_empty: bool = False,
     progress: bool | None = None,
 ) -> DedupeReport:
     """Write an attribute set that marks every document or paragraph that occurred before.
@@ -80,20 +78,39 @@ def dedupe(
         against: documents to look up in instead, for decontamination: only what occurs there is marked.
         processes: how many to use; by default one for each core.
         compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None for what the names say.
+        allow_empty: whether patterns without files, and files without a document, are accepted.
 
     Raises:
+        EmptyResult: there is no document.
         ConfigError: nothing to read, options that make no sense, or another run at the same work.
         DataError: a row that cannot be used; nothing is written for its file.
     """
     if processes is not None and processes < 1:
         raise ConfigError(f"there is no work with {processes} processes", fix="Use 1 or more.")
     report = DedupeReport(options.name)
-    files = find_documents(documents, options.documents_folder, report.warnings)
+    _dedupe(documents, options, bloom, against, processes, compression, allow_empty, progress, report)
+    refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
+    return report
+
+
+def _dedupe(
+    documents: Sequence[str],
+    options: DedupeOptions,
+    bloom: BloomOptions | None,
+    against: Sequence[str],
+    processes: int | None,
+    compression: tuple[str | None, str | None],
+    allow_empty: bool,
+    progress: bool | None,
+    report: DedupeReport,
+) -> None:
+    warnings = report.warnings if allow_empty else None
+    files = find_documents(documents, options.documents_folder, warnings)
     if bloom is not None and bloom.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
 
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
-    known = find_documents(against, options.documents_folder, report.warnings) if against else []
+    known = find_documents(against, options.documents_folder, warnings) if against else []
     if bloom is not None and known:
         raise ConfigError("a Bloom filter and 'against' exclude each other", fix="Give one of them.")
     if bloom is None and options.partitions > 1:
@@ -107,39 +124,15 @@ def dedupe(
     )
     if bloom is None:
         if _done(files, options, run_print, report, None):
-            return report
+            return
         work = work_folder(files[0], options.name, "work", run_print)
-        with _alone(os.path.join(work, "lock"), f"this attribute set, {options.name!r},", files[0].name):
+        busy = f"another process is writing this attribute set ({options.name!r})"
+        with LocalStore(work).alone("lock", what=busy, file=files[0].name):
             results = _exact(files, known, options, work, compression, processes, progress)
             _record(files, results, options, run_print, report, None)
             remove_folder(work)
-        return report
+        return
     _bloomed(files, options, bloom, run_print, compression, processes, progress, report)
-    return report
-
-
-@contextlib.contextmanager
-def _alone(path: str, what: str, file: str) -> Iterator[None]:
-    """A block that one process at a time is in. Raises ConfigError where another is: each would spoil the other's
-    work."""
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        lock = FileLock(path)
-    except BlockingIOError:
-        raise ConfigError(
-            f"another run is at work on {what} and the two would get into each other's way",
-            file=file,
-            kind="in-use",
-            fix="Wait until it has ended, or give each a name of its own.",
-        ) from None
-    except OSError as error:
-        raise storage_error(error, path) from None
-    with lock:
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
 
 
 def _exact(
@@ -201,7 +194,8 @@ def _filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> It
     with contextlib.ExitStack() as stack:
         if not settings.read_only or store.exists(_next(name)):
             try:
-                stack.enter_context(_alone(f"{store.locate(name)}.feedmill-lock", "this filter,", settings.file))
+                busy = "another process is writing this filter"
+                stack.enter_context(store.alone(f"{name}.feedmill-lock", what=busy, file=settings.file))
                 _complete(store, name)
             except FeedmillError:
                 if not settings.read_only:  # else the filter as it is will do
@@ -238,7 +232,7 @@ def _complete(store: LocalStore, name: str, committed: bool = False) -> None:
         return
     if committed:
         store.write_bytes(f"{filled}.of", digest.encode())
-    os.replace(os.path.join(store.root, filled), os.path.join(store.root, name))
+    store.rename(store, filled, name)
     store.delete(f"{filled}.of")
 
 
@@ -272,10 +266,7 @@ def _record(
     bloom: tuple[Store, str] | None,
 ) -> None:
     """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
-    entries = [
-        {"rows": one.rows, "ids": one.ids, "size": one.size, "flagged": one.documents, "units": one.units}
-        for one in results
-    ]
+    entries = [entry(one, one.documents, one.units) for one in results]
     digest = digest_of(*bloom) if bloom is not None else None
     manifest = {"verb": "dedupe", "options": options.as_dict(), "run": run_print, "bloom": digest}
     record(files, entries, options.name, options.documents_folder, manifest)

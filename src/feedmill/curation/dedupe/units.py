@@ -88,6 +88,8 @@ def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: in
         except orjson.JSONDecodeError as error:
             raise bad_row(row, str(error), file, line) from None
         value = _first(path, document)
+        if type(value) in (int, float) and not options.dolma:  # ids may be numbers
+            value = dump(value).decode()
         if not isinstance(value, str):
             raise DataError(
                 f"{options.key} is {'missing' if value is None else 'no string'}, and documents are compared by it",

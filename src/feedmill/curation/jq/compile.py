@@ -36,9 +36,9 @@ def compile_jq(text: str) -> Filter:
         raise ConfigError("the jq expression is nested too deeply", kind="bad-jq", fix="Simplify it.") from None
     except _Unknown as error:
         raise ConfigError(
-            f"{error} in the jq expression {text!r} is not known",
+            f"Feedmill does not have {error}, used in the jq expression {text!r}",
             kind="bad-jq",
-            fix="See docs/mix.md for what is known; Dolma's jq knows no IN, getpath, index, $ENV or inputs either.",
+            fix=_fix(str(error)),
         ) from None
 
     def run(value: Any) -> list[Any]:
@@ -85,6 +85,16 @@ def _number_test(tree: Node, otherwise: Filter) -> Filter | None:
         return [test(at, limit)] if type(at) is float or type(at) is int else otherwise(value)
 
     return run
+
+
+_NEITHER = ("IN", "getpath", "index", "inputs", "$ENV")
+"""What Dolma's jq does not have either."""
+
+
+def _fix(what: str) -> str:
+    if what.partition("/")[0] in _NEITHER:
+        return "Dolma does not have it either. See docs/mix.md for what there is."
+    return "If it is a function of jq, Dolma may have it. See docs/mix.md for what Feedmill has."
 
 
 class _Unknown(Exception):
@@ -188,13 +198,10 @@ def _alternative(tree: Node, names: frozenset[str]) -> Inner:
 
     def run(variables: Variables, value: Any) -> Iterator[Any]:
         found = False
-        try:
-            for one in left(variables, value):
-                if truth(one):
-                    found = True
-                    yield one
-        except JqError:
-            pass
+        for one in left(variables, value):  # with jaq, other than with jq, an error here is one of the whole
+            if truth(one):
+                found = True
+                yield one
         if not found:
             yield from right(variables, value)
 

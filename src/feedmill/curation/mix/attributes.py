@@ -46,7 +46,7 @@ class Attributes:
     def _blocks(self, store: Store, path: str) -> Generator[list[Pair], None, None]:
         line = 1
         with ExitStack() as stack:
-            chunks = read_lines(store, path)
+            chunks = read_lines(store, path, json=True)
             for lines in stack.enter_context(closing(ahead(chunks))) if self._spare else chunks:
                 yield (found := self._parse(lines, self.path, line))
                 line += len(found)

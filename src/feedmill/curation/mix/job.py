@@ -9,20 +9,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import orjson
-
-from feedmill.curation.attribute_set import FOLDER, fingerprint
+from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.inputs import places
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import MixConfig, Stream
+from feedmill.curation.mix.finished import Finished
+from feedmill.curation.mix.names import check_names
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.curation.patterns import DocumentFile, find_documents
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store
+from feedmill.storage.claims import Claim
 from feedmill.storage.codec import GZIP, compression
 
 KERNELS = ("feedmill.curation.mix.shard",)
@@ -40,15 +41,21 @@ class StreamReport:
     outputs: list[str]
     counts: Counts
     finished_before: int = 0
+    replaces: bool = False
 
 
 @dataclass(slots=True)
 class MixReport:
-    """What became of all streams; `sampled` after a dry run."""
+    """What became of all streams; `sampled` after a dry run. `stale`: attribute files of other documents, allowed.
+
+    `absent`: attributes that rules name, that their sets may have, and that no row has.
+    """
 
     streams: list[StreamReport] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     sampled: bool = False
+    stale: int = 0
+    absent: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -62,7 +69,13 @@ class MixReport:
             }
             for one in self.streams
         ]
-        return {"streams": streams, "warnings": self.warnings, "sampled": self.sampled}
+        return {
+            "streams": streams,
+            "warnings": self.warnings,
+            "sampled": self.sampled,
+            "stale": self.stale,
+            "absent": self.absent,
+        }
 
 
 def mix(
@@ -79,6 +92,7 @@ def mix(
 
     Raises:
         ConfigError: nothing to read, a configuration that makes no sense, an output that is an input or another output.
+        EmptyResult: a stream keeps nothing.
         DataError: attributes that do not line up, rows that cannot be used, expressions that fail on a document.
     """
     processes, dry_run = config.processes if processes is None else processes, dry_run or config.dry_run
@@ -87,27 +101,36 @@ def mix(
     spare = (processes or available_cores()) < available_cores()
     shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
     _keep_apart(shards)
+    pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
+    if dry_run:
+        pairings = [_pairing(plan[0], file) for plan in plans if plan[0].stream.attributes for file in _some(plan)]
+    _warn_of_stale(_verify(pairings, processes, progress), report)
+    for stream, plan in zip(config.streams, plans, strict=True):
+        _check_names(stream, plan, report, processes, progress)
     if dry_run:
         for stream, plan in zip(config.streams, plans, strict=True):
-            report.streams.append(_try(stream, plan, report.warnings))
+            report.streams.append(_try(stream, plan, report))
         return report
-    if not config.exact:
-        _verify(shards, processes, progress)
-    with Progress("mixing", len(shards), "files", progress) as bar:
+    with contextlib.ExitStack() as stack:
+        for stream in config.streams:
+            stack.enter_context(Claim(open_store(stream.output), stream.name))
+        bar = stack.enter_context(Progress("mixing", len(shards), "files", progress))
         sizes = [sum(file.size for file in shard.files) for shard in shards]
         results = iter(run_largest_first(_make, shards, sizes, workers=processes, progress=bar, preload=KERNELS))
     for stream, plan in zip(config.streams, plans, strict=True):
-        one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts())
+        one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts.of(stream))
+        one.replaces = bool(stream.replacements)
         for shard in plan:
             counts, before = next(results)
             one.counts.add(counts)
             one.finished_before += before
             one.outputs.append(join_url(stream.output, shard.path))
         report.streams.append(one)
+        _refuse_empty(stream, plan, one, report)
         report.warnings += _left_over(stream, plan)
-        report.warnings += _without_effect(stream, one.counts, "documents")
         if one.counts.unmatched:
             report.warnings.append(f"stream {stream.name}: {one.counts.unmatched} rows had no attributes")
+        report.warnings += _of_documents(stream, one.counts)
         if one.counts.passed:
             report.warnings.append(
                 f"stream {stream.name}: {one.counts.passed} spans were passed over (they overlap, or lie outside)"
@@ -118,7 +141,7 @@ def mix(
 def _plan(stream: Stream, config: MixConfig, warnings: list[str]) -> list[Shard]:
     """The outputs of a stream."""
     files: list[DocumentFile] = []
-    for file in find_documents(stream.documents, warnings=warnings):
+    for file in find_documents(stream.documents, warnings=warnings if config.allow_empty else None):
         if file.size or not files:
             files.append(file)
         else:
@@ -182,47 +205,112 @@ def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFil
     return groups
 
 
-def _verify(shards: list[Shard], processes: int | None, progress: bool | None) -> None:
-    pairings = [
-        Pairing(file, shard.stream.attributes, shard.stream.input_compression, shard.config.allow_missing)
-        for shard in shards
-        if shard.stream.attributes
-        for file in shard.files
-    ]
+def _some(plan: list[Shard]) -> list[DocumentFile]:
+    """The files that a dry run looks at: the first, the one in the middle and the last."""
+    files = [file for shard in plan for file in shard.files]
+    return [files[n] for n in sorted({0, len(files) // 2, len(files) - 1})]
+
+
+def _verify(pairings: list[Pairing], processes: int | None, progress: bool | None) -> list[str]:
+    """Check that attributes belong to their documents; return the attribute files of other ones, if allowed."""
     # On threads, for a store far away; and mostly it saves the processes that read.
     known = list(ordered_map(vouched, pairings, workers=min(_LOOKS, len(pairings)), in_flight=2 * _LOOKS))
     doubtful = [pairing for pairing, sure in zip(pairings, known, strict=True) if not sure]
-    if not doubtful:
-        return
-    with Progress("checking rows", len(doubtful), "files", progress) as bar:
-        for error in run(verify, doubtful, workers=processes, progress=bar, preload=KERNELS):
-            if error is not None:
-                raise error
+    stale: dict[str, None] = {}
+    if doubtful:
+        with Progress("checking rows", len(doubtful), "files", progress) as bar:
+            for found in run(verify, doubtful, workers=processes, progress=bar, preload=KERNELS):
+                if found.error is not None:
+                    raise found.error
+                stale.update(dict.fromkeys(found.stale))
+    return list(stale)
+
+
+def _pairing(shard: Shard, file: DocumentFile) -> Pairing:
+    stream, config = shard.stream, shard.config
+    return Pairing(
+        file,
+        stream.attributes,
+        stream.input_compression,
+        allow_missing=config.allow_missing,
+        allow_stale=config.allow_stale,
+        recorded_only=config.exact,
+    )
+
+
+def _check_names(
+    stream: Stream, plan: list[Shard], report: MixReport, processes: int | None, progress: bool | None
+) -> None:
+    """Raises ConfigError where a rule names an attribute that is nowhere."""
+    config, files = plan[0].config, [file for shard in plan for file in shard.files]
+    try:
+        report.absent += check_names(stream, files, processes, progress)
+    except ConfigError as error:
+        if not config.allow_missing and not config.exact:
+            raise
+        report.warnings.append(error.what)
+
+
+def _warn_of_stale(stale: Sequence[str], report: MixReport) -> None:
+    report.stale = len(stale)
+    if stale:
+        shown = ", ".join(stale[:3]) + (", ..." if len(stale) > 3 else "")
+        report.warnings.append(f"{len(stale)} attribute files were made of other documents (allowed): {shown}")
 
 
 def _make(shard: Shard) -> tuple[Counts, int]:
     """Write one output, unless an earlier run did so from the same inputs by the same rules."""
-    store = open_store(shard.stream.output)
-    marker = f"{FOLDER}/{shard.path}.json"
+    store, finished = open_store(shard.stream.output), Finished(shard.stream.output)
     print_ = _fingerprint(shard)
-    if store.exists(marker) and store.exists(shard.path):
-        with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):  # a damaged one is made anew
-            done = orjson.loads(store.read(marker))
+    done = finished.read(shard.path)
+    if done is not None and store.exists(shard.path):
+        with contextlib.suppress(LookupError, TypeError):  # a damaged one is made anew
             if done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size:
-                return Counts.from_dict(done["counts"]), 1
+                counts = Counts.from_dict(done["counts"])
+                finished.move(shard.path, done)
+                return counts, 1
     counts = write_shard(shard)
-    done = {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()}
-    store.write_note(marker, orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    finished.write(shard.path, {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()})
     return counts, 0
+
+
+def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: MixReport) -> None:
+    """Raises EmptyResult where a stream keeps nothing; its outputs, which hold nothing, are removed."""
+    counts, config = one.counts, plan[0].config
+    if counts.kept or stream.rate == 0:
+        return
+    if config.allow_empty:
+        report.warnings.append(f"stream {stream.name}: none of {counts.read} documents is kept")
+        return
+    for shard in plan:
+        open_store(stream.output).delete(shard.path)
+    refuse_empty(
+        0,
+        counts.read,
+        file=stream.output,
+        skipped={f"dropped by {rule}": number for rule, number in counts.dropped.items() if number},
+        fix=f"Check the rules of the stream {stream.name!r}.",
+    )
+
+
+def _of_documents(stream: Stream, counts: Counts) -> list[str]:
+    """What is remarkable of the documents themselves."""
+    found = []
+    if counts.without_id:
+        found.append(f"{counts.without_id} documents have no id")
+    if counts.lost:
+        found.append(
+            f"{counts.lost} documents lost what Dolma does not keep (integers beyond 64 bits are floats now; metadata"
+            " and attributes that are no objects are gone)"
+        )
+    return [f"stream {stream.name}: {what}" for what in found]
 
 
 def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
     """Outputs of earlier mixes under this stream's name that are none of this one: they would be read with it."""
-    store = open_store(stream.output)
-    mine = {shard.path for shard in plan}
+    store, mine = open_store(stream.output), {shard.path for shard in plan}
     name = re.compile(rf"{re.escape(stream.name)}-\d{{4,}}\.jsonl?(\.\w+)?")
-    found = [entry.path for entry in store.files(FOLDER)] if mine else []
-    paths = [path.removeprefix(f"{FOLDER}/").removesuffix(".json") for path in found]
+    paths = Finished(stream.output).outputs() if mine else []
     return [
         f"stream {stream.name}: {join_url(stream.output, path)} is of an earlier mix; delete it"
         for path in paths
@@ -244,33 +332,16 @@ def _fingerprint(shard: Shard) -> str:
     return fingerprint(asdict(shard.stream), inputs, shard.path, shard.kind, config.exact, config.permute, config.seed)
 
 
-def _try(stream: Stream, plan: list[Shard], warnings: list[str]) -> StreamReport:
+def _try(stream: Stream, plan: list[Shard], report: MixReport) -> StreamReport:
     """Run the rules over the beginning of some files."""
-    counts = Counts()
-    files = [file for shard in plan for file in shard.files]
-    for file in {files[0], files[len(files) // 2], files[-1]}:
-        error = verify(Pairing(file, stream.attributes, stream.input_compression, plan[0].config.allow_missing))
-        if error is not None:
-            raise error
-    seen: set[str] = set()
-    for n in sorted({0, len(files) // 2, len(files) - 1}):
-        shard = Shard(stream, plan[0].config, (files[n],), plan[0].path, plan[0].kind)
+    counts = Counts.of(stream)
+    files = _some(plan)
+    for file in files:
+        shard = Shard(stream, plan[0].config, (file,), plan[0].path, plan[0].kind)
         for _ in mixed(shard, counts, SAMPLE):
             pass
-        seen.add(files[n].name)
     if not counts.read:
-        warnings.append(f"stream {stream.name}: no documents in {', '.join(sorted(seen))}")
-    warnings += _without_effect(stream, counts, "documents looked at")
+        report.warnings.append(f"stream {stream.name}: no documents in {', '.join(file.name for file in files)}")
     outputs = [join_url(stream.output, shard.path) for shard in plan]
-    return StreamReport(stream.name, len(files), outputs, counts)
-
-
-def _without_effect(stream: Stream, counts: Counts, of: str) -> list[str]:
-    """Rules that do nothing, or let nothing through: it may be that they name an attribute that is not there."""
-    if not counts.read:
-        return []
-    found = [] if counts.kept else ["none is kept"]
-    found += [f"none is dropped by {text}" for text in stream.exclude if not counts.dropped[f"exclude {text}"]]
-    if stream.replacements and counts.kept and not counts.replaced:
-        found.append("none has a span to replace")
-    return [f"stream {stream.name}: of {counts.read} {of}, {what}" for what in found]
+    inputs = sum(len(shard.files) for shard in plan)
+    return StreamReport(stream.name, inputs, outputs, counts, replaces=bool(stream.replacements))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 import orjson
 import xxhash
 
+from feedmill.curation.attribute_set import FOLDER
 from feedmill.curation.jq import JqError
 from feedmill.curation.jsonpath_compare import same
 from feedmill.curation.mix.attributes import END, Attributes
@@ -21,15 +22,17 @@ from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, dump, dump_lines, load, negative_zeros, uncollected
+from feedmill.curation.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of, write_lines
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.kernels.jsonl.rawtexts import lift
-from feedmill.storage import open_store
+from feedmill.storage import LocalStore, open_store
 
 Document = dict[str, Any]
 EXAMPLES = 3
+_OBJECTS = {"metadata", "attributes"}
+_OBJECT = {dict, type(None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,10 @@ class Shard:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the documents: read, kept (written, with repeats), dropped by each rule with some ids."""
+    """What became of the documents: read, kept (written, with repeats), dropped by each rule with some ids.
+
+    `lost`: those of which something is not written as it was, as with Dolma: see `_check_odd`.
+    """
 
     read: int = 0
     kept: int = 0
@@ -56,6 +62,14 @@ class Counts:
     replaced: int = 0
     passed: int = 0
     unmatched: int = 0
+    without_id: int = 0
+    lost: int = 0
+
+    @classmethod
+    def of(cls, stream: Stream) -> Counts:
+        """Counts in which rules that drop nothing stand with 0, so that a report shows them."""
+        rules = [INCLUDE] * bool(stream.include) + [f"exclude {text}" for text in stream.exclude]
+        return cls(dropped=Counter(dict.fromkeys(rules, 0)))
 
     def drop(self, rule: str, one: Any) -> None:
         """Count a document that a rule drops."""
@@ -66,7 +80,7 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add what another output counted."""
-        for name in ("read", "kept", "written", "replaced", "passed", "unmatched"):
+        for name in ("read", "kept", "written", "replaced", "passed", "unmatched", "without_id", "lost"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.dropped.update(other.dropped)
         for rule, ids in other.examples.items():
@@ -84,6 +98,8 @@ class Counts:
             "replaced": self.replaced,
             "passed": self.passed,
             "unmatched": self.unmatched,
+            "without_id": self.without_id,
+            "lost": self.lost,
         }
 
     @classmethod
@@ -98,11 +114,17 @@ def write_shard(shard: Shard) -> Counts:
     Raises:
         DataError: a row cannot be used, ids differ, an expression fails; nothing is written then.
     """
-    counts = Counts()
+    counts = Counts.of(shard.stream)
     folder, name = shard.stream.output, shard.path
     permute = shard.config.permute
     held: list[bytes] = []
-    with write_lines(open_store(folder), name, kind=shard.kind) as write:
+    store, busy = open_store(folder), "another process is writing this output"
+    with (
+        store.alone(f"{FOLDER}/{name}.feedmill-lock", what=busy, file=store.locate(name))
+        if isinstance(store, LocalStore)
+        else nullcontext(),
+        write_lines(store, name, kind=shard.kind) as write,
+    ):
 
         def take(documents: list[Document]) -> None:
             try:
@@ -222,7 +244,7 @@ def _documents(
     with ExitStack() as stack:
         for one in sets:
             stack.callback(one.close)
-        chunks = read_lines(store, file.path, kind=stream.input_compression)
+        chunks = read_lines(store, file.path, kind=stream.input_compression, json=True)
         source = stack.enter_context(closing(ahead(chunks))) if shard.spare else chunks
         yield from _merged(source, sets, file, shard, counts, limit)
 
@@ -238,6 +260,7 @@ def _merged(
             if limit is not None:
                 rows = rows[: limit - line + 1]
             found = _parse(rows, file, line, negative_zeros(lines))
+        _check_odd(found, lines, file, line, shard, counts)
         columns = [one.take(len(found)) for one in sets]
         if sets and not _merge_all(found, columns):
             for number, (document, *row) in enumerate(zip(found, *columns, strict=True), line):
@@ -246,6 +269,34 @@ def _merged(
         line += len(found)
         if limit is not None and line > limit:
             return
+
+
+def _check_odd(
+    documents: list[Document], lines: bytes, file: DocumentFile, first: int, shard: Shard, counts: Counts
+) -> None:
+    """Count documents without an id, and refuse what would not be written as it is: integers beyond 64 bits (they would
+    be floats), metadata and attributes that are no objects. Where Dolma's rows are wanted those are only counted."""
+    counts.without_id += [document.get("id") for document in documents].count(None)
+    odd: dict[int, str] = {}
+    for n, value in large_integers(lines).items():
+        if n < len(documents):
+            odd[n] = f"the integer {value} has more than 64 bits, and would become a float"
+    for name in _OBJECTS - set(shard.stream.discard):
+        kinds = [type(document.get(name)) for document in documents]
+        if not set(kinds) <= _OBJECT:
+            odd.update(
+                (n, f"{name!r} is no object, and would be lost") for n, kind in enumerate(kinds) if kind not in _OBJECT
+            )
+    if odd and not (shard.config.exact or shard.config.dolma_names):
+        n = min(odd)
+        raise DataError(
+            odd[n],
+            file=file.name,
+            record=f"line {first + n}",
+            kind="bad-row",
+            fix="Fix the document: large integers may be texts, other values fields of their own.",
+        )
+    counts.lost += len(odd)
 
 
 def _without_texts(lines: bytes) -> list[Document] | None:

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint, manifest_path
-from feedmill.curation.marked import record, recorded
+from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.workplace import remove_folder, work_folder
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.progress import Progress
 from feedmill.storage import open_store
-from feedmill.storage.local import sweep
 
 __all__ = ["NearOptions", "NearReport", "find_near"]
 
@@ -66,6 +65,7 @@ def find_near(
     *,
     signatures: str | None = None,
     processes: int | None = None,
+    allow_empty: bool = False,
     progress: bool | None = None,
 ) -> NearReport:
     """Write an attribute set that marks near-duplicates: of each cluster all but one document.
@@ -77,14 +77,16 @@ def find_near(
         signatures: a local folder in which signatures are kept, to compare documents that come later with these. Files
             that it has seen are not read again. Without it they are removed at the end.
         processes: how many to use, or threads where that is faster; by default one for each core.
+        allow_empty: whether patterns without files, and files without a document, are accepted.
 
     Raises:
+        EmptyResult: there is no document.
         ConfigError: nothing to read, options that make no sense or differ from those of the signatures, a file that
             changed since its signatures were made, or signatures that another run is using.
         DataError: a row that cannot be used; or the signatures are damaged.
     """
     report = NearReport(options.name, signatures=signatures)
-    files = find_documents(documents, options.documents_folder, report.warnings)
+    files = find_documents(documents, options.documents_folder, report.warnings if allow_empty else None)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures live on local disks", file=signatures, fix="Give a local path.")
     run_print = fingerprint(
@@ -92,8 +94,21 @@ def find_near(
         options.as_dict(),
         None if signatures is None else open_store(signatures).locate(""),
     )
-    if _done(files, options, run_print, report):
-        return report
+    if not _done(files, options, run_print, report):
+        _run(files, options, signatures, run_print, processes, progress, report)
+    refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
+    return report
+
+
+def _run(
+    files: list[DocumentFile],
+    options: NearOptions,
+    signatures: str | None,
+    run_print: str,
+    processes: int | None,
+    progress: bool | None,
+    report: NearReport,
+) -> None:
     folder = work_folder(files[0], options.name, "near", run_print) if signatures is None else signatures
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, processes, progress)
@@ -102,7 +117,6 @@ def find_near(
         dumps.forget_work()
     if signatures is None:
         remove_folder(folder)
-    return report
 
 
 def _finish(
@@ -113,8 +127,8 @@ def _finish(
     for file in files:
         place = known[file.store().locate(file.path)]
         where = (dumps.folder, len(dumps.records), place.dump, place.first, place.record["rows"], place.record["ids"])
-        tasks.append(finishing.Task(file, options.name, options.documents_folder, *where))
-    sweep(*(task.file.store().locate(task.out) for task in tasks if task.file.store().is_local))
+        read = place.record.get("xxh3", "")  # signatures of earlier versions do not have it
+        tasks.append(finishing.Task(file, options.name, options.documents_folder, *where, read))
     with Progress("writing", len(tasks), "files", progress) as bar:
         return list(spread(finishing.finish, tasks, processes, bar))
 
@@ -142,12 +156,6 @@ def _record(
     """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
     report.files, report.documents = len(files), sum(one.rows for one in results)
     report.duplicates = sum(one.duplicates for one in results)
-    entries = [
-        {"rows": one.rows, "ids": one.ids, "size": one.size, "flagged": one.duplicates, "units": one.duplicates}
-        for one in results
-    ]
-    for store in {file.root: file.store() for file in files}.values():
-        if store.is_local:
-            sweep(store.locate(manifest_path(options.name)))
+    entries = [entry(one, one.duplicates, one.duplicates) for one in results]
     manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     record(files, entries, options.name, options.documents_folder, manifest)

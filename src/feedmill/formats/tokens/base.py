@@ -17,6 +17,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.offsets import hash_words, read_records
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
 Int64s = npt.NDArray[np.int64]
@@ -41,13 +42,16 @@ class TokenShard:
             the last one ends. Called once, when first needed; a memory map where the format has one.
         load_loss: gives bool or uint8[tokens]: 1 where a token counts for the loss. None where there is no mask.
         facts: words on which the fingerprint is built beside path, counts and size: what tells this file from
-            another one of its size. They must not change when the file is copied.
+            another one of its size, or calls that give them, made when the fingerprint is first asked for. They must
+            not change when the file is copied.
+        verify: raises `DataError` where what `load_bounds` gives is damaged; for what is too much to look at each time.
         remarks: what was found and mended while loading the bounds, for `TokenDataset.describe`; `load_bounds` adds.
     """
 
     __slots__ = (
         "_bounds",
         "_documents",
+        "_words",
         "dtype",
         "facts",
         "load_bounds",
@@ -56,6 +60,7 @@ class TokenShard:
         "path",
         "remarks",
         "tokens",
+        "verify",
     )
 
     def __init__(
@@ -67,14 +72,17 @@ class TokenShard:
         documents: int | None,
         load_bounds: Callable[[], Int64s],
         load_loss: Callable[[], npt.NDArray[Any]] | None = None,
-        facts: tuple[str, ...] = (),
+        facts: tuple[str | Callable[[], str], ...] = (),
         remarks: list[str] | None = None,
+        verify: Callable[[], None] | None = None,
     ) -> None:
         self.path, self.dtype, self.offset, self.tokens = path, dtype, offset, tokens
         self.load_bounds, self.load_loss, self.facts = load_bounds, load_loss, facts
+        self.verify = verify
         self.remarks = [] if remarks is None else remarks
         self._documents = documents
         self._bounds: Int64s | None = None
+        self._words: str | None = None
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         # Another process loads or maps the bounds itself.
@@ -100,7 +108,10 @@ class TokenShard:
     @property
     def words(self) -> str:
         """What the fingerprint is made of: known without loading the bounds."""
-        return f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {' '.join(self.facts)}"
+        if self._words is None:
+            facts = " ".join(fact if isinstance(fact, str) else fact() for fact in self.facts)
+            self._words = f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {facts}"
+        return self._words
 
 
 class TokenWriter(Protocol):
@@ -282,13 +293,18 @@ class TokenDataset(Dataset):
 
     def fingerprint_of_shards(self, shards: int) -> str:
         """The fingerprint that a data set of only the first `shards` files has."""
-        return hash_words([shard.words for shard in self.shards[:shards]])
+        words = ordered_map(
+            lambda shard: shard.words, self.shards[:shards], workers=8 if shards > 1 else 0, in_flight=64
+        )
+        return hash_words(list(words))
 
     def verify(self) -> Sequence[FeedmillError]:
         """Read where each document begins, where there is an index of them."""
         found: list[FeedmillError] = []
         for shard in self.shards if self._no_index is None else ():
             try:
+                if shard.verify is not None:
+                    shard.verify()
                 falls = np.flatnonzero(np.diff(shard.bounds) < 0)
             except FeedmillError as error:
                 found.append(error)
@@ -323,6 +339,21 @@ class TokenDataset(Dataset):
             **({"remarks": remarks} if remarks else {}),
             **self.about,
         }
+
+    def loss_mask(self) -> dict[str, int] | None:
+        """How many files have a loss mask, and how many tokens contribute to the loss; None where no file has one.
+
+        Reads the masks. Without one, all tokens of a file contribute.
+        """
+        masks = [shard.load_loss() if shard.load_loss is not None else None for shard in self.shards]
+        files = sum(mask is not None for mask in masks)
+        if not files:
+            return None
+        learned = sum(
+            shard.tokens if mask is None else int(np.count_nonzero(mask))
+            for shard, mask in zip(self.shards, masks, strict=True)
+        )
+        return {"files": files, "tokens_in_loss": learned}
 
     @property
     def splits(self) -> Mapping[str, int]:

@@ -32,9 +32,19 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.content import content_word
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.base import COUNTED, TokenDataset, Tokens, TokenShard
-from feedmill.formats.tokens.bounds import HEADER, BoundsHeader, bounds_path, file_digest, map_bounds, read_header
+from feedmill.formats.tokens.bounds import (
+    HEADER,
+    BoundsHeader,
+    bounds_path,
+    check_table,
+    file_digest,
+    map_bounds,
+    read_header,
+    table_hash,
+)
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.formats.tokens.pickled import read_pairs, write_pairs
 from feedmill.storage import Store
@@ -107,8 +117,9 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
         layout.data // layout.dtype.itemsize,
         COUNTED,
         load,
-        facts=(str(size), digest.hex()),
+        facts=(partial(content_word, store, path, size),),
         remarks=remarks,
+        verify=partial(_verify_sidecar, store, path, known) if known else None,
     )
     if known and store.is_local:
         _ = shard.bounds  # mapped, not read: nothing has to be there later
@@ -259,7 +270,7 @@ def _load(store: Store, path: str, layout: Layout, remarks: list[str]) -> Int64s
 
 
 def _from_sidecar(store: Store, path: str, layout: Layout, header: BoundsHeader) -> Int64s:
-    bounds = map_bounds(store, path, header.documents)
+    bounds = map_bounds(store, path, header)
     tokens = layout.data // layout.dtype.itemsize
     if bounds[0] != 0 or bounds[-1] != tokens:
         raise DataError(
@@ -271,6 +282,10 @@ def _from_sidecar(store: Store, path: str, layout: Layout, header: BoundsHeader)
     return bounds
 
 
+def _verify_sidecar(store: Store, path: str, header: BoundsHeader) -> None:
+    check_table(store, path, header, map_bounds(store, path, header))
+
+
 def _repaired(count: int) -> str:
     return f"{count} entries of the index were wrong (as Modalities' merge writes them) and are read as they should be"
 
@@ -280,7 +295,8 @@ def write_bounds(store: Store, path: str) -> int:
     size = store.stat(path).size
     found = read_index(store, path, find_layout(store, path, size))
     documents = len(found.bounds) - 1
-    header = BoundsHeader(found.version, documents, size, file_digest(store, path, size), found.repaired)
+    header = BoundsHeader(found.version, documents, size, file_digest(store, path, size), found.repaired, 0)
+    header = header._replace(table=table_hash(found.bounds))
     with store.write(bounds_path(path)) as out:
         out.write(header.pack())
         out.write(found.bounds.astype("<i8", copy=False).data)
@@ -358,16 +374,16 @@ def write_pbin(store: Store, path: str, token_size: int) -> Iterator[PbinWriter]
             write_pairs(out, table[:-1] * token_size, np.diff(table) * token_size)
             out.seek(0)
             out.write((writer.tokens * token_size).to_bytes(8, "little") + token_size.to_bytes(4, "little"))
-        _seal(str(file), str(side), writer.documents)
+        _seal(str(file), str(side), writer.documents, table_hash(table))
 
 
-def _seal(file: str, side: str, documents: int) -> None:
+def _seal(file: str, side: str, documents: int, table: int) -> None:
     """Write the header of the sidecar, now that its file is finished."""
     from feedmill.storage import open_store, split_url
 
     folder, name = split_url(file)
     store = open_store(folder)
     size = store.stat(name).size
-    header = BoundsHeader(3, documents, size, file_digest(store, name, size), 0)
+    header = BoundsHeader(3, documents, size, file_digest(store, name, size), 0, table)
     with open(side, "r+b") as out:
         out.write(header.pack())

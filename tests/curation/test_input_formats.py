@@ -1,0 +1,150 @@
+"""Files that are no JSON lines, and documents that lack something or hold odd values: named as what they are."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from documents import read, write_lines
+from feedmill.curation.dedupe.job import dedupe
+from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.mix.config import read_config
+from feedmill.curation.mix.job import MixReport, mix
+from feedmill.curation.near.job import find_near
+from feedmill.curation.near.options import NearOptions
+from feedmill.curation.rows import large_integers
+from feedmill.curation.stat import stat
+from feedmill.curation.tag import tag
+from feedmill.errors import DataError
+
+ROW = b'{"id": "a", "text": "b"}\n'
+FILES = {
+    "x.parquet": (b"PAR1\x15\x04" + bytes(40), "is Parquet.*feedmill convert"),
+    "x.jsonl.xz": (lzma.compress(ROW), "is compressed by xz.*Unpack"),
+    "x.jsonl.bz2": (bz2.compress(ROW), "is compressed by bzip2.*Unpack"),
+    "x.jsonl": (gzip.compress(ROW), r"is compressed by gzip.*\.gz"),
+    "README.md": (b"# The corpus\n\nIt was crawled.\n", "is Markdown.*leave the file out"),
+    "note.txt": (b"It was a dark night.\nIt rained.\n", "is plain text.*'id' and 'text'"),
+    "note.txt.gz": (gzip.compress(b"It was a dark night.\n"), "is plain text.*'id' and 'text'"),
+    "x.csv": (b"id,text\n1,hello\n", "is CSV"),
+    "x.bin": (bytes(range(256)), "is binary data"),
+    "x.zip": (b"PK\x03\x04" + bytes(40), "is a zip archive"),
+}
+
+
+def by_tag() -> object:
+    return tag(["d/documents"], ["char_length_v1"], experiment="n", progress=False)
+
+
+def by_dedupe() -> object:
+    return dedupe(["d/documents"], DedupeOptions(name="n", attribute="n", unit="documents"), processes=1)
+
+
+def by_mix(**more: Any) -> MixReport:
+    dolma, exact = more.pop("dolma", False), more.pop("exact", False)
+    stream = {"name": "m", "documents": ["d/documents/*"], "output": {"path": "out"}, **more}
+    if dolma:
+        stream["filter"] = {"exclude": ["$.nothing"]}
+    return mix(read_config({"streams": [stream]}, dolma=dolma, exact=exact), processes=1, progress=False)
+
+
+VERBS: dict[str, Callable[[], object]] = {
+    "tag": by_tag,
+    "dedupe": by_dedupe,
+    "neardedupe": lambda: find_near(["d/documents"], NearOptions(name="n"), processes=1, progress=False),
+    "mix": by_mix,
+    "stat": lambda: stat(["d/documents"], processes=1, progress=False),
+}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d/documents").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_files_of_other_formats_are_named_with_a_way_out(verb: str) -> None:
+    for name, (data, message) in FILES.items():
+        path = Path("d/documents", name)
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=f"{name}: this file {message}") as caught:
+            VERBS[verb]()
+        assert caught.value.kind == "not-json-lines"
+        path.unlink()
+
+
+@pytest.mark.parametrize("verb", ["tag", "dedupe", "neardedupe", "stat"])
+def test_documents_without_an_id_are_told_what_to_do(verb: str) -> None:
+    write_lines(Path("d/documents/a.jsonl"), ['{"text": "b"}'])
+    with pytest.raises(DataError, match=r"'line 1'.*the document has no 'id'.*Give each document an 'id'"):
+        VERBS[verb]()
+
+
+def test_a_mix_counts_documents_without_an_id() -> None:
+    write_lines(Path("d/documents/a.jsonl"), ['{"text": "b"}', '{"id": "a", "text": "c"}'])
+    report = by_mix()
+    assert report.streams[0].counts.as_dict()["without_id"] == 1
+    assert report.warnings == ["stream m: 1 documents have no id"]
+
+
+def test_ids_may_be_numbers_everywhere() -> None:
+    write_lines(Path("d/documents/a.jsonl"), ['{"id": 7, "text": "b"}', '{"id": "x", "text": "b"}'])
+    for go in VERBS.values():
+        go()
+    by_tag()
+    assert [row["id"] for row in read(Path("d/attributes/n/a.jsonl"))] == [7, "x"]
+    assert by_mix(attributes=["n"], output={"path": "second"}).streams[0].counts.kept == 2
+
+
+def test_ids_that_occur_twice_are_found() -> None:
+    rows = [{"id": one, "text": f"text {n}"} for n, one in enumerate([7, "x", 8, 7, "x"])]
+    write_lines(Path("d/documents/a.jsonl"), map(json.dumps, rows))
+    options = DedupeOptions(name="same_id", attribute="same_id", unit="documents", key="$.id")
+    assert dedupe(["d/documents"], options, processes=1).documents == 2
+    found = [row["attributes"].get("same_id") for row in read(Path("d/attributes/same_id/a.jsonl"))]
+    assert [bool(spans) for spans in found] == [False, False, False, True, True]
+
+
+LARGE = 123456789012345678901234567890
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (f'"n": [{LARGE}]', f"the integer {LARGE} has more than 64 bits"),
+        (f'"n": {{"a": -{1 << 64}}}', f"the integer -{1 << 64} has more"),
+        ('"metadata": "str"', "'metadata' is no object"),
+        ('"attributes": [1]', "'attributes' is no object"),
+    ],
+)
+def test_what_a_mix_would_not_write_as_it_is_is_refused_or_counted(more: str, message: str) -> None:
+    rows = ['{"id": "a", "text": "b"}', f'{{"id": "b", "text": "c", {more}}}', '{"id": "c", "text": "d"}']
+    write_lines(Path("d/documents/a.jsonl"), rows)
+    with pytest.raises(DataError, match=rf"a\.jsonl 'line 2': {message}"):
+        by_mix()
+    for exact in (False, True):
+        report = by_mix(dolma=True, exact=exact)
+        assert report.streams[0].counts.lost == 1 and "1 documents lost what Dolma does not keep" in report.warnings[0]
+
+
+def test_large_integers_are_found_where_they_are_numbers() -> None:
+    whole = [
+        {"n": (1 << 64) - 1, "m": -(1 << 63)},
+        {"text": str(LARGE), "f": 1e300, "g": 0.1234567890123456789012},
+        {"n": 1 << 64},
+        {"deep": [{"n": -(1 << 63) - 1}], "text": "1" * 40},
+    ]
+    lines = b"".join(json.dumps(row).encode() + b"\n" for row in whole)
+    lines += b'{"n": 1' + b"0" * 5000 + b"}\n"
+    assert {row: text[:4] for row, text in large_integers(lines).items()} == {2: "1844", 3: "-922", 4: "1000"}
+    assert large_integers(b"") == large_integers(b'{"id": 1}\n') == {}
+    for shift in range(9):
+        assert list(large_integers(b"{" + b" " * shift + b'"n": %d}' % LARGE)) == [0]
