@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import select
@@ -65,6 +66,8 @@ def _fuzz(options: argparse.Namespace, scratch: Path) -> int:
     if options.replay is not None:
         return _replay(options, seeds)
     _warm(seeds, options, scratch)
+    gc.collect()
+    gc.freeze()  # what is loaded is not looked through again and again by those forked
     numbers = list(range(options.first, options.first + options.inputs))
     batches = [numbers[at : at + BATCH] for at in range(0, len(numbers), BATCH)]
     counts, findings = _run(batches, options, seeds, scratch, worker.run)

@@ -33,7 +33,17 @@ def mutated(data: bytes, name: str, rng: random.Random) -> bytes:
     if special and rng.random() < 0.55:
         try:
             return rng.choice(special)(data, rng)
-        except (ValueError, TypeError, OSError, EOFError, RecursionError, yaml.YAMLError, zstd.ZstdError, LookupError):
+        except (
+            ValueError,
+            TypeError,
+            OSError,
+            EOFError,
+            RecursionError,
+            OverflowError,
+            yaml.YAMLError,
+            zstd.ZstdError,
+            LookupError,
+        ):
             pass  # it is no longer of its kind
     return _bytes(data, rng)
 
@@ -180,7 +190,7 @@ def _tar(data: bytes, rng: random.Random) -> bytes:
     at = rng.choice(heads)
     begin, size = rng.choice(((0, 100), (100, 8), (108, 8), (124, 12), (136, 12), (156, 1), (157, 100), (257, 8), (345, 155), (386, 97), (483, 12)))  # fmt: skip
     old = bytes(out[at + begin : at + begin + size])
-    new = rng.choice((b"%011o" % rng.choice(ODD_NUMBERS), b"\x80" + rng.choice(ODD_NUMBERS).to_bytes(11, "big"), b"\xff" * size,
+    new = rng.choice((b"%011o" % rng.choice(ODD_NUMBERS), b"\x80" + (rng.choice(ODD_NUMBERS) % 2**64).to_bytes(11, "big"), b"\xff" * size,
                       rng.choice((b"S", b"x", b"g", b"L", b"K", b"5", b"\0", b"1", b"V")), b"../../x.txt", bytes(size), _bytes(old, rng)))  # fmt: skip
     out[at + begin : at + begin + size] = new[:size].ljust(size, b"\0")
     out[at + 148 : at + 156] = b" " * 8

@@ -68,7 +68,7 @@ def dataset(target: str = "", *more: tuple[str, ...], **options: Any) -> Run:
         url = str(folder / target) if target else str(folder)
         refusing(lambda: read_all(fm.open(url, **options)))
         verbs = [("info", url), ("check", url), ("preview", url, "--count", "2"), *more]
-        for words in rng.sample(verbs, rng.choice((1, 1, 2))):
+        for words in rng.sample(verbs, rng.choice((0, 1, 1))):
             cli(*(word.format(url=url, folder=folder) for word in words))
 
     return run
@@ -91,12 +91,16 @@ class Reader:
         build: writes one valid input into an empty folder; one for each form.
         run: what reads it.
         but: ends of the names of files that are left whole.
+        names_files: whether it is a configuration, whose author may name any file; those outside are never written.
+        weight: how often it is drawn; what is slow is drawn less.
     """
 
     name: str
     build: tuple[Callable[[Path], object], ...]
     run: Run
     but: tuple[str, ...] = ()
+    weight: float = 1
+    names_files: bool = False
 
     def damages(self, path: str) -> bool:
         return not path.endswith(self.but) if self.but else True
@@ -104,22 +108,22 @@ class Reader:
 
 PREPARE = ("prepare", "{url}", "--split-ratio", "1,0,0", "--num-workers", "1", "--rescan")
 READERS: list[Reader] = [
-    Reader("arrow", (corpus.arrow, corpus.arrow_stream), dataset("one.arrow")),
-    Reader("parquet", (corpus.parquet,), dataset()),
+    Reader("arrow", (corpus.arrow, corpus.arrow_stream), dataset("one.arrow"), weight=1.5),
+    Reader("parquet", (corpus.parquet,), dataset(), weight=1.5),
     Reader("huggingface", (corpus.huggingface,), dataset()),
     Reader("mds", (corpus.mds, corpus.mds_zstd, corpus.mds_gz), dataset()),
     Reader("lerobot", (corpus.lerobot_v2, corpus.lerobot_v3), dataset()),
     Reader("img2dataset", (corpus.images_tar, corpus.images_files, corpus.images_parquet), dataset()),
     Reader("wids", (corpus.wids,), dataset("index.json")),
-    Reader("tar", corpus.TARS, dataset("one.tar")),
+    Reader("tar", corpus.TARS, dataset("one.tar"), weight=2),
     Reader("webdataset", (corpus.shards,), dataset("", PREPARE)),
     Reader("energon", (corpus.prepared,), dataset("", PREPARE)),
     Reader("energon hashes", (corpus.prepared,), verbs("check {folder}", "check {folder} --samples", "info {folder}")),
     Reader("sqlite", (corpus.prepared,), dataset("", PREPARE), (".tar", ".idx", ".yaml", ".json", ".uuid", ".bin")),
     Reader("jsonl", (corpus.jsonl, corpus.jsonl_indexed), dataset("lines.jsonl", PREPARE)),
     Reader("vla", (corpus.vla, corpus.vla_golden), dataset()),
-    Reader("vla statistics", (corpus.robotics,), verbs("vla stats {folder} --output {folder}/new.json", "info {folder}", "check {folder}")),
-    Reader("parts", corpus.PARTS, corpus.decode),
+    Reader("vla statistics", (corpus.robotics,), verbs("vla stats {folder} --output {folder}/new.json", "info {folder}", "check {folder}"), weight=0.5),
+    Reader("parts", corpus.PARTS, corpus.decode, weight=3),
     Reader("pbin", (corpus.pbin, corpus.pbin_legacy), dataset()),
     Reader("ds", (corpus.ds,), dataset()),
     Reader("megatron", (corpus.megatron,), dataset("all.bin")),
@@ -129,18 +133,18 @@ READERS: list[Reader] = [
         "tag {folder}/documents -t char_length_v1 -t gopher_v2 -t c4_v2 -p 1", "stat {folder}/documents -p 1",
         "tag {folder}/documents -t repetitions_v1 -t pii_regex_with_counts_fast_v2 -p 1", "dedupe {folder}/documents/* --name d -p 1",
     )),
-    Reader("mix", (corpus.mix_json, corpus.mix_yaml), verbs("mix {folder}/mix.json -p 1", "mix {folder}/mix.yaml -p 1", "dolma -c {folder}/mix.yaml mix", "dolma -c {folder}/mix.json mix")),
-    Reader("dolma configs", (corpus.dolma_configs,), verbs("dolma -c {folder}/dedupe.json dedupe", "dolma -c {folder}/tag.yaml tag", "dolma -c {folder}/tokens.yaml tokens")),
+    Reader("mix", (corpus.mix_json, corpus.mix_yaml), verbs("mix {folder}/mix.json -p 1", "mix {folder}/mix.yaml -p 1", "dolma -c {folder}/mix.yaml mix", "dolma -c {folder}/mix.json mix"), names_files=True),
+    Reader("dolma configs", (corpus.dolma_configs,), verbs("dolma -c {folder}/dedupe.json dedupe", "dolma -c {folder}/tag.yaml tag", "dolma -c {folder}/tokens.yaml tokens"), names_files=True),
     Reader("bloom", (corpus.bloom,), corpus.read_filter),
-    Reader("recipes", (corpus.recipe,), verbs("plan {folder}/r.yaml", "plan {folder}/r.yaml --samples 20", "trace {folder}/r.yaml --step 0 --global-batch 4")),
-    Reader("metadatasets", (corpus.metadataset,), verbs("plan {folder}/m.yaml", "plan {folder}/v1.yaml")),
-    Reader("peers' recipes", (corpus.peers_recipes,), verbs("plan {folder}/n.yaml", "plan {folder}/v.yaml", "vla plan {folder}/v.yaml")),
-    Reader("tokenizer", (corpus.tokenizer,), verbs("tokenize {folder}/d.jsonl -o {folder}/out -t {folder}/tokenizer.json --eos <|eos|> --workers 1")),
-    Reader("modalities", (corpus.modalities,), verbs("modalities data pack_encoded_data {folder}/c.yaml", "modalities data create_raw_index {folder}/d.jsonl --index_path {folder}/x.idx")),
-    Reader("nanotron", (corpus.tokenizer,), verbs("nanotron preprocess_data --tokenizer-name-or-path {folder}/tokenizer.json --output-folder {folder}/o --n-tasks 1 jsonl --dataset {folder}/d.jsonl")),
+    Reader("recipes", (corpus.recipe,), verbs("plan {folder}/r.yaml", "plan {folder}/r.yaml --samples 20", "trace {folder}/r.yaml --step 0 --global-batch 4"), weight=0.7, names_files=True),
+    Reader("metadatasets", (corpus.metadataset,), verbs("plan {folder}/m.yaml", "plan {folder}/v1.yaml"), weight=0.6, names_files=True),
+    Reader("peers' recipes", (corpus.peers_recipes,), verbs("plan {folder}/n.yaml", "plan {folder}/v.yaml", "vla plan {folder}/v.yaml"), weight=0.7, names_files=True),
+    Reader("tokenizer", (corpus.tokenizer,), verbs("tokenize {folder}/d.jsonl -o {folder}/out -t {folder}/tokenizer.json --eos <|eos|> --workers 1"), weight=0.3),
+    Reader("modalities", (corpus.modalities,), verbs("modalities data pack_encoded_data {folder}/c.yaml", "modalities data create_raw_index {folder}/d.jsonl --index_path {folder}/x.idx"), weight=0.4, names_files=True),
+    Reader("nanotron", (corpus.tokenizer,), verbs("nanotron preprocess_data --tokenizer-name-or-path {folder}/tokenizer.json --output-folder {folder}/o --n-tasks 1 jsonl --dataset {folder}/d.jsonl"), weight=0.2),
     Reader("loader state", (corpus.loader_state,), corpus.load_state),
-    Reader("killed runs", (corpus.killed_append,), verbs("append {folder}/ds {folder}/more.jsonl --workers 1", "info {folder}/ds", "check {folder}/ds", "delete {folder}/ds s00001", PREPARE[0] + " {folder}/ds --split-ratio 1,0,0 --num-workers 1")),
-    Reader("token runs", (corpus.killed_tokenize,), verbs("tokenize {folder}/d.jsonl -o {folder}/out -t {folder}/tokenizer.json --eos <|eos|> --workers 1")),
+    Reader("killed runs", (corpus.killed_append,), verbs("append {folder}/ds {folder}/more.jsonl --workers 1", "info {folder}/ds", "check {folder}/ds", "delete {folder}/ds s00001", PREPARE[0] + " {folder}/ds --split-ratio 1,0,0 --num-workers 1"), weight=0.6),
+    Reader("token runs", (corpus.killed_tokenize,), verbs("tokenize {folder}/d.jsonl -o {folder}/out -t {folder}/tokenizer.json --eos <|eos|> --workers 1"), weight=0.3),
 ]  # fmt: skip
 
 

@@ -69,6 +69,7 @@ def read_config(text: str | bytes, where: str) -> Document:
     try:
         value = json.loads(text)
         check_nesting(value, where)
+        json.dumps(value, ensure_ascii=False).encode()  # an escape may give half of a character, which no file name is
         return Document(value, where)
     except json.JSONDecodeError as error:
         raise ConfigError(f"not JSON: {error.msg}", file=f"{where}:{error.lineno}", fix="Mend this line.") from None

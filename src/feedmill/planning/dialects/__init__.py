@@ -22,6 +22,7 @@ MODES = (TRAIN, VALIDATION)
 _DEEPEST = 100  # as in Feedmill's own recipes, which refuse what is nested deeper
 
 MOST_NESTED = 64
+MOST_FILES = 1_000
 """Files that may lead from one to the next."""
 
 METADATASET, NANOTRON, VLA = "metadataset", "nanotron", "vla"
@@ -99,6 +100,18 @@ def check_chain(files: int, file: str) -> None:
             file=file,
             kind="recipe-cycle",
             fix="Check whether they contain each other, by way of a link.",
+        )
+
+
+def check_files(files: int, file: str | None) -> None:
+    """Raises `ConfigError` where too many files are read for one recipe: two that name the next one twice, and so on,
+    double with each level."""
+    if files > MOST_FILES:
+        raise ConfigError(
+            f"recipes in it are read more than {MOST_FILES:,} times in all",
+            file=file,
+            kind="too-many-recipes",
+            fix="Name each data set once, with one weight, in place of recipes that repeat each other.",
         )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.yamls import Document
-from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, recognise
+from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, check_files, recognise
 from feedmill.samples.types import did_you_mean
 from feedmill.samples.view import is_ours
 from feedmill.storage import join_url
@@ -112,6 +112,7 @@ class _Translator:
         self.load, self.validation = load, mode == VALIDATION
         self.base = url.rpartition("/")[0] or ("/" if url.startswith("/") else ".")
         self.result = Translation(url)
+        self.files = 1
         self.kind: tuple[str, str] | None = None  # the first kind of blend met, and where
 
     def run(self, document: Document, url: str, split: str) -> Translation:
@@ -257,6 +258,8 @@ class _Translator:
                 fix="Take one of them out of the other.",
             )
         check_chain(len(outer.chain), at)
+        self.files += 1
+        check_files(self.files, at)
         try:
             document = self.load(url)
         except NotFound as error:

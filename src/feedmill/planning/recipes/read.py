@@ -133,6 +133,7 @@ def _validated(
             recipe.nested[place] = _validated(inner[place].data, base, file, inner[place], chain)
         elif member.recipe is not None:
             recipe.nested[place] = _nested(recipe, place, member.recipe, chain)
+            dialects.check_files(recipe.files, file)
     return recipe
 
 

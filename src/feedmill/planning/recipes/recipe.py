@@ -50,6 +50,11 @@ class Recipe:
         self.nested = dict(nested or {})
         self._marks = marks
 
+    @property
+    def files(self) -> int:
+        """How many recipes it is made of, each as often as it is named."""
+        return 1 + sum(nested.files for nested in self.nested.values())
+
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, split: str | None = None, mode: str = "train") -> Recipe:
         """Read a recipe, and the recipes it names, from a path or URL.
