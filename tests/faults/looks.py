@@ -1,0 +1,62 @@
+"""What readers see of what verbs write; each function runs in a process of its own."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import feedmill as fm
+from feedmill.formats.documents import read_rows
+from feedmill.storage import open_store
+
+
+def samples(folder: Path, name: str) -> Any:
+    """The samples of every split of a data set, with the bytes of their parts."""
+    whole = fm.open(str(folder / name), raw=True)
+    found = {"": [(sample.key, {part: _word(sample.raw(part)) for part in sample}) for sample in whole]}
+    for split in whole.splits:
+        found[split] = [sample.key for sample in fm.open(str(folder / name), raw=True, split=split)]
+    return found
+
+
+def rows(folder: Path, name: str) -> Any:
+    """The rows of a data set, as values."""
+    return [repr(sample) for sample in fm.open(str(folder / name), raw=True)]
+
+
+def tokens(folder: Path, *names: str) -> Any:
+    """The ids of every document of each token file; None for one that is not there."""
+    return {name: _tokens(folder / name) for name in names}
+
+
+def _tokens(path: Path) -> Any:
+    if not path.exists():
+        return None
+    dataset = fm.open(str(path), raw=True)
+    return [sample["input_ids"].tolist() for sample in dataset.read_raw(range(len(dataset)))]
+
+
+def lines(folder: Path, *names: str) -> Any:
+    """The rows of each file of documents below these folders."""
+    found = {}
+    for name in names:
+        for path in sorted((folder / name).rglob("*")):
+            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+                store = open_store(str(path.parent))
+                found[str(path.relative_to(folder))] = [_word(row) for some in read_rows(store, path.name) for row in some]
+    return found
+
+
+def files(folder: Path, *names: str) -> Any:
+    """The bytes of these files, unpacked; None where there is none."""
+    found = {}
+    for name in names:
+        data = (folder / name).read_bytes() if (folder / name).exists() else None
+        found[name] = _word(gzip.decompress(data) if data and name.endswith(".gz") else data)
+    return found
+
+
+def _word(data: bytes | None) -> str | None:
+    return None if data is None else hashlib.md5(data).hexdigest()
