@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +63,50 @@ def files(folder: Path, *names: str) -> Any:
 
 def _word(data: bytes | None) -> str | None:
     return None if data is None else hashlib.md5(data).hexdigest()
+
+
+def tokens_below(folder: Path, name: str) -> Any:
+    """The ids of every document of each token file of a folder."""
+    names = [str(path.relative_to(folder)) for path in sorted((folder / name).rglob("*"))]
+    return tokens(folder, *(one for one in names if one.endswith((".npy", ".ds", ".pbin", ".bin"))))
+
+
+def everything(folder: Path, name: str) -> Any:
+    """The bytes of every file below a folder."""
+    paths = [path for path in sorted((folder / name).rglob("*")) if path.is_file()]
+    return files(folder, *(str(p.relative_to(folder)) for p in paths if not p.name.startswith(".")))
+
+
+def splits(folder: Path, name: str) -> Any:
+    """The rows of a JSONL file, and which of them are in its splits."""
+    path = str(folder / name)
+    return {split: [repr(row) for row in fm.open(path, raw=True, split=split)] for split in [None, *fm.open(path).splits]}
+
+
+_MEDIA = "SELECT * FROM media_metadata ORDER BY 1"
+
+
+def media(folder: Path, name: str) -> Any:
+    """The samples of a data set (where it is one), and the media metadata in its index."""
+    index = folder / name / ".nv-meta/index.sqlite"
+    known = [] if not index.exists() else _rows(index, _MEDIA)
+    return known, samples(folder, name) if (folder / name / "shards").exists() else []
+
+
+def _rows(index: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(f"file:{index}?mode=ro", uri=True)) as connection:
+        try:
+            return connection.execute(query).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            return []
+
+
+def without_time(path: Path) -> bytes:
+    """What is compared of a file: of an index all rows, but for the time at which its media were looked at."""
+    if path.suffix != ".sqlite":
+        return path.read_bytes()
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        dump = "\n".join(connection.iterdump())
+    return re.sub(r"(?<=')\d{4}-\d\d-\d\d[T ][\d:.]+[^']*(?=')", "TIME", dump).encode()

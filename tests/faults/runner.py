@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -67,7 +68,7 @@ class Runner:
     def __init__(self) -> None:
         paths = os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])
         here = {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "120"}
-        words = [sys.executable, "-m", "faults.runner"]
+        words = [sys.executable, "-c", "from faults.runner import main; main()"]
         self._child = subprocess.Popen(words, env=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._known: set[str] = set()
 
@@ -127,6 +128,7 @@ def main() -> None:
     os.dup2(nowhere, 0)
     os.dup2(2, 1)
     importlib.import_module("feedmill.cli.app")
+    gc.freeze()
     scratch = tempfile.mkdtemp(prefix="feedmill-faults-")  # and no object whose finalizer the forked ones would run
     try:
         while True:
@@ -148,6 +150,7 @@ def _load(scratch: str, names: list[str]) -> None:
     for name in names:
         with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
             importlib.import_module(name)
+    gc.freeze()
 
 
 def _run(scratch: str, words: list[str], folder: str, fault: str | None, at: int, how: str) -> Result:
@@ -157,7 +160,7 @@ def _run(scratch: str, words: list[str], folder: str, fault: str | None, at: int
     folder = os.path.realpath(folder)
 
     def body() -> None:
-        _verb(words, folder, shown, (fault, at) if how == "standin" else None)
+        _verb(words, folder, shown, how, (fault, at))
 
     if how == "trace":
         ended = tracer.trace(body, folder, fault=fault, at=at)
@@ -171,20 +174,23 @@ def _run(scratch: str, words: list[str], folder: str, fault: str | None, at: int
     return Result(ended.status, out, err, ended.calls, ended.struck, ended.hung, modules.split())
 
 
-def _verb(words: list[str], folder: str, shown: list[str], stand_in: tuple[str | None, int] | None) -> None:
+def _verb(words: list[str], folder: str, shown: list[str], how: str, strike: tuple[str | None, int]) -> None:
     """In a forked process: the whole life of a command."""
     os.setsid()
     os.chdir(folder)
+    if how == "plain":
+        with contextlib.suppress(OSError, AttributeError):
+            tracer.hurry()
     for path, number in zip(shown[:2], (1, 2), strict=True):
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, number)
         os.close(file)
     before = set(sys.modules)
     sys.argv = ["feedmill", *words]
-    if stand_in is not None:
+    if how == "standin":
         from faults import standin
 
-        standin.install(folder, shown[3], *stand_in)
+        standin.install(folder, shown[3], *strike)
     status = 0
     try:
         from feedmill.cli.app import main as feedmill
@@ -243,5 +249,3 @@ def _why_not(scratch: str) -> str | None:
 
 _ANSWERS: dict[str, Callable[..., Any]] = {"run": _run, "call": _call, "load": _load, "why_not": _why_not}
 
-if __name__ == "__main__":
-    main()

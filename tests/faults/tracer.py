@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from faults.calls import CALLS, FLAGS_OF_OPENING, Kind, filter_program
+from faults.calls import CALLS, SYNCS, Kind, hurrying, stopping
 
 FAULTS = ("kill", "EIO", "ENOSPC", "short")
 PATIENCE = 60.0
@@ -90,9 +90,12 @@ def _ask(request: int, pid: int, data: Any = None) -> None:
         raise OSError(code, os.strerror(code), f"ptrace {request}")
 
 
-def _install_filter() -> None:
-    """In the child: have these calls stop it, once somebody traces it."""
-    steps = filter_program()
+def hurry() -> None:
+    """In a child that is not traced: do without syncs. Raises `OSError`."""
+    _install_filter(hurrying())
+
+
+def _install_filter(steps: bytes) -> None:
     program = _Program(len(steps) // 8, steps)
     if _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or _libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0):
         raise OSError(ctypes.get_errno(), "seccomp")
@@ -130,7 +133,7 @@ def trace(
             os.close(go)
             os.read(told, 1)  # until it is traced
             os.close(told)
-            _install_filter()
+            _install_filter(stopping())
             body()
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -228,6 +231,8 @@ class _Trace:
         elif (now and self.fault in ("ENOSPC", "short")) or (self.full and kind.space):
             _refuse(pid, registers, errno.ENOSPC)
             self.full = True
+        elif registers.orig_rax in SYNCS:
+            _refuse(pid, registers, 0)
 
     def _named(self, pid: int, kind: Kind, registers: Registers) -> Call | None:
         """The call, where its file lies in the folder."""
@@ -274,7 +279,7 @@ class _gone:
 
 
 def _refuse(pid: int, registers: Registers, code: int) -> None:
-    """Have a call not be made, and fail."""
+    """Have a call not be made, and fail with `code`; with 0 as if it were made."""
     registers.orig_rax, registers.rax = ctypes.c_ulong(-1).value, ctypes.c_ulong(-code).value
     _ask(_SETREGS, pid, ctypes.byref(registers))
 

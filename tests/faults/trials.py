@@ -22,7 +22,7 @@ from faults.cases import CASES, Case
 from faults.runner import Failed, Result, Runner
 from faults.tracer import Call
 
-_VERSION = re.compile(rb"\b[0-9a-f]{14,17}-[0-9a-f]+\b")
+_TIMES = re.compile(rb'\b[0-9a-f]{14,17}-[0-9a-f]+\b|"seconds": ?[\d.e-]+')
 _WRITES = ("write", "pwrite64", "writev", "pwritev", "sendfile", "copy_file_range")
 
 
@@ -113,7 +113,7 @@ class Trials:
         yield from self._run_again(complete)
 
     def _ended(self, fault: str, result: Result) -> Iterator[str]:
-        shown = f"exit status {result.status}: {result.out[-300:]}{result.err[-1500:]}"
+        shown = f"exit status {result.status}: {result.out[-300:]}{result.err[-600:]}"
         if result.hung:
             yield "it hung"
         elif fault == "kill":
@@ -131,7 +131,7 @@ class Trials:
     def _seen(self, seen: Any) -> Iterator[str]:
         if isinstance(seen, Failed):
             if seen.kind is None:
-                yield f"reading it fails: {seen.text[-1500:]}"
+                yield f"reading it fails: {seen.text[-700:]}"
             elif not isinstance(self.old, Failed) and seen.kind not in self.case.unfinished:
                 yield f"what was there cannot be read: [{seen.kind}] {seen.text}"
             else:
@@ -148,7 +148,7 @@ class Trials:
             if odd:
                 yield f"neither the old nor the new state: {odd}"
         else:
-            yield f"neither the old nor the new state: {str(seen)[:1500]}"
+            yield f"neither the old nor the new state: {str(seen)[:300]}"
 
     def _run_again(self, complete: bool) -> Iterator[str]:
         again = self.runner.run(self.case.words, self.place, how="plain")
@@ -157,7 +157,7 @@ class Trials:
             yield f"run again, it gives other files: {_differ(found, self.wanted)}"
         elif again.status != 0:
             if not complete or (again.status, again.err) != (self.again.status, self.again.err):
-                yield f"run again, it fails with {again.status}: {again.out[-500:]}{again.err[-1500:]}"
+                yield f"run again, it fails with {again.status}: {again.out[-100:]}{again.err[-600:]}"
             elif found != self.wanted:
                 yield f"refused as done already, but there are other files: {_differ(found, self.wanted)}"
             self.told.ends["refused as done already"] += 1
@@ -178,10 +178,12 @@ class Trials:
             name = str(path.relative_to(self.place))
             if path.is_dir():
                 found[name + "/"] = b""
-            elif not any(re.fullmatch(pattern, name) for pattern in self.case.volatile):
+            else:
                 found[name] = self.case.plain(path) if self.case.plain else path.read_bytes()
                 if name.endswith(".json") or "/.feedmill" in f"/{name}":
-                    found[name] = _VERSION.sub(b"VERSION", found[name])
+                    found[name] = _TIMES.sub(b"", found[name])
+                if self.case.differing:
+                    found[name] = re.sub(self.case.differing, b"", found[name])
         return found
 
 
