@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from faults import tracer
+from faults.power import Unsynced
 from faults.tracer import Call
 
 TESTS = str(Path(__file__).parents[1])
@@ -39,6 +40,7 @@ class Result:
         out, err: what it printed.
         calls, struck, hung: as of `tracer.Ended`; empty for a run that was not traced.
         modules: names of modules that were imported in it.
+        lost: whether anything was lost with the power.
     """
 
     status: int | None
@@ -48,6 +50,7 @@ class Result:
     struck: Call | None
     hung: bool
     modules: list[str]
+    lost: bool = False
 
 
 @dataclass
@@ -62,13 +65,13 @@ class Runner:
     """The process that forks trials. A context manager.
 
     Args:
-        how: ``trace`` by system calls, or ``standin`` by Python's own.
+        folder: a folder on the disk where the trials are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         paths = os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])
         here = {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "120"}
-        words = [sys.executable, "-c", "from faults.runner import main; main()"]
+        words = [sys.executable, "-c", "from faults.runner import main; main()", str(folder)]
         self._child = subprocess.Popen(words, env=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._known: set[str] = set()
 
@@ -129,7 +132,7 @@ def main() -> None:
     os.dup2(2, 1)
     importlib.import_module("feedmill.cli.app")
     gc.freeze()
-    scratch = tempfile.mkdtemp(prefix="feedmill-faults-")  # and no object whose finalizer the forked ones would run
+    scratch = tempfile.mkdtemp(prefix="feedmill-faults-", dir=sys.argv[1])  # and no object whose finalizer the forked ones would run
     try:
         while True:
             try:
@@ -162,8 +165,9 @@ def _run(scratch: str, words: list[str], folder: str, fault: str | None, at: int
     def body() -> None:
         _verb(words, folder, shown, how, (fault, at))
 
+    unsynced = Unsynced(Path(folder), Path(scratch) / "kept") if fault in ("torn", "power") else None
     if how == "trace":
-        ended = tracer.trace(body, folder, fault=fault, at=at)
+        ended = tracer.trace(body, folder, fault=fault, at=at, watch=unsynced)
     else:
         ended = tracer.Ended(_forked(body))
         if how == "standin":
@@ -171,7 +175,9 @@ def _run(scratch: str, words: list[str], folder: str, fault: str | None, at: int
 
             ended.calls, ended.struck = standin.read(shown[3], at)
     out, err, modules = (Path(path).read_text(errors="replace") for path in shown[:3])
-    return Result(ended.status, out, err, ended.calls, ended.struck, ended.hung, modules.split())
+    lost = unsynced is not None and unsynced.lose(names=fault == "power")
+    shutil.rmtree(Path(scratch) / "kept", ignore_errors=True)
+    return Result(ended.status, out, err, ended.calls, ended.struck, ended.hung, modules.split(), lost)
 
 
 def _verb(words: list[str], folder: str, shown: list[str], how: str, strike: tuple[str | None, int]) -> None:

@@ -6,6 +6,7 @@ stop at such calls only). Linux on x86-64; `why_not` says what is missing elsewh
 What can happen at call number `at` (from 1):
 
 - ``kill``: all of the program is killed before the call.
+- ``torn``, ``power``: as well, and then what was not synced is lost: bytes, or bytes and names (see `faults.power`).
 - ``EIO``: the call fails with it, once.
 - ``ENOSPC``: the call fails with it, and so does every later one that needs space: the disk is full.
 - ``short``: a write takes half of its bytes, then the disk is full.
@@ -26,7 +27,8 @@ from typing import Any, NamedTuple
 
 from faults.calls import CALLS, SYNCS, Kind, hurrying, stopping
 
-FAULTS = ("kill", "EIO", "ENOSPC", "short")
+KILLS = ("kill", "torn", "power")
+FAULTS = ("kill", "EIO", "ENOSPC", "short", "torn", "power")
 PATIENCE = 60.0
 _CONT, _GETREGS, _SETREGS, _SEIZE, _GETEVENTMSG, _LISTEN = 7, 12, 13, 0x4206, 0x4201, 0x4208
 _OPTIONS = 0x2 | 0x4 | 0x8 | 0x10 | 0x80 | 0x100000  # fork, vfork, clone, exec, seccomp; and end all with the tracer
@@ -118,13 +120,13 @@ def trace(
     *,
     fault: str | None = None,
     at: int = 0,
-    watch: Callable[[int, Kind, Call], None] | None = None,
+    watch: Callable[[Kind, Call], None] | None = None,
 ) -> Ended:
     """Run `body` in a forked process, which it has to end itself, and count calls below `folder` (a real path).
 
     Args:
         fault, at: what happens at which call.
-        watch: is told of every call before it is made, with the number of its process.
+        watch: is told of every call before it is made.
     """
     told, go = os.pipe()
     pid = os.fork()
@@ -153,7 +155,7 @@ def trace(
 
 class _Trace:
     def __init__(
-        self, pid: int, folder: str, fault: str | None, at: int, watch: Callable[[int, Kind, Call], None] | None
+        self, pid: int, folder: str, fault: str | None, at: int, watch: Callable[[Kind, Call], None] | None
     ) -> None:
         self.main, self.folder, self.fault, self.at, self.watch = pid, folder, fault, at, watch
         self.alive, self.ended, self.full = {pid}, Ended(), False
@@ -214,14 +216,15 @@ class _Trace:
         if kind is None or call is None:
             return
         self.ended.calls.append(call)
-        if self.watch is not None:
-            self.watch(pid, kind, call)
         now = len(self.ended.calls) == self.at
         if now:
             self.ended.struck = call
-        if now and self.fault == "kill":
+        if now and self.fault in KILLS:
             self._kill()
-        elif now and self.fault == "short" and kind.size is not None:
+            return
+        if self.watch is not None:
+            self.watch(kind, call)
+        if now and self.fault == "short" and kind.size is not None:
             name = _ARGUMENTS[kind.size]
             setattr(registers, name, getattr(registers, name) // 2)
             _ask(_SETREGS, pid, ctypes.byref(registers))

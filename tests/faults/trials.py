@@ -8,6 +8,7 @@ message; and the same command then ends with the bytes of a run that nobody dist
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import sys
@@ -20,9 +21,10 @@ from typing import Any
 
 from faults.cases import CASES, Case
 from faults.runner import Failed, Result, Runner
-from faults.tracer import Call
+from faults.tracer import KILLS, Call
 
 _TIMES = re.compile(rb'\b[0-9a-f]{14,17}-[0-9a-f]+\b|"seconds": ?[\d.e-]+')
+_RANDOM = re.compile(r"\.[0-9a-f]{12}\.")
 _WRITES = ("write", "pwrite64", "writev", "pwritev", "sendfile", "copy_file_range")
 
 
@@ -49,6 +51,15 @@ class Told:
         return f"{self.case}: {len(self.calls)} calls; trials: {trials}; {ends}; {len(self.problems)} problems"
 
 
+@dataclass
+class _Follow:
+    """What came after a fault: what the outputs lacked then, what did not hold, what readers saw."""
+
+    lacking: list[str]
+    problems: list[str] = field(default_factory=list)
+    ends: Counter[str] = field(default_factory=Counter)
+
+
 class Trials:
     """The trials of one case.
 
@@ -62,6 +73,7 @@ class Trials:
     def __init__(self, runner: Runner, case: Case, root: Path, how: str = "trace") -> None:
         self.runner, self.case, self.how = runner, case, how
         self.start, self.place = root / "start", root / "trial"
+        self._known: dict[str, _Follow] = {}
         self.start.mkdir()
         made = runner.call(case.make, self.start)
         assert not isinstance(made, Failed), made.text
@@ -98,6 +110,9 @@ class Trials:
         self._fresh()
         result = self.runner.run(self.case.words, self.place, fault=fault, at=at, how=self.how)
         self.told.trials[fault] += 1
+        if fault in ("torn", "power") and not result.lost:
+            self.told.ends["nothing to lose"] += 1  # as if it were only killed
+            return []
         problems = list(self._problems(fault, result))
         self.told.problems += [f"{fault} at {at} ({result.struck}): {problem}" for problem in problems]
         return problems
@@ -106,17 +121,37 @@ class Trials:
         if result.struck is None:
             yield f"it was not reached: {len(result.calls)} calls"
         yield from self._ended(fault, result)
-        yield from self._seen(self._look())
-        complete = _differ(self._files(), self.wanted, more=True) == []
-        if result.status == 0 and not complete:
-            yield f"it ended as if all were done: {_differ(self._files(), self.wanted)}"
-        yield from self._run_again(complete)
+        state = self._state()
+        if state not in self._known:  # what is there decides what is read and what the next run does
+            self._known[state] = self._follow()
+        follow = self._known[state]
+        self.told.ends.update(follow.ends)
+        if result.status == 0 and follow.lacking:
+            yield f"it ended as if all were done: {follow.lacking}"
+        yield from follow.problems
+
+    def _follow(self) -> _Follow:
+        """Read what is there, and run the command again."""
+        lacking = _differ(self._files(), self.wanted, more=True)
+        follow = _Follow(lacking)
+        follow.problems += self._seen(self._look(), follow.ends)
+        follow.problems += self._run_again(lacking == [], follow.ends)
+        return follow
+
+    def _state(self) -> str:
+        """A word for all that is in the folder; random parts of names are no matter."""
+        found = hashlib.md5()
+        for path in sorted(self.place.rglob("*")):
+            name = _RANDOM.sub(".RANDOM.", str(path.relative_to(self.place)))
+            found.update(f"{name}\0{path.stat().st_size if path.is_file() else -1}\0".encode())
+            found.update(path.read_bytes() if path.is_file() else b"")
+        return found.hexdigest()
 
     def _ended(self, fault: str, result: Result) -> Iterator[str]:
         shown = f"exit status {result.status}: {result.out[-300:]}{result.err[-600:]}"
         if result.hung:
             yield "it hung"
-        elif fault == "kill":
+        elif fault in KILLS:
             if result.status != -9:
                 yield f"it was not killed: {shown}"
         elif result.status == 0:
@@ -128,29 +163,29 @@ class Trials:
         else:
             self.told.ends["error"] += 1
 
-    def _seen(self, seen: Any) -> Iterator[str]:
+    def _seen(self, seen: Any, ends: Counter[str]) -> Iterator[str]:
         if isinstance(seen, Failed):
             if seen.kind is None:
                 yield f"reading it fails: {seen.text[-700:]}"
             elif not isinstance(self.old, Failed) and seen.kind not in self.case.unfinished:
                 yield f"what was there cannot be read: [{seen.kind}] {seen.text}"
             else:
-                self.told.ends["unreadable as before" if isinstance(self.old, Failed) else "unfinished"] += 1
+                ends["unreadable as before" if isinstance(self.old, Failed) else "unfinished"] += 1
         elif seen == self.new:
-            self.told.ends["new"] += 1
+            ends["new"] += 1
         elif seen == self.old:
-            self.told.ends["old"] += 1
+            ends["old"] += 1
         elif self.case.each and not isinstance(self.old, Failed):
             odd = [n for n, value in seen.items() if value not in (self.old.get(n, value), self.new.get(n, value))]
             odd += [n for n in seen if n not in self.old and n not in self.new]
             odd += [n for n in self.old if n in self.new and n not in seen]
-            self.told.ends["each old or new"] += 1
+            ends["each old or new"] += 1
             if odd:
                 yield f"neither the old nor the new state: {odd}"
         else:
             yield f"neither the old nor the new state: {str(seen)[:300]}"
 
-    def _run_again(self, complete: bool) -> Iterator[str]:
+    def _run_again(self, complete: bool, ends: Counter[str]) -> Iterator[str]:
         again = self.runner.run(self.case.words, self.place, how="plain")
         found = self._files()
         if again.status == 0 and found != self.wanted and not (complete and found == self.wanted_again):
@@ -160,7 +195,7 @@ class Trials:
                 yield f"run again, it fails with {again.status}: {again.out[-100:]}{again.err[-600:]}"
             elif found != self.wanted:
                 yield f"refused as done already, but there are other files: {_differ(found, self.wanted)}"
-            self.told.ends["refused as done already"] += 1
+            ends["refused as done already"] += 1
 
     def _fresh(self) -> Any:
         """Begin anew in the same place; what a reader sees there."""
@@ -197,8 +232,9 @@ def main(name: str, fault: str = "", at: str = "") -> None:
     """Run trials of one case by hand, and print what did not hold."""
     from faults.tracer import FAULTS
 
-    with Runner() as runner, tempfile.TemporaryDirectory() as root:
-        trials = Trials(runner, CASES[name], Path(root))
+    with tempfile.TemporaryDirectory() as root, Runner(Path(root)) as runner:
+        (Path(root) / "trials").mkdir()
+        trials = Trials(runner, CASES[name], Path(root) / "trials")
         for number, call in enumerate(trials.calls, 1):
             if fault == "calls":
                 print(number, call)
