@@ -88,22 +88,29 @@ class Runner:
             how: ``trace``: system calls; ``standin``: Python's; ``plain``: none.
         """
         result: Result = self._ask("run", list(map(str, words)), str(folder), fault, at, how)
-        new = [name for name in result.modules if name not in self._known]
-        if new and fault is None:  # for the next trials, so that they need not do it
-            self._known.update(new)
-            self._ask("load", new)
+        if fault is None:
+            self._load(result.modules)
         return result
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """What a function of a module gives in a fresh process, or `Failed`."""
-        return self._ask("call", function, args)
+        given, modules = self._ask("call", function, args)
+        self._load(modules)
+        return given
+
+    def _load(self, modules: list[str]) -> None:
+        """Have modules imported before the next trials, so that each need not do it."""
+        new = [name for name in modules if name not in self._known]
+        if new:
+            self._known.update(new)
+            self._ask("load", new)
 
     def _ask(self, what: str, *args: Any) -> Any:
         assert self._child.stdin is not None and self._child.stdout is not None
         pickle.dump((what, args), self._child.stdin)
         self._child.stdin.flush()
         given = pickle.load(self._child.stdout)
-        if isinstance(given, Failed) and what != "call":
+        if isinstance(given, Failed):
             raise RuntimeError(given.text)
         return given
 
@@ -232,6 +239,7 @@ def _call(scratch: str, function: Callable[..., Any], args: tuple[Any, ...]) -> 
     def body() -> None:
         from feedmill.errors import FeedmillError
 
+        before = set(sys.modules)
         try:
             given = function(*args)
         except FeedmillError as error:
@@ -239,12 +247,12 @@ def _call(scratch: str, function: Callable[..., Any], args: tuple[Any, ...]) -> 
         except BaseException:
             given = Failed(None, traceback.format_exc())
         with open(path, "wb") as file:
-            pickle.dump(given, file)
+            pickle.dump((given, sorted(set(sys.modules) - before)), file)
         os._exit(0)
 
     status = _forked(body)
     if status:
-        return Failed(None, f"the process ended with {status}")
+        return Failed(None, f"the process ended with {status}"), []
     with open(path, "rb") as file:
         return pickle.load(file)
 

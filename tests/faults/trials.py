@@ -9,12 +9,13 @@ message; and the same command then ends with the bytes of a run that nobody dist
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,12 +99,16 @@ class Trials:
         other = self._files()
         assert other == self.wanted, f"{self.case.name}: two runs differ in {_differ(other, self.wanted)}"
 
-    def points(self, faults: Iterable[str], every: int = 1, first: int = 1) -> Iterator[tuple[str, int]]:
-        """Faults with the calls at which they make sense: every `every`-th of them, from `first`."""
-        for fault in faults:
-            for at, call in enumerate(self.calls, 1):
-                if (fault != "short" or call.name in _WRITES) and at % every == first % every:
-                    yield fault, at
+    def points(self, fault: str, most: int | None = None) -> list[int]:
+        """The calls, from 1, at which a fault makes sense; with `most` a sample of so many, other ones for each fault."""
+        fit = [at for at, call in enumerate(self.calls, 1) if fault != "short" or call.name in _WRITES]
+        if most is None or len(fit) <= most:
+            return fit
+        return sorted(random.Random(f"{self.case.name} {fault}").sample(fit, most))
+
+    def find(self, words: str, turn: int = 0) -> int:
+        """The number, from 1, of the call that is shown like this (a regular expression); `turn` chooses among several."""
+        return [at for at, call in enumerate(self.calls, 1) if re.search(words, str(call))][turn]
 
     def run(self, fault: str, at: int) -> list[str]:
         """One trial; what did not hold."""
@@ -238,8 +243,8 @@ def main(name: str, fault: str = "", at: str = "") -> None:
         for number, call in enumerate(trials.calls, 1):
             if fault == "calls":
                 print(number, call)
-        points = [] if fault == "calls" else [(fault, int(at))] if at else trials.points([fault] if fault else FAULTS)
-        for one, number in points:
+        faults = [] if fault == "calls" else [fault] if fault else FAULTS
+        for one, number in [(one, number) for one in faults for number in ([int(at)] if at else trials.points(one))]:
             for problem in trials.run(one, number):
                 print(f"{one} {number} {trials.calls[number - 1]}: {problem}")
         print(trials.told)
