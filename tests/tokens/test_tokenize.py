@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.tokens.manifest import read_manifest
-from feedmill.storage import open_store
+from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import sources, work
 from feedmill.tokens import tokenize as job
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
@@ -264,7 +264,7 @@ def test_pieces_of_other_inputs_options_or_tokenizers_are_not_used(change: str, 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
-    folder = WorkFolder(str(tmp_path / ".a.feedmill-work"))
+    folder = WorkFolder(LocalStore(tmp_path / ".a.feedmill-work"))
     folder.open("other")
     try:
         with pytest.raises(StorageError, match="another run"):

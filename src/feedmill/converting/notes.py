@@ -20,10 +20,10 @@ import numpy.typing as npt
 import orjson
 import xxhash
 
-from feedmill.errors import ConfigError, NotFound, StorageError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import Entry, Store, open_store, split_url
-from feedmill.storage.local import LocalStore, storage_error
-from feedmill.storage.locks import FileLock
+from feedmill.storage.cache import cache_folder
+from feedmill.storage.local import LocalStore
 
 FOLDER = ".feedmill-convert"
 Hashes = npt.NDArray[np.uint8]
@@ -78,24 +78,16 @@ class Notes:
 
     def __init__(self, destination: str, *, is_file: bool) -> None:
         self.destination = destination
-        self.folder = notes_folder(destination, is_file=is_file)
+        self.store = notes_store(destination, is_file=is_file)
+        self.folder = Path(self.store.root)
         self._fresh = not self.folder.parent.exists()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.folder / "lock")
-        except BlockingIOError:
-            raise StorageError(
-                "another process converts to this place", file=self.destination, kind="busy", fix="Wait, or stop it."
-            ) from None
-        except OSError as error:
-            raise storage_error(error, str(self.folder)) from None
-        self.store = LocalStore(str(self.folder))
+        self._lock = self.store.lock("lock", what="another process is converting to this place", file=destination)
 
     def read_job(self) -> dict[str, Any] | None:
         """The job that was begun here and not finished."""
         try:
-            job = orjson.loads((self.folder / "job.json").read_bytes())
-        except (OSError, orjson.JSONDecodeError):
+            job = orjson.loads(self.store.read("job.json"))
+        except (NotFound, orjson.JSONDecodeError):
             return None
         return job if isinstance(job, dict) else None
 
@@ -127,7 +119,7 @@ class Notes:
     def clear(self) -> None:
         """Forget all that is noted."""
         for path in self.folder.iterdir():
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             elif path.name != "lock":
                 path.unlink()
@@ -138,9 +130,8 @@ class Notes:
 
     def finish(self) -> None:
         """The work is done, or was never begun: the notes go, and a folder that was made for them alone."""
-        with contextlib.suppress(FileNotFoundError):
-            (self.folder / "job.json").unlink()  # first: without it the others mean nothing
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.store.delete("job.json")  # first: without it the others mean nothing
+        self.store.remove_folder()
 
     def close(self) -> None:
         """Let go; what is noted stays, and nothing at all where nothing was begun."""
@@ -161,17 +152,15 @@ def note_done(folder: str, done: Done, hashes: bytes) -> None:
     store.write_bytes(f"{done.number:06d}.json", msgspec.json.encode(done))
 
 
-def notes_folder(destination: str, *, is_file: bool) -> Path:
-    """Where the notes of a destination lie."""
+def notes_store(destination: str, *, is_file: bool) -> LocalStore:
+    """Where the notes of a destination lie. Raises `StorageError` where links lead there."""
     store = open_store(destination)
-    if not store.is_local:
-        from feedmill.storage.cache import cache_folder
-
-        return cache_folder() / f"convert-{xxhash.xxh3_64_hexdigest(destination.encode())}"
+    if not isinstance(store, LocalStore):
+        return LocalStore(cache_folder()).below(f"convert-{xxhash.xxh3_64_hexdigest(destination.encode())}")
     if not is_file:
-        return Path(store.locate(FOLDER))
+        return store.below(FOLDER)
     folder, name = split_url(destination)
-    return Path(open_store(folder).locate(f".{name}{FOLDER}"))
+    return LocalStore(folder).below(f".{name}{FOLDER}")
 
 
 def unfinished(destination: str) -> ConfigError:

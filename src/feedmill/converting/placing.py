@@ -8,7 +8,6 @@ to the same place finishes it. In an object store nothing can be renamed: there 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +19,7 @@ from feedmill.converting.proof import Proof, proof_place, read_proof, write_proo
 from feedmill.errors import ConfigError
 from feedmill.formats.jsonl_splits import splits_name
 from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.local import LocalStore, publish, storage_error, sweep, sweep_all
+from feedmill.storage.local import LocalStore
 
 _NEW = "new"
 
@@ -51,7 +50,7 @@ def is_staged(notes: Notes, destination: str, *, overwrite: bool, is_file: bool)
 
 def stage(notes: Notes) -> LocalStore:
     """Where a result lies that is to replace another one."""
-    return LocalStore(notes.folder / _NEW)
+    return notes.store.below(_NEW)
 
 
 def begin(notes: Notes, destination: str, job: Mapping[str, Any], overwrite: bool, *, is_file: bool) -> None:
@@ -74,8 +73,6 @@ def begin(notes: Notes, destination: str, job: Mapping[str, Any], overwrite: boo
         notes.write_job({**job, "replace": replace})
     if not job["staged"] and not is_file:
         clear_away(notes, store)
-    with contextlib.suppress(LookupError):
-        _sweep(store, name, notes)
 
 
 def clear_away(notes: Notes, store: Store) -> None:
@@ -98,33 +95,17 @@ def settle(notes: Notes, store: Store, name: str) -> bool:
     job = notes.read_job() or {}
     if "proof" not in job:
         return False
-    proof = msgspec.convert(job["proof"], Proof)
+    proof, staged = msgspec.convert(job["proof"], Proof), stage(notes)
+    assert isinstance(store, LocalStore)
     store.delete(proof_place(name))  # of the old result
     for path in proof.files:
-        source, target = stage(notes).locate(path), store.locate(path)
-        try:
-            if os.path.exists(source):  # else it is there already
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                publish(source, target)
-        except OSError as error:
-            raise storage_error(error, target) from None
+        if staged.exists(path):  # else it is there already
+            store.rename(staged, path, path)
     for path in {*job["replace"]} - {*proof.files, proof_place(name)}:
         store.delete(path)
     write_proof(store, name, proof)
     notes.clear()
     return True
-
-
-def _sweep(store: Store, name: str, notes: Notes) -> None:
-    """Remove what killed processes have left; this one holds the lock, so nobody else is writing."""
-    sweep_all(str(notes.folder) + "/")
-    if not store.is_local:
-        return
-    if name:
-        sweep(store.locate(name))
-        return
-    for folder, _, _ in os.walk(store.locate("")):
-        sweep_all(folder.rstrip("/") + "/")
 
 
 def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None:

@@ -29,9 +29,8 @@ from feedmill.formats.documents import rows_of, whole_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import LocalStore, open_store, split_url
+from feedmill.storage import open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
-from feedmill.storage.local import sweep
 
 FAIL, CONTINUE = "fail", "continue"
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
@@ -130,7 +129,6 @@ def tag(
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
     report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
-    _sweep(output for task in tasks for output in task.outputs)
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
@@ -238,16 +236,6 @@ def _sink(output: Output) -> Iterator[tuple[records.HashedFile, BinaryIO]]:
         file = records.HashedFile(raw)
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream
-
-
-def _sweep(outputs: Iterable[Output]) -> None:
-    """Remove what a killed run has left of outputs: nobody else writes them."""
-    left = []
-    for output in outputs:
-        store = open_store(output.root)
-        if isinstance(store, LocalStore):
-            left += [store.locate(path) for path in (output.path, records.record_path(output.path))]
-    sweep(*left)
 
 
 def _record_options(task: Task, output: Output) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 
 from feedmill.curation.attribute_set import FOLDER
 from feedmill.curation.patterns import DocumentFile
+from feedmill.storage import LocalStore
 
 
 def work_folder(file: DocumentFile, name: str, what: str, run_print: str) -> str:
@@ -18,9 +18,9 @@ def work_folder(file: DocumentFile, name: str, what: str, run_print: str) -> str
         what: tells kinds of work apart. run_print: tells runs apart.
     """
     store = file.store()
-    if store.is_local:
-        return store.locate(f"attributes/{name}/{FOLDER}/{what}")
-    return os.path.join(tempfile.gettempdir(), f"feedmill-{what}-{run_print}")
+    if isinstance(store, LocalStore):
+        return store.below(f"attributes/{name}/{FOLDER}/{what}").root
+    return LocalStore(tempfile.gettempdir()).below(f"feedmill-{what}-{run_print}").root
 
 
 def remove_folder(folder: str) -> None:

@@ -81,7 +81,7 @@ def match_modes(store: Store, shards: Sequence[str]) -> None:
     modes += [(root / idx_name(shard), (root / shard).stat().st_mode | 0o600) for shard in shards]
     for path, mode in modes:
         with contextlib.suppress(OSError):
-            if path.stat().st_mode != mode:
+            if path.lstat().st_mode != mode and not path.is_symlink():
                 path.chmod(mode & 0o7777)
 
 
@@ -92,8 +92,9 @@ def match_folder(store: Store, name: str) -> None:
     root = Path(store.locate(""))
     with contextlib.suppress(OSError):
         mode = root.stat().st_mode
-        (root / META).chmod((mode | 0o700) & 0o7777)
-        (root / name).chmod((mode | 0o600) & 0o666)
+        for path, rights in ((root / META, (mode | 0o700) & 0o7777), (root / name, (mode | 0o600) & 0o666)):
+            if not path.is_symlink():
+                path.chmod(rights)
 
 
 def write_yaml(store: Store, name: str, content: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ folder for a remote one (see `feedmill.storage.frames`), and removed when the in
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
 
 import msgspec
 import numpy as np
@@ -14,7 +14,8 @@ import numpy as np
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
-from feedmill.storage.frames import FrameFile, frames_path
+from feedmill.storage.frames import FrameFile, frames_place
+from feedmill.storage.local import LocalStore
 
 NAME = ".nv-meta/feedmill.prepare.journal"
 
@@ -32,25 +33,23 @@ class _Frame(msgspec.Struct, array_like=True):
 
 
 class Journal:
-    """Scans of one data set's shards, on this machine's disk."""
+    """Scans of one data set's shards, in the file `name` of a store on this machine's disk."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._frames = path, FrameFile(path)
+    def __init__(self, store: LocalStore, name: str) -> None:
+        self._frames = FrameFile(store, name)
 
     @classmethod
     def of(cls, store: Store, name: str = NAME) -> Journal:
         """The journal of a data set: the file `name` of a local one."""
-        return cls(frames_path(store, name))
+        return cls(*frames_place(store, name))
 
     def read(self) -> dict[str, tuple[ShardRecord, ShardScan]]:
         """Whole frames by shard path."""
         found: dict[str, tuple[ShardRecord, ShardScan]] = {}
         for body in self._frames.read():
-            frame = msgspec.msgpack.decode(body, type=_Frame)
-            arrays = [np.frombuffer(raw, np.int64) for raw in (frame.starts, frame.data, frame.sizes)]
-            sample = np.frombuffer(frame.sample, np.int32)
-            scan = ShardScan(frame.keys, arrays[0], sample, frame.parts, arrays[1], arrays[2], None, frame.closed)
-            found[frame.shard] = (frame.record, scan)
+            with contextlib.suppress(msgspec.MsgspecError, ValueError):  # of something else: the shard is read again
+                frame = msgspec.msgpack.decode(body, type=_Frame)
+                found[frame.shard] = (frame.record, _scan(frame))
         return found
 
     def add(self, shard: str, record: ShardRecord, scan: ShardScan) -> None:
@@ -63,6 +62,23 @@ class Journal:
             return
         self._frames.add(body)
 
+    def sync(self) -> None:
+        """Wait until all that was added is on the disk. Raises `StorageError`."""
+        self._frames.sync()
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was added, now or by a run before."""
+        return self._frames.exists
+
     def close(self, *, remove: bool) -> None:
         """Close the file; remove it once the index is complete."""
         self._frames.close(remove=remove)
+
+
+def _scan(frame: _Frame) -> ShardScan:
+    starts, data, sizes = (np.frombuffer(raw, np.int64) for raw in (frame.starts, frame.data, frame.sizes))
+    sample = np.frombuffer(frame.sample, np.int32)
+    if len(starts) != len(frame.keys) + 1 or {len(sample), len(data), len(sizes)} != {len(frame.parts)}:
+        raise ValueError("a frame whose columns are of different lengths")
+    return ShardScan(frame.keys, starts, sample, frame.parts, data, sizes, None, frame.closed)

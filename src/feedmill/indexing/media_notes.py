@@ -10,7 +10,7 @@ import msgspec
 from feedmill.errors import DataError
 from feedmill.formats.energon_media import Row
 from feedmill.storage import Store
-from feedmill.storage.frames import FrameFile, frames_path
+from feedmill.storage.frames import FrameFile, frames_place
 
 NAME = ".nv-meta/feedmill.media.journal"
 
@@ -31,7 +31,7 @@ class MediaNotes:
     @classmethod
     def of(cls, store: Store) -> MediaNotes:
         """The notes of a data set or folder."""
-        return cls(FrameFile(frames_path(store, NAME)))
+        return cls(FrameFile(*frames_place(store, NAME)))
 
     def get(self, piece: bytes) -> tuple[list[Row], list[DataError]] | None:
         """What was found in this piece, or None where an earlier run did not come to it."""

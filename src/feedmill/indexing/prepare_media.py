@@ -8,13 +8,11 @@ its work.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,16 +122,14 @@ def _add_to_index(
     lost = [error.record for error in out.broken if error.record is not None]
     report.media = len({row[0] for row in present.rows} - set(lost) | {row[0] for row in out.rows})
     index = cached_copy(store, INDEX)
-    mode = index.stat().st_mode
     with store.build(INDEX) as path:
         try:
             shutil.copyfile(index, path)
+            if store.is_local:
+                path.chmod(index.stat().st_mode & 0o7777)
         except OSError as error:
             raise storage_error(error, store.locate(INDEX)) from None
         write_tables(path, out.rows, out.created, without=lost)
-    if store.is_local:
-        with contextlib.suppress(OSError):
-            Path(store.locate(INDEX)).chmod(mode & 0o7777)
 
 
 def _index_folder(

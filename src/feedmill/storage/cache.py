@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from feedmill.errors import NotFound
 from feedmill.storage.base import Entry, Store
-from feedmill.storage.local import publish, storage_error, temporary_beside
+from feedmill.storage.local import publish, storage_error
 from feedmill.storage.locks import FileLock
+from feedmill.storage.staging import make_folder, staged
 
 if TYPE_CHECKING:
     from feedmill.storage.remote import RemoteStore
@@ -45,7 +46,7 @@ def cached_copy(store: Store, path: str) -> Path:
     entry = store.stat(path)
     copy = _name(folder, store, entry)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(os.path.abspath(folder))
         with one_at_a_time(copy):
             return copy if _whole(copy, entry) else _download(store, path, folder)
     except OSError as error:
@@ -67,18 +68,12 @@ def _whole(copy: Path, entry: Entry) -> bool:
 
 
 def _download(store: RemoteStore, path: str, folder: Path) -> Path:
-    temporary = temporary_beside(str(folder / "download"))
-    try:
-        with open(temporary, "xb") as f:
+    with staged(str(folder / "download")) as temporary:
+        with open(temporary, "wb") as f:
             entry = store.download(path, f)  # the version that came, should the file have changed since
-            f.flush()
-            os.fsync(f.fileno())
         copy = _name(folder, store, entry)
         publish(temporary, str(copy))
         return copy
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
 
 
 @contextlib.contextmanager

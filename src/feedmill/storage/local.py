@@ -13,16 +13,25 @@ import errno
 import functools
 import io
 import os
-import secrets
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, Store, bad_range, refuse_nul, too_short
 from feedmill.storage.behind import WriteBehind
+from feedmill.storage.locks import FileLock
+from feedmill.storage.staging import (
+    TEMPORARY_SUFFIX,
+    look_again,
+    make_folder,
+    open_in_place,
+    refuse_links,
+    staged,
+    sync,
+)
 
-TEMPORARY_SUFFIX = ".feedmill-tmp"
 _OPEN_FILES = 256
 _DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
 
@@ -212,40 +221,86 @@ class LocalStore(Store):
             return storage_error(error, full)
         return too_short(full, offset, length, max(0, os.fstat(file.fd).st_size - offset))
 
-    @contextlib.contextmanager
-    def build(self, path: str) -> Iterator[Path]:
+    def writable(self, path: str) -> str:
+        """The full path of a file or folder that is to be written, renamed or removed.
+
+        Raises `StorageError` where a folder on the way is a link: a dataset may come with links in it.
+        """
         full = self._full(path)
-        temporary = temporary_beside(full)
+        refuse_links(os.path.dirname(full) if path else full, self.root)
+        return full
+
+    def below(self, folder: str) -> LocalStore:
+        """A folder of this store, which may be absent, as a store of its own. Raises as `writable`."""
+        full = self._full(folder)
+        refuse_links(full, self.root)
+        return LocalStore(full)
+
+    def make_folder(self, folder: str = "") -> None:
+        """Make a folder, durably. Raises `StorageError`."""
+        full = self._full(folder)
+        refuse_links(full, self.root)
         try:
-            if full == self.root:
-                raise IsADirectoryError(errno.EISDIR, "this is a folder")
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            with open(temporary, "xb"):
-                pass
+            make_folder(full)
         except OSError as error:
             raise storage_error(error, full) from None
+
+    def append(self, path: str) -> BinaryIO:
+        """A file that is written in place, at its end; made where it is absent. Raises `StorageError`."""
+        return os.fdopen(self._in_place(path, os.O_RDWR | os.O_APPEND), "ab")
+
+    def lock(self, path: str, *, what: str, file: str, wait: bool = False) -> FileLock:
+        """Take the lock that a file stands for. `what` says what another process would be doing, to which `file`.
+
+        Raises:
+            StorageError: another process has it (kind ``busy``), or the file cannot be written.
+        """
+        while True:
+            try:
+                lock = FileLock.of(self._in_place(path, os.O_RDWR), wait=wait)
+            except BlockingIOError:
+                raise StorageError(what, file=file, kind="busy", fix="Wait until it has ended, or stop it.") from None
+            if lock.is_on(self._full(path)):
+                look_again()
+                return lock
+            lock.close()  # whoever had it has removed the file meanwhile
+
+    def _in_place(self, path: str, flags: int) -> int:
+        full = self.writable(path)
+        while True:
+            try:
+                make_folder(os.path.dirname(full))
+                return open_in_place(full, flags)
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError) or os.path.isdir(os.path.dirname(full)):
+                    raise storage_error(error, full) from None
+                # else another process, which is done, has removed the folder meanwhile
+
+    @contextlib.contextmanager
+    def build(self, path: str) -> Iterator[Path]:
+        full = self.writable(path)
+        temporary = ""
         try:
-            yield Path(temporary)
-            publish(temporary, full)
+            if full == self.root:
+                raise IsADirectoryError(errno.EISDIR, "this is a folder", full)
+            make_folder(os.path.dirname(full))
+            with staged(full) as temporary:
+                yield Path(temporary)
+                publish(temporary, full)
         except OSError as error:
-            if is_disk_trouble(error) or error.filename in (temporary, os.path.dirname(full)):
+            if is_disk_trouble(error) or not temporary or error.filename in (temporary, os.path.dirname(full)):
                 raise storage_error(error, full) from None
             raise  # the caller's own code failed on something of its own
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)  # gone already when the rename succeeded
 
     def write_note(self, path: str, data: bytes) -> None:
-        full = self._full(path)
-        temporary = temporary_beside(full)
+        full = self.writable(path)
         try:
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            with open(temporary, "xb") as f:
-                f.write(data)
-            os.replace(temporary, full)
+            make_folder(os.path.dirname(full))
+            with staged(full) as temporary:
+                with open(temporary, "wb") as f:
+                    f.write(data)
+                os.replace(temporary, full)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
             raise storage_error(error, full) from None
         finally:
             _forget(full)
@@ -255,8 +310,21 @@ class LocalStore(Store):
         with self.build(path) as temporary, io.BufferedWriter(WriteBehind(temporary, "w")) as f:
             yield f
 
+    def rename(self, source: LocalStore, path: str, target: str) -> None:
+        """Give the finished file `path` of another store a name in this one, durably; it gets the permissions of a
+        file that it replaces. Raises `StorageError`."""
+        old, new = source.writable(path), self.writable(target)
+        try:
+            refuse_links(old, source.root)
+            make_folder(os.path.dirname(new))
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(old, os.stat(new).st_mode & 0o7777)
+            publish(old, new)
+        except OSError as error:
+            raise storage_error(error, new) from None
+
     def delete(self, path: str) -> None:
-        full = self._full(path)
+        full = self.writable(path)
         try:
             os.unlink(full)
         except FileNotFoundError:
@@ -266,6 +334,12 @@ class LocalStore(Store):
         finally:
             _forget(full)
 
+    def remove_folder(self, folder: str = "") -> None:
+        """Remove a folder with all that is in it, as far as that is possible."""
+        full = self._full(folder)
+        refuse_links(full, self.root)
+        shutil.rmtree(full, ignore_errors=True)
+
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
         full = self._full(path)
@@ -274,58 +348,12 @@ class LocalStore(Store):
         yield Path(full)
 
 
-def temporary_beside(final: str) -> str:
-    """A new hidden name in the folder of `final`; `files` leaves such names out."""
-    folder, name = os.path.split(final)
-    return os.path.join(folder, f".{_shortened(name)}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
-
-
-def _shortened(name: str) -> str:
-    """The name with room for what temporary ones have beside it: 255 bytes is what file systems take."""
-    return name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])
-
-
-def sweep(*finals: str) -> None:
-    """Remove what killed writers of these files have left; each folder is looked through once. Only for who knows that
-    nobody else is writing them."""
-    names: dict[str, set[str]] = {}
-    for final in finals:
-        folder, name = os.path.split(final)
-        names.setdefault(folder, set()).add(_shortened(name))
-    for folder, known in names.items():
-        _unlink_left(folder, known.__contains__)
-
-
-def sweep_all(prefix: str) -> None:
-    """Remove what killed writers have left of all files whose full names begin like this. As for `sweep`."""
-    folder, name = os.path.split(prefix)
-    _unlink_left(folder, lambda written: written.startswith(_shortened(name)))
-
-
-def _unlink_left(folder: str, chosen: Callable[[str], bool]) -> None:
-    """Remove the temporary files of a folder that were to have such a (shortened) name."""
-    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
-        names = [e.name for e in entries if e.name.startswith(".") and e.name.endswith(TEMPORARY_SUFFIX)]
-        for name in names:
-            if chosen(name[1:].removesuffix(TEMPORARY_SUFFIX).rpartition(".")[0]):
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(folder, name))
-
-
 def publish(temporary: str, final: str) -> None:
     """Sync a finished temporary file, give it its final name, and make the rename itself durable."""
-    _sync(temporary)
+    sync(temporary)
     os.replace(temporary, final)
     _forget(final)
-    _sync(os.path.dirname(final))
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(os.path.dirname(final))
 
 
 def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]:

@@ -25,9 +25,19 @@ class FileLock:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, wait: bool = False) -> None:
-        self._file: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        self._take(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644), wait)
+
+    @classmethod
+    def of(cls, descriptor: int, *, wait: bool = False) -> Self:
+        """The lock on a file that is open for writing; it closes the file."""
+        lock = cls.__new__(cls)
+        lock._take(descriptor, wait)
+        return lock
+
+    def _take(self, descriptor: int, wait: bool) -> None:
+        self._file: int | None = descriptor
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             self.close()
             raise
@@ -39,6 +49,12 @@ class FileLock:
     def held(self) -> bool:
         """Whether it was not let go of yet."""
         return self._file is not None
+
+    def is_on(self, path: str | os.PathLike[str]) -> bool:
+        """Whether the file of this name is the one that is locked: another process may have removed that."""
+        with contextlib.suppress(OSError):
+            return self._file is not None and os.path.samestat(os.fstat(self._file), os.stat(path))
+        return False
 
     def close(self) -> None:
         """Let go of it."""

@@ -24,7 +24,6 @@ from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import Store, open_store
-from feedmill.storage.local import sweep_all
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.parts import Group, GroupFile, Part, write_group
@@ -212,7 +211,6 @@ class _Job:
         work_folder.open(self.job)
         finished = False
         try:
-            self._sweep()
             made = self._pieces(work_folder, workers, unit_bytes, progress)
             self._write(made, workers, progress)
             finished = True
@@ -329,10 +327,6 @@ class _Job:
                 self.store.delete(path)
                 if self.store.exists(manifest_path(stem + NPY)):
                     self.store.delete(manifest_path(stem + NPY))
-
-    def _sweep(self) -> None:
-        if self.store.is_local:
-            sweep_all(self.store.locate("part-"))
 
 
 def _token_files(store: Store) -> list[str]:

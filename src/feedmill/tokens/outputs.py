@@ -11,11 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.vla_text import MANIFEST as VLA_MANIFEST
 from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.local import sweep, sweep_all
 
 FORMATS: Final[dict[str, tuple[str, ...]]] = {  # the file by which each is recognised first
     "pbin": (".pbin", ".pbin.feedmill.bounds"),
@@ -58,14 +56,6 @@ class Output:
     def sizes(self) -> dict[str, int]:
         """Name -> bytes of the files that are there; of shards only where their manifest is."""
         return sizes_of(self.format, self.store, self.stem)
-
-    def sweep(self) -> None:
-        """Remove what killed runs have left beside its files; only while no other run writes them."""
-        if self.store.is_local:
-            for suffix in (*FORMATS[self.format], FORMATS[self.format][0] + MANIFEST):
-                sweep(self.store.locate(self.stem + suffix))
-            if self.format == "vla-text":
-                sweep_all(self.store.locate(f"{self.stem}/shard-"))
 
     def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[Any]:
         """The format's writer."""

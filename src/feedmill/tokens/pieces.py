@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.storage.local import storage_error, temporary_beside
+from feedmill.storage.local import storage_error
+from feedmill.storage.staging import staged
 from feedmill.tokens.encode import Encodings
 
 _TRAILER = struct.Struct("<Q16s8s")
@@ -109,20 +110,18 @@ class PieceWriter:
 @contextlib.contextmanager
 def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
     """A piece that is there when the block ends without an error. Raises StorageError."""
-    temporary = temporary_beside(path)
+    temporary = None
     try:
-        with open(temporary, "xb") as out:
-            writer = PieceWriter(out, facts)
-            yield writer
-            writer.finish()
-        os.replace(temporary, path)
+        with staged(path) as temporary:
+            with open(temporary, "wb") as out:
+                writer = PieceWriter(out, facts)
+                yield writer
+                writer.finish()
+            os.replace(temporary, path)
     except OSError as error:
-        if error.filename in (None, temporary):
+        if temporary is None or error.filename in (None, temporary):
             raise storage_error(error, path) from None
         raise
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
 
 
 def find_piece(path: str) -> PieceFacts | None:

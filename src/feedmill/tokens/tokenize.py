@@ -229,8 +229,6 @@ class _Job:
         folder.open(self.job)
         finished = False
         try:
-            for out in self.outputs:
-                out.sweep()
             units = list(together(cut(self.files, self.unit_bytes), self.unit_bytes))
             tasks = tasks_of(folder, units, self.recipe, workers)
             folder.keep_only({os.path.basename(task.path) for task in tasks})

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import threading
 from bisect import bisect_right
@@ -22,7 +21,7 @@ from feedmill.errors import FeedmillError, StorageError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.storage import Store
-from feedmill.storage.local import storage_error
+from feedmill.storage.local import LocalStore
 from feedmill.storage.locks import FileLock
 from feedmill.tokens.documents import Batch, read_documents
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
@@ -272,42 +271,30 @@ class WorkFolder:
     """The pieces of one job, beside its output.
 
     Args:
-        path: the folder; one run at a time may use it.
+        place: the folder; one run at a time may use it.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, place: LocalStore) -> None:
+        self.place, self.path = place, place.root
         self._lock: FileLock | None = None
 
     @classmethod
     def beside(cls, store: Store, stem: str, url: str) -> WorkFolder:
         """The folder of the output `stem` in a store: beside it, or on this machine for one in an object store."""
-        if store.is_local:
-            return cls(store.locate(f".{stem}.feedmill-work"))
-        return cls(os.path.join(tempfile.gettempdir(), f"feedmill-work-{xxhash.xxh3_64_hexdigest(url.encode())}"))
+        if isinstance(store, LocalStore):
+            return cls(store.below(f".{stem}.feedmill-work"))
+        word = xxhash.xxh3_64_hexdigest(url.encode())
+        return cls(LocalStore(tempfile.gettempdir()).below(f"feedmill-work-{word}"))
 
     def holds(self, job: str) -> bool:
         """Whether an unfinished run of this job left it."""
-        try:
-            with open(os.path.join(self.path, "job")) as f:
-                return f.read() == job
-        except OSError:
-            return False
+        return self.place.exists("job") and self.place.read("job") == job.encode()
 
     def open(self, job: str) -> None:
         """Take the folder, for a job. Raises StorageError where another run has it."""
-        try:
-            os.makedirs(self.path, exist_ok=True)
-            self._lock = FileLock(os.path.join(self.path, "lock"))
-            if not self.holds(job):
-                with open(os.path.join(self.path, "job"), "w") as f:
-                    f.write(job)
-        except BlockingIOError:
-            raise StorageError(
-                "another run is writing this output", file=self.path, kind="busy", fix="Wait for it, or stop it."
-            ) from None
-        except OSError as error:
-            raise storage_error(error, self.path) from None
+        self._lock = self.place.lock("lock", what="another process is writing this output", file=self.path)
+        if not self.holds(job):
+            self.place.write_bytes("job", job.encode())
 
     def keep_only(self, names: set[str]) -> None:
         """Remove what other options or changed inputs have left."""
@@ -329,8 +316,8 @@ class WorkFolder:
         """Let go of it; remove it once the output is complete."""
         if remove and self._lock is None and os.path.isdir(self.path):
             try:
-                self._lock = FileLock(os.path.join(self.path, "lock"))
-            except OSError:  # another run is at work in it
+                self._lock = self.place.lock("lock", what="another process is writing this output", file=self.path)
+            except StorageError:  # which removes it then
                 return
         if remove:
             with contextlib.suppress(OSError), os.scandir(self.path) as entries:
@@ -338,7 +325,7 @@ class WorkFolder:
                 # What pieces hold in memory is given back here, a tenth of a second for a gigabyte on one thread.
                 for _ in ordered_map(_unlink, pieces, workers=available_cores(), in_flight=2 * available_cores()):
                     pass
-            shutil.rmtree(self.path, ignore_errors=True)
+            self.place.remove_folder()
         if self._lock is not None:
             self._lock.close()
             self._lock = None

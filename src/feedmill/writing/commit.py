@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import xxhash
 
@@ -89,10 +90,10 @@ def state_uuid(shards: Sequence[Shard]) -> str:
 
 def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:
     """Take over the media tables of another index, without the members that are gone."""
-    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(new, isolation_level=None, uri=True)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = OFF")
-        connection.execute("ATTACH ? AS old", (str(media.database),))
+        connection.execute("ATTACH ? AS old", (f"file:{quote(str(media.database))}?mode=ro&immutable=1",))
         tables = connection.execute(_TABLES).fetchall()
         connection.execute("BEGIN")
         for name, statement in tables:

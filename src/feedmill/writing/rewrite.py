@@ -8,21 +8,26 @@ and until then readers of a changed shard say that its index is out of date.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+import numpy as np
+import xxhash
+
 from feedmill.errors import DataError
-from feedmill.formats import energon
+from feedmill.formats import energon, sidecar
 from feedmill.formats.energon import idx_name
 from feedmill.formats.offsets import hash_words
+from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import open_store
-from feedmill.storage.local import LocalStore, publish, storage_error, sweep_all
+from feedmill.storage.local import LocalStore
 from feedmill.writing.commit import commit
 from feedmill.writing.present import present_shards
 from feedmill.writing.shard import Shard
@@ -101,9 +106,9 @@ class Rewrite:
         try:
             if self.work.left is not None:
                 clear_left(store, self.work.left)
-                shutil.rmtree(store.locate(NEW), ignore_errors=True)
                 self.work.note()
-            sweep_all(store.locate(f"{NEW}/"))
+            if not self.work.resumed:
+                store.remove_folder(NEW)
             self.swapping = bool(self.work.job.get("swapping"))
             self.shards = [] if self.swapping else present_shards(store)
         except BaseException:
@@ -155,8 +160,11 @@ class Rewrite:
             samples_out: keys that are gone; `members_out` their member names.
             facts: what the report says, kept in case this is interrupted.
         """
+        self.work.journal.sync()  # what is put in place is known from it alone
+        records = self.work.journal.read()
         self.work.note(
             swapping=True,
+            records={new: msgspec.to_builtins(records[new][0]) for new in changed.values()},
             changed=dict(changed),
             removed=list(removed),
             samples_out=list(samples_out),
@@ -170,20 +178,19 @@ class Rewrite:
         job = self.work.job
         changed: dict[str, str] = job["changed"]
         removed: list[str] = job["removed"]
-        made = {path: (record, scan) for path, (record, scan) in self.work.journal.read().items()}
+        noted = msgspec.convert(job.get("records", {}), dict[str, ShardRecord])
         before = self.shards or present_shards(self.store, trust=trust, leave_out={*changed, *removed})
         kept = {shard.path: shard for shard in before}
         order = list(job.setdefault("order", [p for p in energon.read_info(self.store) if p not in set(removed)]))
         self.work.note()
+        journal, indexed = self.work.journal.read(), sidecar.read(self.store)
         for path, new in changed.items():
-            self._place(path, new)
-            record, scan = made[new]
-            entry = self.store.stat(path)
-            if (entry.size, entry.version) != (record.size, record.version):
-                raise DataError(
-                    "the shard is neither its old nor its new form", file=self.store.locate(path), kind="changed"
-                )
-            kept[path] = Shard(path, record, scan)
+            for source, target in ((new, path), (idx_name(new), idx_name(path))):
+                if self.store.exists(source):  # else it is in place already
+                    self.store.rename(self.store, source, target)
+            known, scan = journal.get(new, (None, None))
+            record = self._proven(path, known or noted.get(new), indexed.get(path))
+            kept[path] = Shard(path, record, self._scanned(path) if scan is None else scan)
         splits, exclude = self._splits(removed, set(job["samples_out"]))
         commit(self.store, [kept[p] for p in order], splits, exclude=exclude, removed=job["members_out"])
         for path in removed:
@@ -193,17 +200,32 @@ class Rewrite:
         self.work.finish()
         return facts
 
-    def _place(self, path: str, new: str) -> None:
-        """Rename a new shard and its offsets over the old ones; what is renamed already stays."""
-        for source, target in ((new, path), (idx_name(new), idx_name(path))):
-            try:
-                with suppress(FileNotFoundError):
-                    mode = os.stat(self.store.locate(target)).st_mode
-                    os.chmod(self.store.locate(source), mode & 0o7777)
-                if os.path.exists(self.store.locate(source)):
-                    publish(self.store.locate(source), self.store.locate(target))
-            except OSError as error:
-                raise storage_error(error, self.store.locate(target)) from None
+    def _proven(self, path: str, made: ShardRecord | None, indexed: ShardRecord | None) -> ShardRecord:
+        """The record of a shard that was put in place. Raises `DataError` where it is not what was `made`.
+
+        Without a record of what was made (releases before this one noted none, and a journal may be lost with the
+        machine's power): its new form is not waiting any more, so it is in place.
+        """
+        entry = self.store.stat(path)
+        for record in (made, indexed if made is None else None):
+            if record is not None and (record.size, record.version) == (entry.size, entry.version):
+                return record
+        digest = xxhash.xxh3_128_hexdigest(np.memmap(self.store.locate(path), np.uint8, "r").data)
+        if made is not None and (made.size, made.digest) != (entry.size, digest):
+            raise DataError(
+                "the shard is neither its old nor its new form",
+                file=self.store.locate(path),
+                kind="changed",
+                fix=f"Restore it, or remove {self.work.folder}, then run 'feedmill prepare'.",
+            )
+        samples = len(self._scanned(path).keys) if made is None else made.samples
+        return ShardRecord(entry.size, entry.version, samples, digest)
+
+    def _scanned(self, path: str) -> ShardScan:
+        scan = scan_shard(self.store, path)
+        if scan.problem is not None:
+            raise in_file(scan.problem, self.store.locate(path))
+        return scan
 
     def _splits(self, removed: Sequence[str], samples_out: set[str]) -> tuple[dict[str, list[str]] | None, list[str]]:
         """The split file without shards and samples that are gone; None where it needs no change."""
@@ -220,7 +242,7 @@ class Rewrite:
 
     def close(self) -> None:
         """Let go of it; what is unfinished stays for the next time."""
-        if self.work.job.get("swapping") or self.work.journal.path.exists():
+        if self.work.job.get("swapping") or self.work.journal.exists:
             self.work.close()
         else:  # nothing was made
             self.work.finish()

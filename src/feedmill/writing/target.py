@@ -10,7 +10,6 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats import energon, energon_members, energon_write, sidecar
 from feedmill.formats.energon import idx_name
 from feedmill.storage import Store, open_store
-from feedmill.storage.local import sweep_all
 from feedmill.writing.commit import Media, commit
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_prepared, present_shards
@@ -67,8 +66,6 @@ class Target:
             else:
                 self._replace()
             self.done = self.work.finished() if self.work.resumed else {}
-            if self.store.is_local:
-                sweep_all(self.store.locate(self.layout.pattern.partition("%")[0]))
         except BaseException:
             if self.work.resumed or self.work.left is not None or self.work.job.get("replaced"):
                 self.work.close()
@@ -199,7 +196,7 @@ def clear_left(store: Store, left: Mapping[str, Any]) -> None:
     """Remove the unlisted shards that unfinished work has left; those that it had listed join their splits."""
     _join_left(store, left)
     listed = set(energon.read_info(store)) if store.exists(energon.INFO) else set()
-    if not isinstance(left.get("layout"), dict):
+    if "layout" not in left:
         return
     layout = Layout(**left["layout"])
     first = left.get("first", layout.first)

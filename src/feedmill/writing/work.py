@@ -10,24 +10,27 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import orjson
 import xxhash
 
-from feedmill.errors import ConfigError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.shard_journal import Journal
+from feedmill.formats.sidecar import ShardRecord
 from feedmill.storage import Store
-from feedmill.storage.local import publish, storage_error, sweep_all
-from feedmill.storage.locks import FileLock
+from feedmill.storage.cache import cache_folder
+from feedmill.storage.local import LocalStore
+from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
 
 FOLDER = ".nv-meta/feedmill.work"
+JOURNAL = "feedmill.shards.journal"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -51,30 +54,18 @@ class Work:
     def __init__(self, store: Store, job: Mapping[str, Any]) -> None:
         self.store = store
         plain = orjson.loads(self._encoded(job))
-        self.folder = _folder(store)
+        self.place = _place(store)
+        self.folder = Path(self.place.root)
         self.left: dict[str, Any] | None = None
-        self._lock = self._take()
+        self._lock = self.place.lock("lock", what="another process is writing this dataset", file=store.url)
         try:
             self._begin(plain)
         except BaseException:
             self.close()
             raise
 
-    def _take(self) -> FileLock:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            return FileLock(self.folder / "lock")
-        except BlockingIOError:
-            raise StorageError(
-                "another process is writing this data set", file=self.store.url, kind="busy", fix="Wait, or stop it."
-            ) from None
-        except OSError as error:
-            raise storage_error(error, str(self.folder)) from None
-
     def _begin(self, plain: dict[str, Any]) -> None:
-        self.journal = Journal(self.folder / "feedmill.shards.journal")
-        if self.store.is_local:
-            sweep_all(f"{self.folder.parent}/")
+        self.journal = Journal(self.place, JOURNAL)
         before = unfinished(self.store)
         self.resumed = before is not None and {key: before.get(key) for key in plain} == plain
         if self.resumed and before is not None:
@@ -88,9 +79,7 @@ class Work:
                 fix="Run that command again, as it was: it finishes in a moment.",
             )
         self.left = before
-        with contextlib.suppress(FileNotFoundError):
-            self.journal.path.unlink()
-        self.journal = Journal(self.journal.path)
+        self.place.delete(JOURNAL)
         self.job = plain
         if before is None:
             self.note()
@@ -99,14 +88,7 @@ class Work:
     def note(self, **facts: Any) -> None:
         """Add facts to the job, durably."""
         self.job |= facts
-        path = str(self.folder / "job.json")
-        temporary = f"{path}.new"
-        try:
-            with open(temporary, "wb") as f:
-                f.write(self._encoded(self.job))
-            publish(temporary, path)
-        except OSError as error:
-            raise storage_error(error, path) from None
+        self.place.write_bytes("job.json", self._encoded(self.job))
 
     def _encoded(self, job: Mapping[str, Any]) -> bytes:
         try:
@@ -134,9 +116,11 @@ class Work:
         self.journal.add(*shard)
 
     def finish(self) -> None:
-        """The work is done: its notes go."""
+        """The work is done: its files go, the one that says what it was at last. Killed before that, the same work
+        begun again does some of it twice, and comes to the same end."""
         self.journal.close(remove=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.place.delete("job.json")
+        self.place.remove_folder()
         with contextlib.suppress(OSError):
             self.folder.parent.rmdir()  # where it holds nothing else
         self.close()
@@ -184,17 +168,47 @@ def _carried(function: Callable[..., Any]) -> list[str]:
 
 
 def unfinished(store: Store) -> dict[str, Any] | None:
-    """The job that was begun on a data set and not finished; None where there is none."""
-    try:
-        content = orjson.loads((_folder(store) / "job.json").read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+    """The job that was begun on a data set and not finished; None where there is none. Raises `DataError` where its
+    file is damaged."""
+    place = _place(store)
+    if not place.exists("job.json"):
         return None
-    return content if isinstance(content, dict) else None
+    try:
+        job: dict[str, Any] = orjson.loads(place.read("job.json"))
+        known = msgspec.convert(job, _Job)
+        Layout(**job.get("layout", {}))
+        if known.swapping and {"changed", "removed", "samples_out", "members_out", "facts"} - job.keys():
+            raise ValueError("without what is to be put in place")
+    except (ValueError, TypeError, msgspec.ValidationError, ConfigError):
+        raise DataError(
+            "this should say what an interrupted run was doing, and does not",
+            file=place.locate("job.json"),
+            kind="bad-job",
+            fix=f"Run 'feedmill check' on the dataset; if all is well, remove {place.root}.",
+        ) from None
+    return job
 
 
-def _folder(store: Store) -> Path:
-    if store.is_local:
-        return Path(store.locate(FOLDER))
-    from feedmill.storage.cache import cache_folder
+class _Job(msgspec.Struct):
+    """What `job.json` may hold that is acted upon; the rest only tells one job from another."""
 
-    return cache_folder() / f"work-{xxhash.xxh3_64_hexdigest(store.url.encode())}"
+    verb: str
+    swapping: bool = False
+    layout: Layout | None = None
+    replaced: list[str] = []
+    first: int = 0
+    base: list[str] = []
+    joins: dict[str, list[str]] = {}
+    changed: dict[str, str] = {}
+    removed: list[str] = []
+    order: list[str] = []
+    samples_out: list[str] = []
+    members_out: list[str] = []
+    records: dict[str, ShardRecord] = {}
+    facts: dict[str, Any] = {}
+
+
+def _place(store: Store) -> LocalStore:
+    if isinstance(store, LocalStore):
+        return store.below(FOLDER)
+    return LocalStore(cache_folder()).below(f"work-{xxhash.xxh3_64_hexdigest(store.url.encode())}")

@@ -13,7 +13,7 @@ from documents import attributes, texts, write_documents, write_lines
 from feedmill.curation.dedupe import exact
 from feedmill.curation.dedupe.job import BloomOptions, dedupe
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.kernels.text.paragraphs import CHARACTERS, pieces, windows
 from feedmill.kernels.text.wordbreak import words
 from feedmill.storage.locks import FileLock
@@ -356,9 +356,9 @@ def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom):
     settings = BloomOptions(file=f"{tmp_path}/{bloom}", items=100, false_positives=1e-6) if bloom else None
     with FileLock(lock):
         # Locks are held by descriptors, so this process is refused as any other.
-        with pytest.raises(ConfigError, match="another run") as caught:
+        with pytest.raises(StorageError, match="another process is writing") as caught:
             dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, processes=1)
-        assert caught.value.kind == "in-use" and not (tmp_path / "attributes/dup/part-0.jsonl.gz").exists()
+        assert caught.value.kind == "busy" and not (tmp_path / "attributes/dup/part-0.jsonl.gz").exists()
     dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, processes=1)
     assert (tmp_path / "attributes/dup/part-0.jsonl.gz").exists() and not lock.exists()
 

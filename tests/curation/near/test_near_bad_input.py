@@ -119,7 +119,7 @@ def test_signatures_in_use(folder: Path) -> None:
     (folder / "documents/c.jsonl").write_bytes(GOOD)
     with open("s/lock", "rb+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert refused().kind == "signatures-in-use"
+        assert refused().kind == "busy"
     find()
 
 

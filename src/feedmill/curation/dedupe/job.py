@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +18,6 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import LocalStore, Store, open_store, split_url
-from feedmill.storage.local import storage_error
-from feedmill.storage.locks import FileLock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +106,7 @@ def dedupe(
         if _done(files, options, run_print, report, None):
             return report
         work = work_folder(files[0], options.name, "work", run_print)
-        with _alone(os.path.join(work, "lock"), f"this attribute set, {options.name!r},", files[0].name):
+        with _alone(LocalStore(work), "lock", f"this attribute set ({options.name!r})", files[0].name):
             results = _exact(files, known, options, work, compression, processes, progress)
             _record(files, results, options, run_print, report, None)
             remove_folder(work)
@@ -119,27 +116,14 @@ def dedupe(
 
 
 @contextlib.contextmanager
-def _alone(path: str, what: str, file: str) -> Iterator[None]:
-    """A block that one process at a time is in. Raises ConfigError where another is: each would spoil the other's
+def _alone(store: LocalStore, name: str, what: str, file: str) -> Iterator[None]:
+    """A block that one process at a time is in. Raises StorageError where another is: each would spoil the other's
     work."""
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        lock = FileLock(path)
-    except BlockingIOError:
-        raise ConfigError(
-            f"another run is at work on {what} and the two would get into each other's way",
-            file=file,
-            kind="in-use",
-            fix="Wait until it has ended, or give each a name of its own.",
-        ) from None
-    except OSError as error:
-        raise storage_error(error, path) from None
-    with lock:
+    with store.lock(name, what=f"another process is writing {what}", file=file):
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            store.delete(name)
 
 
 def _exact(
@@ -201,7 +185,7 @@ def _filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> It
     with contextlib.ExitStack() as stack:
         if not settings.read_only or store.exists(_next(name)):
             try:
-                stack.enter_context(_alone(f"{store.locate(name)}.feedmill-lock", "this filter,", settings.file))
+                stack.enter_context(_alone(store, f"{name}.feedmill-lock", "this filter", settings.file))
                 _complete(store, name)
             except FeedmillError:
                 if not settings.read_only:  # else the filter as it is will do
@@ -238,7 +222,7 @@ def _complete(store: LocalStore, name: str, committed: bool = False) -> None:
         return
     if committed:
         store.write_bytes(f"{filled}.of", digest.encode())
-    os.replace(os.path.join(store.root, filled), os.path.join(store.root, name))
+    store.rename(store, filled, name)
     store.delete(f"{filled}.of")
 
 

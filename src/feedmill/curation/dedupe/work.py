@@ -16,6 +16,7 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.storage.local import storage_error
+from feedmill.storage.staging import make_folder, staged
 
 _ALIGN = 64
 
@@ -32,18 +33,16 @@ def boot() -> str:
 @contextlib.contextmanager
 def put(path: str) -> Iterator[BinaryIO]:
     """A file that appears under `path` when the block ends without an error. Raises `StorageError`."""
-    beside = f"{path}.{os.getpid()}.feedmill-tmp"
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(beside, "wb") as f:
-            yield f
-            if not boot():
-                f.flush()
-                os.fsync(f.fileno())
-        os.replace(beside, path)
+        make_folder(os.path.dirname(path))
+        with staged(path) as beside:
+            with open(beside, "wb") as f:
+                yield f
+                if not boot():
+                    f.flush()
+                    os.fsync(f.fileno())
+            os.replace(beside, path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
         raise storage_error(error, path) from None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,8 +27,7 @@ from feedmill.formats.signatures import (
 )
 from feedmill.jobs.progress import Progress
 from feedmill.storage import LocalStore
-from feedmill.storage.local import TEMPORARY_SUFFIX
-from feedmill.storage.locks import FileLock
+from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
@@ -79,16 +77,22 @@ class Dumps:
         folders = {os.path.basename(record["folder"]) for record in self.records} | keep
         for name in _names(self.store.root, "segments"):
             if name.endswith(TEMPORARY_SUFFIX) or name.partition("-")[0].removesuffix(".json") not in prints:
-                _remove(os.path.join(self.store.root, "segments", name))
+                self._remove(f"segments/{name}")
         for name in _names(self.store.root, "dumps"):
             if name not in folders:
-                _remove(os.path.join(self.store.root, "dumps", name))
-        for folder in (self.store.root, *(os.path.join(self.store.root, "dumps", name) for name in folders)):
-            for name in _names(folder):
+                self._remove(f"dumps/{name}")
+        for folder in ("", *(f"dumps/{name}/" for name in folders)):
+            for name in _names(self.store.root, folder):
                 if name.endswith(TEMPORARY_SUFFIX):
-                    _remove(os.path.join(folder, name))
+                    self._remove(f"{folder}{name}")
         if not keep:
-            _remove(os.path.join(self.store.root, "done"))
+            self._remove("done")
+
+    def _remove(self, path: str) -> None:
+        if os.path.isdir(self.store.writable(path)):
+            self.store.remove_folder(path)
+        else:
+            self.store.delete(path)
 
 
 @contextlib.contextmanager
@@ -101,18 +105,7 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
     """
     store = LocalStore(folder)
     _refuse_others(store)
-    if not store.exists(LOCK):
-        store.write_bytes(LOCK, b"")
-    try:
-        lock = FileLock(os.path.join(store.root, LOCK))
-    except BlockingIOError:
-        raise ConfigError(
-            "another run is using these signatures",
-            file=store.root,
-            kind="signatures-in-use",
-            fix="Wait until it has ended, or give each its own folder.",
-        ) from None
-    with lock:
+    with store.lock(LOCK, what="another process is writing these signatures", file=store.root):
         _agree(store, options)
         dumps = Dumps(store)
         while (record := read_record(store, dump_name(len(dumps.records)))) is not None:
@@ -279,11 +272,3 @@ def _names(*parts: str) -> list[str]:
         return sorted(os.listdir(os.path.join(*parts)))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path):
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)

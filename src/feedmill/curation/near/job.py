@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint, manifest_path
+from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.marked import record, recorded
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
@@ -17,7 +17,6 @@ from feedmill.curation.workplace import remove_folder, work_folder
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
 from feedmill.storage import open_store
-from feedmill.storage.local import sweep
 
 __all__ = ["NearOptions", "NearReport", "find_near"]
 
@@ -114,7 +113,6 @@ def _finish(
         place = known[file.store().locate(file.path)]
         where = (dumps.folder, len(dumps.records), place.dump, place.first, place.record["rows"], place.record["ids"])
         tasks.append(finishing.Task(file, options.name, options.documents_folder, *where))
-    sweep(*(task.file.store().locate(task.out) for task in tasks if task.file.store().is_local))
     with Progress("writing", len(tasks), "files", progress) as bar:
         return list(spread(finishing.finish, tasks, processes, bar))
 
@@ -146,8 +144,5 @@ def _record(
         {"rows": one.rows, "ids": one.ids, "size": one.size, "flagged": one.duplicates, "units": one.duplicates}
         for one in results
     ]
-    for store in {file.root: file.store() for file in files}.values():
-        if store.is_local:
-            sweep(store.locate(manifest_path(options.name)))
     manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     record(files, entries, options.name, options.documents_folder, manifest)

@@ -23,7 +23,6 @@ others wait; where file locks do not work they plan the same bytes and replace e
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 import threading
@@ -38,7 +37,8 @@ import xxhash
 
 from feedmill.errors import ConfigError, StorageError
 from feedmill.storage.cache import one_at_a_time
-from feedmill.storage.local import publish, storage_error, temporary_beside
+from feedmill.storage.local import publish, storage_error
+from feedmill.storage.staging import make_folder, staged
 
 MAGIC = b"FMPACK01"
 
@@ -191,7 +191,7 @@ class Segments:
     def _build(self, number: int, first: int) -> Segment:
         path = self._path(number)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(os.path.abspath(self.folder))
             with one_at_a_time(self.folder / "plan"):
                 segment = load(path)  # another process may have been faster
                 if segment is None or (segment.number, segment.first) != (number, first):
@@ -224,17 +224,13 @@ def save(path: Path, segment: Segment) -> None:
         head.wide,
         head.narrow,
     )
-    temporary = temporary_beside(str(path))
-    try:
-        with open(temporary, "xb") as f:
+    with staged(str(path)) as temporary:
+        with open(temporary, "wb") as f:
             f.write(_HEADER.pack(MAGIC, xxhash.xxh3_64_intdigest(fields)))
             f.write(fields)
             f.write(wide.data)
             f.write(narrow.data)
         publish(temporary, str(path))
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
 
 
 def load(path: Path) -> Segment | None:

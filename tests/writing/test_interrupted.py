@@ -1,0 +1,262 @@
+"""Changes in place that are killed in their last moments, or lose their journal: the same command finishes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import feedmill as fm
+from feedmill.errors import DataError, FeedmillError
+from feedmill.indexing.check import check
+from feedmill.storage import LocalStore
+from feedmill.writing.add_parts import add_parts
+from feedmill.writing.append import append
+from feedmill.writing.delete import delete
+from feedmill.writing.reshard import reshard
+from feedmill.writing.work import FOLDER, JOURNAL
+from killing import run_until_killed
+from written import contents, files, samples
+
+GONE = ["s00001", "s00011"]
+WORDS = {"delete": ["delete", "d", *GONE, "--workers", "1"], "add-parts": ["add-parts", "d", "extra", "--workers", "1"]}
+
+# Killed before the n-th thing that the end of a change removes.
+_AT_THE_END = """
+import os, signal, sys
+from feedmill.storage import LocalStore
+from feedmill.writing.work import Work
+left, finish = int(sys.argv[1]), Work.finish
+
+def counted(method):
+    def call(*arguments, **options):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(*arguments, **options)
+    return call
+
+def finishing(self):
+    for name in ("delete", "remove_folder"):
+        setattr(LocalStore, name, counted(getattr(LocalStore, name)))
+    finish(self)
+
+Work.finish = finishing
+from feedmill.cli.app import main
+sys.argv = ["feedmill", *sys.argv[2:]]
+main()
+"""
+
+
+def run(verb: str, folder: Path) -> None:
+    with contextlib.chdir(folder):
+        if verb == "delete":
+            delete("d", GONE, workers=1, progress=False)
+        else:
+            add_parts("d", "extra", workers=1, progress=False)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    fm.write(str(tmp_path / "start/d"), samples(30), samples_per_shard=10, sample_type="CrudeWebdataset")
+    fm.write(str(tmp_path / "start/extra"), ({"__key__": f"s{i:05d}", "cls": i} for i in range(30)))
+    return tmp_path / "start"
+
+
+def changed(start: Path, verb: str) -> tuple[Path, dict[str, Any]]:
+    """A folder in which the verb has come to its end, and what it holds."""
+    calm = start.parent / "calm"
+    shutil.copytree(start, calm)
+    run(verb, calm)
+    return calm, files(calm / "d")
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2])
+@pytest.mark.parametrize("verb", WORDS)
+def test_a_change_that_is_killed_while_it_clears_up_is_finished_by_the_same_command_or_done(
+    start: Path, tmp_path: Path, verb: str, moment: int
+) -> None:
+    _, wanted = changed(start, verb)
+    place = tmp_path / "killed"
+    shutil.copytree(start, place)
+    child = [sys.executable, "-c", _AT_THE_END, str(moment), *WORDS[verb]]
+    assert subprocess.run(child, cwd=place, check=False, capture_output=True).returncode == -signal.SIGKILL
+    if (place / "d" / FOLDER / "job.json").exists():
+        run(verb, place)
+    assert {name: data for name, data in files(place / "d").items() if "feedmill.work" not in name} == wanted
+    assert check(str(place / "d"), progress=False).findings == []
+    fm.write(str(place / "d"), samples(3, 900), append=True)
+    assert not (place / "d" / FOLDER).exists()
+
+
+@pytest.mark.parametrize("verb", WORDS)
+def test_a_change_in_place_whose_journal_is_gone_is_finished(start: Path, tmp_path: Path, verb: str) -> None:
+    """As releases before 0.2 left it, which removed the journal first and noted no records."""
+    calm, wanted = changed(start, verb)
+    place = tmp_path / "killed"
+    shutil.copytree(start, place)
+    killed_while_swapping(verb, place)
+    job = orjson.loads((place / "d" / FOLDER / "job.json").read_bytes())
+    del job["records"]
+    shutil.rmtree(place / "d")
+    shutil.copytree(calm / "d", place / "d")
+    (place / "d" / FOLDER).mkdir()
+    (place / "d" / FOLDER / "job.json").write_bytes(orjson.dumps(job))
+    run(verb, place)
+    assert files(place / "d") == wanted and not (place / "d" / FOLDER).exists()
+
+
+def killed_while_swapping(verb: str, place: Path, shards: int = 1) -> None:
+    """Run the verb until it has put that many of its shards in place, and kill it."""
+    before = {path.name: path.stat().st_mtime_ns for path in (place / "d/shards").glob("*.tar")}
+    for moment in range(40):
+        again = place.parent / "again"
+        shutil.rmtree(again, ignore_errors=True)
+        shutil.copytree(place, again)
+        assert run_until_killed(moment, WORDS[verb], again)
+        now = {path.name: path.stat().st_mtime_ns for path in (again / "d/shards").glob("*.tar")}
+        if sum(now[name] != before[name] for name in before) >= shards:
+            shutil.rmtree(place)
+            shutil.move(again, place)
+            return
+    raise AssertionError("no such moment")
+
+
+@pytest.mark.parametrize("part", [0, 0.5])
+@pytest.mark.parametrize("verb", WORDS)
+def test_a_journal_that_the_machine_lost_makes_no_mixture(start: Path, tmp_path: Path, verb: str, part: float) -> None:
+    _, wanted = changed(start, verb)
+    place = tmp_path / "killed"
+    shutil.copytree(start, place)
+    killed_while_swapping(verb, place)
+    journal = place / "d" / FOLDER / JOURNAL
+    os.truncate(journal, int(part * journal.stat().st_size))
+    with pytest.raises(FeedmillError) as caught:
+        fm.write(str(place / "d"), samples(3, 900), append=True)
+    assert caught.value.kind == "unfinished-change"
+    run(verb, place)
+    assert files(place / "d") == wanted and not (place / "d" / FOLDER).exists()
+
+
+def test_the_journal_is_on_the_disk_before_anything_is_put_in_place(
+    start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, sync, replace = [], os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        journal = start / "d" / FOLDER / JOURNAL
+        if journal.exists() and found.st_ino == journal.stat().st_ino:
+            events.append("journal")
+        sync(descriptor)
+
+    def renamed(old: str, new: str) -> None:
+        events.append(new.rpartition("/")[2])
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    run("delete", start)
+    at = events.index("journal")
+    assert events[at + 1] == "job.json"
+    assert not any(name.startswith("00000") for name in events[:at])
+
+
+def test_an_interrupted_change_of_a_copied_dataset_is_finished(start: Path, tmp_path: Path) -> None:
+    """Copying gives other times, so the shards that are in place are known by their hashes."""
+    _, wanted = changed(start, "delete")
+    place, copy = tmp_path / "killed", tmp_path / "copy"
+    shutil.copytree(start, place)
+    killed_while_swapping("delete", place)
+    shutil.copytree(place, copy, copy_function=shutil.copyfile)
+    run("delete", copy)
+    assert contents(copy / "d") == contents(start.parent / "calm/d")
+    timed = (".nv-meta/index.uuid", ".nv-meta/feedmill.members")
+    assert {name: data for name, data in files(copy / "d").items() if name not in timed} == {
+        name: data for name, data in wanted.items() if name not in timed
+    }
+
+
+def test_a_shard_that_is_neither_the_old_nor_the_new_one_is_refused(start: Path, tmp_path: Path) -> None:
+    place = tmp_path / "killed"
+    shutil.copytree(start, place)
+    killed_while_swapping("delete", place)
+    shard = place / "d/shards/000000.tar"
+    data = bytearray(shard.read_bytes())
+    data[600] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(DataError, match="neither its old nor its new form") as caught:
+        run("delete", place)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("part", [0, 0.5])
+@pytest.mark.parametrize("verb", ["append", "reshard"])
+def test_new_shards_whose_journal_the_machine_lost_are_written_again(
+    start: Path, tmp_path: Path, verb: str, part: float
+) -> None:
+    fm.write(str(start / "more"), samples(20, 500))
+    calm, place = tmp_path / "calm", tmp_path / "killed"
+    words = {
+        "append": ["append", "d", "more", "--samples", "4", "--workers", "1"],
+        "reshard": ["reshard", "d", "e", "--samples", "4", "--workers", "1"],
+    }[verb]
+
+    def act(folder: Path) -> Path:
+        with contextlib.chdir(folder):
+            if verb == "append":
+                append("d", ["more"], samples=4, workers=1, progress=False)
+                return folder / "d"
+            reshard("d", "e", samples=4, workers=1, progress=False)
+            return folder / "e"
+
+    shutil.copytree(start, calm)
+    wanted = files(act(calm))
+    shutil.copytree(start, place)
+    assert run_until_killed(7, words, place)
+    journal = place / ("d" if verb == "append" else "e") / FOLDER / JOURNAL
+    assert journal.stat().st_size
+    os.truncate(journal, int(part * journal.stat().st_size))
+    assert files(act(place)) == wanted
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        b"",
+        b"[]",
+        b'{"verb": 5}',
+        b'{"verb": "append", "layout": {"pattern": 5}}',
+        b'{"verb": "append", "layout": {"pattern": "../%d.tar"}}',
+        b'{"verb": "append", "layout": {"other": 5}}',
+        b'{"verb": "append", "joins": {"train": 5}}',
+        b'{"verb": "delete", "swapping": true}',
+        b'{"verb": "delete", "swapping": true, "changed": [], "removed": []}',
+        b"\xff",
+    ],
+)
+def test_a_damaged_job_file_is_a_message(start: Path, job: bytes) -> None:
+    before = files(start / "d")
+    work = LocalStore(start / "d" / FOLDER)
+    work.write_bytes("job.json", job)
+    for act in (
+        lambda: run("delete", start),
+        lambda: run("add-parts", start),
+        lambda: fm.write(str(start / "d"), samples(3, 900), append=True),
+        lambda: fm.write(str(start / "d"), samples(3, 900), overwrite=True),
+    ):
+        with pytest.raises(DataError, match="interrupted run") as caught:
+            act()
+        assert caught.value.kind == "bad-job" and caught.value.fix
+    work.delete("job.json")
+    work.remove_folder()
+    assert files(start / "d") == before
