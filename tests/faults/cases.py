@@ -50,6 +50,7 @@ def _see(function: Callable[..., Any], names: tuple[str, ...], folder: Path) -> 
 
 UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # drawn anew
 UNFINISHED = ("index-out-of-date", "unfinished-change")
+"""docs/writing.md: until the same command has finished, readers of a changed shard say so."""
 ONE = ("--workers", "1")
 
 
@@ -61,15 +62,15 @@ def writing() -> list[Case]:
     d = see(looks.samples, "d")
     reshard = ("reshard", "d", "e", "--samples", "5", "--shuffle", "3", *ONE)
     return [
-        Case("prepare tars", prepare, data.plain_tars, d, 50, differing=UUID),
-        Case("prepare again", (*prepare, "--force-overwrite"), data.sample_set, d, 50, differing=UUID),
-        Case("prepare jsonl", lines, data.json_lines, see(looks.splits, "x.jsonl"), 12),
+        Case("prepare tars", prepare, data.plain_tars, d, 50, each=True, differing=UUID),
+        Case("prepare again", (*prepare, "--force-overwrite"), data.sample_set, d, 50, each=True, differing=UUID),
+        Case("prepare jsonl", lines, data.json_lines, see(looks.splits, "x.jsonl"), 12, each=True),
         Case("prepare media", media, data.pictures, see(looks.media, "d"), 10, plain=looks.without_time),
         Case("prepare media files", ("prepare-media", "media", *media[2:]), data.picture_files,
              see(looks.media, "media"), 10, differing=UUID, plain=looks.without_time),
         Case("repair tars", ("repair", "d", *ONE), data.cut_tars, d, 30, differing=UUID),
         Case("repair jsonl", ("repair", "x.jsonl", *ONE), data.bad_lines, see(looks.rows, "x.jsonl")),
-        Case("append", ("append", "d", "more", "--samples", "4", *ONE), data.both(data.sample_set, data.more), d, 60),
+        Case("append", ("append", "d", "more", "--samples", "4", *ONE), data.both(data.sample_set, data.more), d, 60, each=True),
         Case("delete", delete, data.sample_set, d, 80, unfinished=UNFINISHED),
         Case("add-parts", ("add-parts", "d", "extra", *ONE), data.both(data.sample_set, data.extra), d, 80,
              unfinished=UNFINISHED),
@@ -201,7 +202,7 @@ def vla_and_energon() -> list[Case]:
         Case("vla merge-stats", ("vla", "merge-stats", "r/stats.json", "r/stats.json", "--output", "s.json"),
              data.robotics, see(looks.files, "s.json"), 5),
         Case("energon prepare", ("energon", "prepare", "d", "--split-ratio", "2,1,0", "--sample-type",
-             "CrudeWebdataset", "--non-interactive", *ONE), data.plain_tars, see(looks.samples, "d"), 50, differing=UUID),
+             "CrudeWebdataset", "--non-interactive", *ONE), data.plain_tars, see(looks.samples, "d"), 50, each=True, differing=UUID),
         Case("energon prepare-media", ("energon", "prepare-media", "d", "--media-metadata-by-extension", *ONE),
              data.pictures, see(looks.media, "d"), 10, plain=looks.without_time),
     ]  # fmt: skip

@@ -59,6 +59,11 @@ def is_disk_trouble(error: OSError) -> bool:
     return error.filename is None and error.errno in _DISK_TROUBLE
 
 
+def _is_about(error: OSError, *paths: str) -> bool:
+    """Whether it names one of the files, which may be as a `Path`."""
+    return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename) in paths
+
+
 class _File:
     """An open descriptor that closes itself when the cache and every reader have let go of it."""
 
@@ -288,7 +293,7 @@ class LocalStore(Store):
                 yield Path(temporary)
                 publish(temporary, full)
         except OSError as error:
-            if is_disk_trouble(error) or not temporary or error.filename in (temporary, os.path.dirname(full)):
+            if is_disk_trouble(error) or not temporary or _is_about(error, temporary, os.path.dirname(full)):
                 raise storage_error(error, full) from None
             raise  # the caller's own code failed on something of its own
 
