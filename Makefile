@@ -27,10 +27,11 @@ test-all: $(STAMP)  ## the slow ones too
 	@$(BIN)/python -m pytest -n $(JOBS)
 
 lint: $(STAMP)
-	@echo "== ruff and mypy"
+	@echo "== ruff, mypy, and pyright over the samples of the documentation"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/python tests/typecheck.py
 
 bench: $(STAMP)  ## beside the peers; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py

@@ -23,10 +23,12 @@ def s3_server() -> Iterator[str]:
 
 
 @pytest.fixture
-def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a fresh bucket; the environment says how to reach it, in child processes too."""
     import boto3
 
+    empty = tmp_path_factory.mktemp("aws") / "config"
+    empty.touch()
     settings = {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
@@ -34,8 +36,8 @@ def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": s3_server,
         "AWS_ALLOW_HTTP": "true",
-        "AWS_CONFIG_FILE": "/dev/null",
-        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_CONFIG_FILE": str(empty),
+        "AWS_SHARED_CREDENTIALS_FILE": str(empty),
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)

@@ -56,6 +56,7 @@ _HOME = {
     "TaskEncoder": "loading.encoder",
     "Telemetry": "loading.metrics",
     "TextSample": "samples.types",
+    "TokenDataset": "formats.tokens.base",
     "TrustError": "errors",
     "TypedSample": "samples.types",
     "VQAOCRSample": "samples.types",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from feedmill.converting.convert import convert
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.formats.base import Dataset, Sample, Source
+    from feedmill.formats.tokens.base import TokenDataset
     from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import PrepareReport, prepare
@@ -162,6 +164,7 @@ __all__ = [
     "TaskEncoder",
     "Telemetry",
     "TextSample",
+    "TokenDataset",
     "TrustError",
     "TypedSample",
     "VQAOCRSample",

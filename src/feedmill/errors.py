@@ -6,6 +6,7 @@ traceback; `check` collects the same objects as findings. `kind` is a short stab
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -107,3 +108,53 @@ class MissingExtra(FeedmillError, ImportError):
         if extra:
             fields.setdefault("fix", f"Install it with: pip install 'feedmill[{extra}]'")
         super().__init__(what, **fields)
+
+
+class EmptyResult(FeedmillError):
+    """A run has nothing to write, and the user has not said that this may be; raised by `refuse_empty`."""
+
+    default_kind = "empty-result"
+
+
+def refuse_empty(
+    kept: int,
+    read: int,
+    noun: str = "document",
+    *,
+    file: str | None = None,
+    skipped: Mapping[str, int] | None = None,
+    fix: str = "",
+    allow: bool = False,
+) -> None:
+    """Raise `EmptyResult` if a run keeps nothing: the one rule of every verb that writes a dataset.
+
+    Call it before the output appears under its name.
+
+    Args:
+        kept: what is written.
+        read: what the inputs hold.
+        noun: what is counted, in the singular.
+        file: the output.
+        skipped: why nothing is left, with counts; the five most frequent reasons are named.
+        fix: what to do about it, as a sentence.
+        allow: an empty result is what the user wants (``allow_empty``, on the command line ``--allow-empty``).
+
+    >>> refuse_empty(0, 3, skipped={"the text is null": 3})
+    Traceback (most recent call last):
+    feedmill.errors.EmptyResult: the result would be empty: 0 of 3 documents kept (3: the text is null). Pass \
+--allow-empty if this is intended.
+    """
+    if kept or allow:
+        return
+    if read:
+        reasons = sorted((skipped or {}).items(), key=lambda item: -item[1])
+        listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons[:5])
+        listed += f"; and {len(reasons) - 5:,} more reasons" if len(reasons) > 5 else ""
+        found = f"0 of {read:,} {noun}{'' if read == 1 else 's'} kept" + (f" ({listed})" if listed else "")
+    else:
+        found = f"the inputs hold no {noun}s"
+    raise EmptyResult(
+        f"the result would be empty: {found}",
+        file=file,
+        fix=f"{fix} Pass --allow-empty if this is intended.".strip(),
+    )

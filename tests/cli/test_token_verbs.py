@@ -130,3 +130,41 @@ def test_more_chunks_than_any_sense_are_one_message(tmp_path: Path) -> None:
 
 def test_numbers_beyond_64_bits_are_json_too() -> None:
     assert json.loads(run("numbers", "--samples", 10**20, "--json"))["samples"] == 10**20
+
+
+def test_a_result_without_documents_is_an_error_that_names_counts_and_reasons(tmp_path: Path) -> None:
+    source, out = MODALITIES / "main_2b.pbin", tmp_path / "none.pbin"
+    refused = run("filter", source, out, "--min-length", 100000, status=1)
+    assert "0 of 69 documents kept (69: shorter than 100000)" in refused and "--allow-empty" in refused
+    assert not list(tmp_path.iterdir())
+    run("filter", source, out, "--min-length", 100000, "--allow-empty")
+    assert len(list(tmp_path.iterdir())) > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("merge", "{}", "m.pbin"),
+        ("shuffle", "{}", "s.pbin", "--seed", 1),
+        ("split", "{}", "p.{part}.pbin", "--chunks", 2),
+    ],
+)
+def test_rewriting_nothing_is_an_error(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("filter", MODALITIES / "main_2b.pbin", "none.pbin", "--min-length", 100000, "--allow-empty")
+    words = tuple(str(word).replace("{}", "none.pbin") for word in words)
+    before = sorted(tmp_path.iterdir())
+    assert "the inputs hold no documents" in run(*words, status=1)
+    assert sorted(tmp_path.iterdir()) == before
+    run(*words, "--allow-empty")
+    assert sorted(tmp_path.iterdir()) != before
+
+
+def test_lines_of_which_none_is_kept_are_counted_as_lines(tmp_path: Path) -> None:
+    refused = run("filter", MODALITIES / "main.jsonl", tmp_path / "n.jsonl", "--min-length", 10**9, status=1)
+    assert "0 of 69 lines kept" in refused
+
+
+def test_parts_without_documents_are_named(tmp_path: Path) -> None:
+    shown = run("split", MODALITIES / "main_2b.pbin", f"{tmp_path}/{{part}}.pbin", "--ratio", "train=1,val=0")
+    assert "parts without a document: val" in shown

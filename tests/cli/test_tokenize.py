@@ -77,3 +77,29 @@ def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["one", b"{", "two"])
     done = feedmill("tokenize", source, "-o", tmp_path / "a", "-t", tokenizer_file("tok1k"), "--on-error", "skip")
     assert done.exit_code == 0 and "1 document\n" in done.output and f"left out: {source} line 2: " in done.output
+
+
+def test_a_run_that_skips_every_document_is_an_error_that_names_the_fields(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("tokenize", source, "-o", out, "-t", tokenizer_file("tok1k"), "--text", "txt", "--on-error", "skip")
+    done = feedmill(*words)
+    assert done.exit_code == 1
+    assert "0 of 3 documents kept" in done.output and "--allow-empty" in done.output
+    assert 'there is no .txt (its fields: "text")' in done.output and f"{source} line 1" in done.output
+    assert sorted(tmp_path.iterdir()) == [source]
+    assert feedmill(*words, "--allow-empty").exit_code == 0 and Path(f"{out}.pbin").exists()
+    again = feedmill(*words)  # the output is there, and still it is empty
+    assert again.exit_code == 1 and "0 of 3 documents kept" in again.output
+
+
+def test_tokenizing_no_documents_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"\n\n")
+    words = ("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out", "-t", tokenizer_file("tok1k"))
+    done = feedmill(*words)
+    assert done.exit_code == 1 and "the inputs hold no documents" in done.output
+    assert feedmill(*words, "--allow-empty").exit_code == 0
+
+
+def test_a_missing_field_is_named_with_those_that_there_are(source: Path, tmp_path: Path) -> None:
+    done = feedmill("tokenize", source, "-o", tmp_path / "out", "-t", tokenizer_file("tok1k"), "--text", "txt")
+    assert done.exit_code == 1 and 'there is no .txt (its fields: "text")' in done.output

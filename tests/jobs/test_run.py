@@ -206,6 +206,27 @@ def test_any_program_may_start_it(how, served, tmp_path):
     assert done.stderr == ""
 
 
+def test_a_program_that_its_workers_would_run_again_is_refused(tmp_path):
+    code = """
+        import pathlib, threading, time
+        from feedmill.errors import ConfigError
+        from feedmill.jobs.run import run
+        with open("begun", "a") as file:
+            file.write("x")
+        def double(x):
+            return 2 * x
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        try:
+            print(list(run(double, range(3), workers=2)))
+        except ConfigError as error:
+            print(error.kind, error)
+    """
+    (tmp_path / "a.py").write_text(textwrap.dedent(code))
+    done = subprocess.run([sys.executable, "a.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("unguarded-main") and 'below `if __name__ == "__main__":`' in done.stdout, done.stderr
+    assert done.stderr == "" and (tmp_path / "begun").read_text() == "x"
+
+
 def test_a_program_may_use_its_own_functions(tmp_path):
     (tmp_path / "a.py").write_text(
         textwrap.dedent("""

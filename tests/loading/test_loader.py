@@ -408,3 +408,16 @@ def test_numbers_that_make_no_sense(options: dict[str, Any], fix: str) -> None:
     with pytest.raises(ConfigError, match="makes no sense") as caught:
         Loader(FakePlan(), **options)
     assert fix in str(caught.value)
+
+
+def test_a_loader_inside_a_torch_worker_is_refused() -> None:
+    """Each worker would give every batch."""
+    data = pytest.importorskip("torch.utils.data")
+
+    class Batches(data.IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Any:
+            return iter(Loader(FakePlan(length=8), 4))
+
+    assert len(list(data.DataLoader(Batches(), batch_size=None))) == 2
+    with pytest.raises(ConfigError, match="worker 0 of the 2 of a torch DataLoader"):
+        list(data.DataLoader(Batches(), batch_size=None, num_workers=2))

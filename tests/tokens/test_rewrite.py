@@ -63,13 +63,13 @@ def test_verbs_do_what_a_list_would(data: list[Documents], seed: int, batch: int
         if large:
             patch.setattr(mapping, "LARGE", -1)
             patch.setattr(mapping, "FORGET", 4)
-        merge(inputs, f"{tmp_path}/m.pbin", overwrite=True)
+        merge(inputs, f"{tmp_path}/m.pbin", overwrite=True, allow_empty=True)
         assert read(f"{tmp_path}/m.pbin") == row
-        shuffle(inputs, f"{tmp_path}/s.ds", seed=seed, overwrite=True)
+        shuffle(inputs, f"{tmp_path}/s.ds", seed=seed, overwrite=True, allow_empty=True)
         assert read(f"{tmp_path}/s.ds") == [row[i] for i in shuffled(len(row), seed)]
-        filter(inputs, f"{tmp_path}/f.bin", min_length=2, max_length=5, overwrite=True)
+        filter(inputs, f"{tmp_path}/f.bin", min_length=2, max_length=5, overwrite=True, allow_empty=True)
         assert read(f"{tmp_path}/f.bin") == [document for document in row if 2 <= len(document) <= 5]
-        split(inputs, f"{tmp_path}/p{{part}}.pbin", chunks=3, overwrite=True)
+        split(inputs, f"{tmp_path}/p{{part}}.pbin", chunks=3, overwrite=True, allow_empty=True)
         assert [d for n in range(3) for d in read(f"{tmp_path}/p0000{n}.pbin")] == row
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.errors import ConfigError, DataError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound, StorageError
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import sources, work
@@ -199,7 +199,7 @@ def test_paths_and_programs(tmp_path: Path) -> None:
         run(source, tmp_path / "x", text=".a.zz")
     with pytest.raises(ConfigError, match="not a valid jq program"):
         run(source, tmp_path / "x", text=".a |")
-    assert run(source, tmp_path / "x", text="empty", on_error="skip").skipped == 5
+    assert run(source, tmp_path / "x", text="empty", on_error="skip", allow_empty=True).skipped == 5
 
 
 def test_what_is_there_is_not_overwritten_and_what_is_done_is_not_done_again(tmp_path: Path) -> None:
@@ -406,7 +406,11 @@ def test_inputs_that_are_not_there(tmp_path: Path) -> None:
 
 def test_no_documents_at_all(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
-    report = run(tmp_path / "a.jsonl", tmp_path / "a", formats=["pbin", "ds", "megatron", "dolma"])
+    with pytest.raises(EmptyResult, match="the inputs hold no documents"):
+        run(tmp_path / "a.jsonl", tmp_path / "a", formats=["pbin", "ds", "megatron", "dolma"])
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    formats = ["pbin", "ds", "megatron", "dolma"]
+    report = run(tmp_path / "a.jsonl", tmp_path / "a", formats=formats, allow_empty=True)
     assert report.documents == 0 and pbin_documents(tmp_path / "a.pbin") == []
 
 

@@ -8,6 +8,7 @@ import typer
 
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
+    AllowEmpty,
     DropLoss,
     Json,
     MixedTokenizers,
@@ -37,6 +38,7 @@ def filter(
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
+    allow_empty: AllowEmpty = False,
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
@@ -53,6 +55,7 @@ def filter(
         token_size=token_size,
         mixed_tokenizers=mixed_tokenizers,
         drop_loss=drop_loss,
+        allow_empty=allow_empty,
         overwrite=overwrite,
         progress=not json,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from feedmill.cli.options import (
+    AllowEmpty,
     DropLoss,
     Json,
     MaxPerFile,
@@ -38,6 +39,7 @@ def merge(
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
+    allow_empty: AllowEmpty = False,
     learn_between: Annotated[
         str | None,
         typer.Option("--learn-between", metavar="B,E", help="Loss mask (.ds): learn what is between these token ids."),
@@ -62,6 +64,7 @@ def merge(
         token_size=token_size,
         mixed_tokenizers=mixed_tokenizers,
         drop_loss=drop_loss,
+        allow_empty=allow_empty,
         learn_between=None if learn_between is None else _markers(learn_between),
         overwrite=overwrite,
         progress=not json,

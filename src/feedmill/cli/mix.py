@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.dedupe import Processes
-from feedmill.cli.options import Json
+from feedmill.cli.options import AllowStale, Json
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -19,10 +19,13 @@ def mix(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing: try the rules on some documents of each stream.")
     ] = False,
+    allow_stale: AllowStale = False,
     processes: Processes = None,
     json: Json = False,
 ) -> None:
     """Filter documents by their attributes, replace spans, sample, and write what remains."""
+    from dataclasses import replace
+
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix as run
     from feedmill.errors import ConfigError
@@ -33,7 +36,9 @@ def mix(
     tree = read_tree(open_store(folder).read(name), config).value
     if not isinstance(tree, dict):
         raise ConfigError("a mix is a mapping with 'streams'", file=config, fix="See docs/mix.md.")
-    report = run(read_config(tree), processes=processes, progress=not json, dry_run=dry_run)
+    settings = read_config(tree)
+    settings = replace(settings, allow_stale=settings.allow_stale or allow_stale)
+    report = run(settings, processes=processes, progress=not json, dry_run=dry_run)
     emit(report.as_dict(), json, lambda: show(report))
 
 

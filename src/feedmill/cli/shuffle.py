@@ -8,6 +8,7 @@ import typer
 
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
+    AllowEmpty,
     DropLoss,
     Json,
     MaxPerFile,
@@ -39,6 +40,7 @@ def shuffle(
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
+    allow_empty: AllowEmpty = False,
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
@@ -59,6 +61,7 @@ def shuffle(
         token_size=token_size,
         mixed_tokenizers=mixed_tokenizers,
         drop_loss=drop_loss,
+        allow_empty=allow_empty,
         overwrite=overwrite,
         progress=not json,
     )

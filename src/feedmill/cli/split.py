@@ -8,6 +8,7 @@ import typer
 
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
+    AllowEmpty,
     DropLoss,
     Json,
     MixedTokenizers,
@@ -36,6 +37,7 @@ def split(
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
+    allow_empty: AllowEmpty = False,
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
@@ -52,6 +54,7 @@ def split(
         token_size=token_size,
         mixed_tokenizers=mixed_tokenizers,
         drop_loss=drop_loss,
+        allow_empty=allow_empty,
         overwrite=overwrite,
         progress=not json,
     )

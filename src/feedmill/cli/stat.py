@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import Json
+from feedmill.cli.options import AllowStale, Json
 from feedmill.cli.output import counted, emit, facts, human_size, table
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def stat(
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or go on without it.")
     ] = "fail",
+    allow_stale: AllowStale = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     json: Json = False,
 ) -> None:
@@ -56,7 +57,14 @@ def stat(
         from feedmill.samples.sheet import check_picture
 
         check_picture(plot_to)
-    report = run(inputs, attributes=attributes, processes=processes, on_error=on_error, progress=progress and not json)
+    report = run(
+        inputs,
+        attributes=attributes,
+        processes=processes,
+        on_error=on_error,
+        allow_stale=allow_stale,
+        progress=progress and not json,
+    )
     if json:  # an error of drawing is then the only document
         _picture(report, bins, plot_to)
     emit(report.as_dict(bins if plot else 0), json, lambda: _show(report, bins if plot else 0))
@@ -92,6 +100,8 @@ def _show(report: StatReport, bins: int) -> None:
         _show_attributes(stats)
     for name, series in stats.series.items() if bins else ():
         _draw(name, series, bins)
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     for error in report.failed:
         typer.echo(f"error: {error}", err=True)
     if report.failed:

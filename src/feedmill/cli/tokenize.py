@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.options import Json
+from feedmill.cli.options import AllowEmpty, Json
 from feedmill.cli.output import counted, emit, facts, human_size
 
 if TYPE_CHECKING:
@@ -39,6 +39,14 @@ AlwaysAdd = Annotated[
 ]
 Template = Annotated[
     bool, typer.Option("--template/--no-template", help="Apply the tokenizer's own template to each document.")
+]
+TemplateFrom = Annotated[
+    str,
+    typer.Option(
+        "--template-source",
+        metavar="WHERE",
+        help="file: tokenizer.json; flags: add_bos_token, add_eos_token beside it; auto: as AutoTokenizer.",
+    ),
 ]
 SpecialsAsText = Annotated[
     bool, typer.Option("--specials-as-text", help="Encode special tokens that stand in a text as plain text.")
@@ -78,6 +86,7 @@ def tokenize(
     bos: Bos = NONE,
     always_add: AlwaysAdd = False,
     template: Template = True,
+    template_source: TemplateFrom = "auto",
     specials_as_text: SpecialsAsText = False,
     token_size: TokenSize = None,
     seq_len: SeqLen = None,
@@ -85,6 +94,7 @@ def tokenize(
     loss: Loss = None,
     tokenizer_backend: BackendName = "auto",
     on_error: OnErrorPolicy = "fail",
+    allow_empty: AllowEmpty = False,
     overwrite: Overwrite = False,
     workers: Workers = None,
     progress: Progress = True,
@@ -111,12 +121,14 @@ def tokenize(
         bos=None if bos == NONE else bos,
         rule="always" if always_add else "missing",
         template=template,
+        template_source=template_source,  # type: ignore[arg-type]
         specials_as_text=specials_as_text,
         token_size=token_size,
         seq_len=seq_len,
         shard_sequences=shard_sequences,
         loss=loss is not None,
         loss_rule=loss or "mask",  # type: ignore[arg-type]
+        allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,
         progress=progress and not json,
@@ -147,10 +159,12 @@ def show(report: TokenizeReport) -> None:
     )
     if report.complete:
         typer.echo("The output was complete already: nothing was done. Add --overwrite to do it again.")
+    for name, value in report.switched_off.items():
+        typer.echo(f"note: {name} {value} of the tokenizer is switched off: ids do not depend on chance", err=True)
     if report.fallback:
         typer.echo(f"warning: the slow tokenizer backend was used: {report.fallback}", err=True)
     if not report.documents:
-        typer.echo("warning: the inputs hold no documents", err=True)
+        typer.echo("warning: the output has no documents", err=True)
     for item in report.skipped_examples:
         typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
     if report.skipped > len(report.skipped_examples):
@@ -165,4 +179,10 @@ def _around(report: TokenizeReport) -> str:
     """What is put around each document, for people."""
     when = "always" if report.rule == "always" else "where missing"
     ends = [f"{kind} {token} {when}" for kind, token in (("BOS", report.bos), ("EOS", report.eos)) if token is not None]
-    return ", ".join([*(ends or ["no BOS, no EOS"]), f"template {'on' if report.template else 'off'}"])
+    return ", ".join([*(ends or ["no BOS, no EOS"]), _template(report)])
+
+
+def _template(report: TokenizeReport) -> str:
+    if not report.template:
+        return "the tokenizer has no template" if report.backend == "sentencepiece" else "template off"
+    return "template on" + (f": {report.template_adds}" if report.template_adds else "")

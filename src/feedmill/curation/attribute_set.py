@@ -3,8 +3,10 @@
 It lies at ``attributes/<name>/.feedmill/manifest.json``::
 
     {"version": 1, "feedmill": "0.1.0", "verb": "dedupe", "options": {...},
-     "files": {"web/0.jsonl.gz": {"rows": 10, "ids": "<xxh3-128 of the ids>", "size": 123,
-                                  "documents": {"path": "documents/web/0.jsonl.gz", "size": 456, "version": "..."}}}}
+     "files": {"web/0.jsonl.gz": {"rows": 10, "ids": "<xxh3-128 of the ids>",
+                                  "size": 123, "version": "...", "xxh3": "<of the stored bytes>",
+                                  "documents": {"path": "documents/web/0.jsonl.gz",
+                                                "size": 456, "version": "...", "xxh3": "<of the stored bytes>"}}}}
 
 `ids` digests the ids as compact JSON, each with a newline, so two files with the same rows in the same order have the
 same digest. A file whose documents changed since then no longer counts.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from feedmill.curation.attribute_set import read_manifest, write_manifest
 from feedmill.curation.patterns import DocumentFile, by_root
@@ -31,6 +31,27 @@ def recorded(
     return manifests, entries
 
 
+class Marked(Protocol):
+    """What came of a file; `xxh3` is the hash of its attributes as stored, `read` that of the documents."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def ids(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def xxh3(self) -> str: ...
+    @property
+    def read(self) -> str: ...
+
+
+def entry(done: Marked, flagged: int, units: int) -> dict[str, Any]:
+    """What a manifest says of a file, as far as the run knows it."""
+    counts = {"rows": done.rows, "ids": done.ids, "size": done.size, "flagged": flagged, "units": units}
+    return {**counts, "xxh3": done.xxh3, "read": done.read}
+
+
 def record(
     files: Sequence[DocumentFile],
     entries: Sequence[Mapping[str, Any]],
@@ -41,7 +62,7 @@ def record(
     """Write the manifests; entries of files that an earlier run wrote into the same set are kept.
 
     Args:
-        entries: of each file: rows, ids (their digest), size, and what the run counted.
+        entries: of each file, see `entry`.
         manifest: what it says beside its files.
     """
     by_file = dict(zip(files, entries, strict=True))
@@ -51,11 +72,9 @@ def record(
         kept = dict(before["files"]) if before else {}
         for file in members:
             path = file.attributes(name, documents_folder)
-            kept[_key(path)] = {
-                **by_file[file],
-                "version": store.stat(path).version,
-                "documents": {"path": file.path, "size": file.size, "version": file.version},
-            }
+            found = dict(by_file[file])
+            documents = {"path": file.path, "size": file.size, "version": file.version, "xxh3": found.pop("read", "")}
+            kept[_key(path)] = {**found, "version": store.stat(path).version, "documents": documents}
         write_manifest(store, name, {**manifest, "files": kept})
 
 

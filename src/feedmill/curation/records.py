@@ -13,16 +13,16 @@ output was made of, so that a later run can tell whether it is still right:
 from __future__ import annotations
 
 import os
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import xxhash
 
 from feedmill.errors import FeedmillError
 from feedmill.storage import Store
+from feedmill.storage.hashed import hash_file
 
 FOLDER = ".feedmill"
-_STEP = 1 << 22
 
 
 class FileState(msgspec.Struct):
@@ -45,15 +45,6 @@ class Record(msgspec.Struct):
     output: FileState
 
 
-def hash_file(path: str) -> str:
-    """The 128-bit xxh3 of a file on this machine."""
-    state = xxhash.xxh3_128()
-    with open(path, "rb", buffering=0) as f:
-        while block := f.read(_STEP):
-            state.update(block)
-    return state.hexdigest()
-
-
 def local_state(path: str | None) -> tuple[int, int, int] | None:
     """What tells a file on this machine from what it was before, as far as the system knows; None for no file."""
     if path is None:
@@ -66,24 +57,6 @@ def digest(store: Store, path: str) -> str:
     """The 128-bit xxh3 of a file's stored bytes."""
     with store.local_copy(path) as local:
         return hash_file(str(local))
-
-
-class HashedFile:
-    """A file being written, hashed on the way."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._state = xxhash.xxh3_128()
-
-    def write(self, data: bytes) -> int:
-        self._state.update(data)
-        return self._raw.write(data)
-
-    def flush(self) -> None:
-        self._raw.flush()
-
-    def hexdigest(self) -> str:
-        return self._state.hexdigest()
 
 
 def state(store: Store, path: str, xxh3: str, shown: str = "") -> FileState:

@@ -17,11 +17,12 @@ import numpy as np
 
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Row
-from feedmill.curation.inputs import find_inputs
+from feedmill.curation.inputs import Input, find_inputs
 from feedmill.curation.measure import Column, Measured, Measurer, compiled, workers_for
+from feedmill.curation.provenance import STALE, check_attributes
 from feedmill.curation.rows import uncollected
 from feedmill.curation.series import Series
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
@@ -141,11 +142,14 @@ class StatReport:
         files, bytes: how many, and their stored size.
         stats: of all their rows.
         failed: what was wrong with files, where the run went on; they count nowhere.
+        stale: attribute files of other documents, where that is allowed.
     """
 
     files: int = 0
     bytes: int = 0
     stats: Stats = field(default_factory=Stats)
+    stale: int = 0
+    warnings: list[str] = field(default_factory=list)
     failed: list[FeedmillError] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -159,6 +163,8 @@ class StatReport:
             "rows": stats.rows,
             "documents": {"count": stats.documents, **documents, "sources": stats.sources} if stats.documents else None,
             "attributes": {name: attribute.as_dict() for name, attribute in stats.attributes.items()},
+            "stale": self.stale,
+            "warnings": self.warnings,
             "failed": [error.as_dict() for error in self.failed],
             "seconds": self.seconds,
         }
@@ -183,6 +189,7 @@ def stat(
     attributes: str | None = None,
     processes: int | None = None,
     on_error: str = FAIL,
+    allow_stale: bool = False,
     progress: bool | None = None,
 ) -> StatReport:
     """Statistics of files of documents or attributes.
@@ -192,10 +199,12 @@ def stat(
         attributes: a regular expression: attributes in whose names it is found nowhere are left out.
         processes: None for one per core.
         on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to leave it out and report it.
+        allow_stale: count attributes that were made of other documents than those that are there.
 
     Raises:
         ConfigError: for options. NotFound: a pattern has no files.
-        DataError: a row is none of documents or attributes (kind ``bad-row``), or a file is damaged.
+        DataError: a row is none of documents or attributes (kind ``bad-row``), a file is damaged, or attributes were
+            made of other documents (``stale-attributes``).
     """
     begin = time.perf_counter()
     if on_error not in (FAIL, CONTINUE):
@@ -204,6 +213,7 @@ def stat(
     # The largest first, so that no process is left alone with a large file at the end.
     files = sorted(find_inputs(patterns), key=lambda file: (-file.size, file.path))
     report = StatReport()
+    files = _current(files, report, on_error, allow_stale)
     size = sum(file.size for file in files)
     workers = workers_for(size, processes)
     with Progress("reading", size, "B", progress) as bar:
@@ -218,6 +228,25 @@ def stat(
             report.stats.merge(found)
     report.seconds = time.perf_counter() - begin
     return report
+
+
+def _current(files: list[Input], report: StatReport, on_error: str, allow_stale: bool) -> list[Input]:
+    """The files to count; attributes of other documents are an error, unless they are allowed."""
+    found = []
+    for file in files:
+        try:
+            check_attributes(file.path)
+        except DataError as error:
+            report.stale += error.kind == STALE
+            if not allow_stale or error.kind != STALE:
+                if on_error == FAIL:
+                    raise
+                report.failed.append(error)
+                continue
+        found.append(file)
+    if report.stale and allow_stale:
+        report.warnings.append(f"{report.stale} attribute files were made of other documents (allowed)")
+    return found
 
 
 def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | FeedmillError]:

@@ -31,6 +31,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
+from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
 
 FAIL, CONTINUE = "fail", "continue"
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
@@ -150,7 +151,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
         raise ConfigError("a tagger is named twice", fix="Name each once.")
     for choice in choices:
         choice.create()  # what is missing is said before the work begins
-    files = {choice.name: records.hash_file(choice.file) for choice in choices if choice.file}
+    files = {choice.name: hash_file(choice.file) for choice in choices if choice.file}
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
@@ -185,14 +186,15 @@ def _tag_file(task: Task, workers: int) -> Done:
     rows = 0
     with ExitStack() as stack:
         local = stack.enter_context(source.local_copy(name))
-        before = records.state(source, name, records.hash_file(str(local)), task.input.path)
-        raw = stack.enter_context(open(local, "rb", buffering=0))
-        stream = stack.enter_context(unpacked(raw, compression(name), file=work.file))
+        before = records.state(source, name, "", task.input.path)  # asked for before it is read: it may change then
+        raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
+        stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
         for count, made in stack.enter_context(closing(_tagged(work, blocks(whole_lines(stream)), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
+        before.xxh3 = raw.hexdigest()
     for output, (file, _) in zip(todo, sinks, strict=True):
         store = open_store(output.root)
         after = records.state(store, output.path, file.hexdigest())
@@ -230,10 +232,10 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 
 
 @contextmanager
-def _sink(output: Output) -> Iterator[tuple[records.HashedFile, BinaryIO]]:
+def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
     """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
     with open_store(output.root).write(output.path) as raw:
-        file = records.HashedFile(raw)
+        file = HashedWriter(raw)
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream
 

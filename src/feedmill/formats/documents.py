@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.storage import Store
 from feedmill.storage.codec import compression, packed, unpacked
+from feedmill.storage.hashed import HashedReader, HashedWriter
 
 BLOCK = 1 << 20
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
@@ -35,13 +36,19 @@ def read_rows(
 
 
 def read_lines(
-    store: Store, path: str, *, kind: str | None = None, advance: Callable[[int], None] | None = None
+    store: Store,
+    path: str,
+    *,
+    kind: str | None = None,
+    advance: Callable[[int], None] | None = None,
+    hashed: Callable[[str], None] | None = None,
 ) -> Generator[bytes, None, None]:
     """The rows of a file with their line ends, about a megabyte at a time; only the last one may lack it.
 
     Args:
         kind: the compression (``"gz"``, ``"zst"``, ``""``); by default what the name says.
         advance: told how many stored bytes were read.
+        hashed: called at the end with the 128-bit xxh3 of the stored bytes.
 
     Raises:
         NotFound, StorageError: the file is not there or cannot be read.
@@ -50,16 +57,23 @@ def read_lines(
     kind = compression(path) if kind is None else kind
     with (
         store.local_copy(path) as local,
-        open(local, "rb", buffering=0) as raw,
-        unpacked(raw, kind, file=store.locate(path)) as stream,
+        open(local, "rb", buffering=0) as file,
     ):
-        before = 0
-        for chunk in whole_lines(stream):
-            if advance is not None:
-                now = raw.tell()
-                advance(now - before)
-                before = now
-            yield chunk
+        raw = file if hashed is None else cast(BinaryIO, HashedReader(file))
+        with unpacked(raw, kind, file=store.locate(path)) as stream:
+            yield from _chunks(stream, raw, advance)
+        if isinstance(raw, HashedReader) and hashed is not None:
+            hashed(raw.hexdigest())
+
+
+def _chunks(stream: BinaryIO, raw: BinaryIO, advance: Callable[[int], None] | None) -> Iterator[bytes]:
+    before = 0
+    for chunk in whole_lines(stream):
+        if advance is not None:
+            now = raw.tell()
+            advance(now - before)
+            before = now
+        yield chunk
 
 
 def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -134,12 +148,25 @@ def write_rows(
 
 @contextlib.contextmanager
 def write_lines(
-    store: Store, path: str, *, kind: str | None = None, level: int | None = None
+    store: Store,
+    path: str,
+    *,
+    kind: str | None = None,
+    level: int | None = None,
+    hashed: Callable[[str], None] | None = None,
 ) -> Iterator[Callable[[bytes], object]]:
-    """As `write_rows`; the function takes any number of rows as one text, each with its line end."""
+    """As `write_rows`; the function takes any number of rows as one text, each with its line end.
+
+    Args:
+        hashed: called when all is written with the 128-bit xxh3 of the stored bytes.
+    """
     kind = compression(path) if kind is None else kind
-    with store.write(path) as raw, packed(raw, kind, level) as stream:
-        yield stream.write
+    with store.write(path) as file:
+        raw = file if hashed is None else cast(BinaryIO, HashedWriter(file))
+        with packed(raw, kind, level) as stream:
+            yield stream.write
+        if isinstance(raw, HashedWriter) and hashed is not None:
+            hashed(raw.hexdigest())
 
 
 def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:

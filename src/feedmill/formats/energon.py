@@ -30,8 +30,10 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon_members, sidecar, yamls
 from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
+from feedmill.formats.content import content_of_files
 from feedmill.formats.energon_members import Members
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets
+from feedmill.formats.shard_guard import ShardGuard
 from feedmill.formats.tar_scan import scan_shard
 from feedmill.formats.webdataset import ShardTable, TarDataset
 from feedmill.storage import Store
@@ -42,7 +44,7 @@ INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
 MAX_SAMPLES = 1 << 40
 """Of one shard: each takes 512 bytes at least. So no sum of counts goes beyond an int64."""
-INDEX, UUID = f"{META}/index.sqlite", f"{META}/index.uuid"
+INDEX, UUID = f"{META}/index.sqlite", sidecar.UUID
 
 _SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?"
 _HAS_PARTS = "SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'"
@@ -172,8 +174,7 @@ class PreparedShards(ShardTable):
     def __init__(
         self, store: Store, info: Mapping[str, int], shards: Sequence[str], splits: Splits | None, split: str | None
     ) -> None:
-        self.store = store
-        self.shards = list(shards)
+        super().__init__(store, shards)
         splits = splits or Splits()
         self.listed = list(shards) if split is None else splits.parts[split]
         self.excludes = [*splits.shards_out, *(f"{shard}/{key}" for shard, key in splits.samples_out)]
@@ -182,6 +183,7 @@ class PreparedShards(ShardTable):
         self._names = list(info)
         self.counts = np.asarray([info[shard] for shard in self.shards], np.int64)
         self._offsets: dict[int, Int64s] = {}
+        self._guard = ShardGuard(store, sidecar.read(store))
         self._local = threading.local()
         self._keys: dict[str, tuple[int, int]] | None = None
         self._members: Members | None = None
@@ -210,7 +212,20 @@ class PreparedShards(ShardTable):
                 kind="bad-index",
                 fix=again,
             )
+        if not self._guard.knows(self.shards[shard]):
+            self._guard.compare_keys(self.shards[shard], offsets, lambda key, local: self._stands(key, shard, local))
         return offsets
+
+    def _stands(self, key: str, shard: int, local: int) -> bool:
+        """Whether the database, where it is at hand, has this key at this place."""
+        connection = self._connection() if self.store.is_local else None
+        if connection is None:
+            return True
+        try:
+            rows = connection.execute(_SAMPLE, (key,)).fetchall()
+        except (sqlite3.DatabaseError, UnicodeEncodeError):
+            return True  # who looks for keys says so
+        return (self._number[self.shards[shard]], local) in rows
 
     def file_ids(self) -> list[int]:
         """The numbers that the database gives these shards."""
@@ -239,7 +254,7 @@ class PreparedShards(ShardTable):
         if not (self.store.exists(energon_members.PATH) and self.store.exists(UUID)):
             return None
         try:
-            return Members(cached_copy(self.store, energon_members.PATH), self._uuid())
+            return Members(cached_copy(self.store, energon_members.PATH), sidecar.read_uuid(self.store))
         except (OSError, ValueError):
             return None  # the database knows everything that it does
 
@@ -253,10 +268,6 @@ class PreparedShards(ShardTable):
         except sqlite3.DatabaseError as error:
             raise bad_index(self.store.locate(INDEX), str(error)) from None
         return row
-
-    def _uuid(self) -> str:
-        """Names this state of the index; empty where no one wrote it (releases before 6.0)."""
-        return self.store.read(UUID).decode("ascii", "replace") if self.store.exists(UUID) else ""
 
     def _new_part_cursor(self) -> sqlite3.Cursor | None:
         """One per thread; None where the index has no parts (releases before 7.0)."""
@@ -308,14 +319,16 @@ class PreparedShards(ShardTable):
             raise no_such_key(self.store.url, key)
         return self._keys[key]
 
-    def fingerprint(self, first: int | None = None) -> str | None:
-        known = sidecar.read(self.store)
-        shards = self.shards[:first]
-        if all(shard in known for shard in shards):
-            return hash_words([f"{s} {known[s].samples} {known[s].digest or known[s].size}" for s in shards])
-        if first is not None:
-            return None  # the uuid is a new one after each time that the folder was prepared
-        return hash_words([self._uuid(), *(f"{s} {n}" for s, n in zip(self.shards, self.counts, strict=True))])
+    def fingerprint(self, first: int | None = None) -> str:
+        known, shards = self._guard.records, self.shards[:first]
+        digests = [known[shard].digest if shard in known else None for shard in shards]
+        if None not in digests:
+            return hash_words([f"{s} {n} {d}" for s, n, d in zip(shards, self.counts.tolist(), digests, strict=False)])
+        word = self._fingerprints.get(len(shards))
+        if word is None:
+            counts = [f"{s} {n}" for s, n in zip(shards, self.counts.tolist(), strict=False)]
+            word = self._fingerprints[len(shards)] = hash_words([*counts, content_of_files(self.store, shards)])
+        return word
 
 
 def open_index(path: Path) -> sqlite3.Connection:

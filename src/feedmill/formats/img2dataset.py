@@ -26,6 +26,7 @@ import orjson
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.columns import ParquetFile, values
+from feedmill.formats.content import content_of_files
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tables import TableDataset, open_columns
 from feedmill.formats.webdataset import ShardTable, TarDataset
@@ -175,6 +176,7 @@ class DownloadedFiles(Dataset):
         ]
         self.counts = np.asarray([_with_image(groups[shard]) for shard in shards], np.int64)
         self._numbers: dict[str, int] | None = None
+        self._known: str | None = None
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -212,8 +214,12 @@ class DownloadedFiles(Dataset):
         return self._numbers[key]
 
     def fingerprint(self) -> str:
-        sizes = {entry.path: entry.size for entry in self.store.files()}
-        return hash_words([f"{path} {sizes.get(path)}" for _, parts in self._samples for path in parts.values()])
+        if self._known is None:
+            sizes = {entry.path: entry.size for entry in self.store.files()}
+            paths = [path for _, parts in self._samples for path in parts.values()]
+            words = [f"{path} {sizes.get(path)}" for path in paths]
+            self._known = hash_words([*words, content_of_files(self.store, paths)])
+        return self._known
 
     @property
     def splits(self) -> Mapping[str, int]:

@@ -19,6 +19,7 @@ import orjson
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
+from feedmill.formats.content import content_word
 from feedmill.formats.jsonl_splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
 from feedmill.kernels.jsonl.lines import index_lines
@@ -106,6 +107,7 @@ class JsonlDataset(Dataset):
         self._offsets = self._load() if self.indexed else index_file(store, path)
         self.line_splits = self._read_splits()
         self._pieces = self._chosen(split)
+        self._fingerprints: dict[int, str] = {}
 
     def _load(self) -> Int64s:
         idx = idx_name(self.path)
@@ -185,14 +187,23 @@ class JsonlDataset(Dataset):
         return self._fingerprint(count) if 0 < count <= len(self) else None
 
     def _fingerprint(self, count: int) -> str:
+        known = self._fingerprints.get(count)
+        if known is None:
+            known = self._fingerprints[count] = hash_words(self._words(count))
+        return known
+
+    def _words(self, count: int) -> list[str]:
+        """What the fingerprint of the first records is made of."""
         step = max(1, count // 1000)  # cheap for any size, and it notices an edited middle
         if self._pieces is None:
             some = self._offsets[: count + 1 : step]
-            return hash_words([self.path, str(count), str(int(self._offsets[count])), some.tobytes().hex()])
+            end = int(self._offsets[count])
+            return [self.path, str(count), str(end), some.tobytes().hex(), content_word(self.store, self.path, end)]
         some = self._offsets[self._records(np.arange(0, count, step))]
         edges = np.asarray(self._pieces.first(count), np.int64).reshape(-1, 2)
         words = [self.path, str(count), edges.tobytes().hex(), self._offsets[edges].tobytes().hex()]
-        return hash_words([*words, some.tobytes().hex()])
+        begin, end = (int(self._offsets[record]) for record in (edges.min(initial=0), edges.max(initial=0)))
+        return [*words, some.tobytes().hex(), content_word(self.store, self.path, end - begin, begin)]
 
     @property
     def splits(self) -> Mapping[str, int]:

@@ -36,6 +36,7 @@ import orjson
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import no_such_key
 from feedmill.formats.columns import ColumnFile, ParquetFile
+from feedmill.formats.content import content_of_files
 from feedmill.formats.frames import Frames, as_png
 from feedmill.formats.lerobot_meta import (
     AGAIN,
@@ -94,7 +95,7 @@ class LeRobotDataset(TableDataset):
         super().__init__(store, files, name=name, split=split, columns=columns)
         self._frames = Frames(store, 0.5 / float(info["fps"]))
         self._splits = splits_of(store, info, len(length))
-        self._known: str | None = None
+        self._fingerprinted: str | None = None
         self._grids = _grids(info["features"], self.names)
 
     def _counted(self) -> Int64s:
@@ -139,14 +140,13 @@ class LeRobotDataset(TableDataset):
         return self.files[file]
 
     def fingerprint(self) -> str:
-        if self._known is None:
-            sizes = {entry.path: entry.size for entry in self.store.files("data")}
-            words = [f"{path} {sizes.get(path, -1)}" for path in self.files]
+        if self._fingerprinted is None:
+            words = [*self.files, content_of_files(self.store, self.files)]
             features = orjson.dumps(self.info["features"], option=orjson.OPT_SORT_KEYS).decode()
             lengths = self.episodes.length[self._chosen].tobytes().hex()
             tasks = [f"{number} {task}" for number, task in self.tasks.items()]
-            self._known = hash_words([features, lengths, self._chosen[:1].tobytes().hex(), *words, *tasks])
-        return self._known
+            self._fingerprinted = hash_words([features, lengths, self._chosen[:1].tobytes().hex(), *words, *tasks])
+        return self._fingerprinted
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
         return None

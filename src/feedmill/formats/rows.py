@@ -26,6 +26,7 @@ import numpy as np
 
 from feedmill.errors import FeedmillError, TrustError
 from feedmill.formats.base import Dataset, Decode, Indices, Sample, Source, locate, no_such_key, number_of
+from feedmill.formats.content import content_of_files
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.storage import Store
 
@@ -189,6 +190,7 @@ class RowsDataset(Dataset):
         self._ends = np.cumsum(self.counts, dtype=np.int64)
         self._starts = self._ends - self.counts
         self.suffixes = {}
+        self._known: dict[int, str] = {}
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -251,11 +253,15 @@ class RowsDataset(Dataset):
         return self._fingerprint(files)
 
     def _fingerprint(self, files: int) -> str:
-        return hash_words([f"{self.files[n]} {self.counts[n]} {self._word(n)}" for n in range(files)])
+        known = self._known.get(files)
+        if known is None:
+            words = [f"{self.files[n]} {self.counts[n]} {self._word(n)}" for n in range(files)]
+            known = self._known[files] = hash_words([*words, content_of_files(self.store, self.files[:files])])
+        return known
 
     @abstractmethod
     def _word(self, file: int) -> str:
-        """What tells that the content of a file changed, from its index alone."""
+        """What tells that the content of a file changed, from its index alone: beside some blocks of its bytes."""
 
     @property
     def splits(self) -> Mapping[str, int]:

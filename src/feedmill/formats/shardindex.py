@@ -31,7 +31,7 @@ import xxhash
 
 from feedmill.errors import FeedmillError
 from feedmill.formats.base import no_such_key
-from feedmill.formats.offsets import Int64s, fingerprint_of_starts
+from feedmill.formats.offsets import Int64s
 from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.formats.webdataset import ScannedShards, ShardTable
@@ -67,10 +67,10 @@ class IndexedShards(ShardTable):
     reindex = "The shard changed after it was opened: open the data set again."
 
     def __init__(self, store: Store, shards: Sequence[str], known: Sequence[Known]) -> None:
-        self.store, self.shards, self._known = store, list(shards), list(known)
+        super().__init__(store, shards)
+        self._known = list(known)
         self.counts = np.asarray([len(one.key_ends) for one in known], np.int64)
         self._sorted: tuple[npt.NDArray[np.uint64], Int64s] | None = None
-        self._fingerprints: dict[int | None, str] = {}
 
     def offsets(self, shard: int) -> Int64s:
         return self._known[shard].starts
@@ -98,10 +98,7 @@ class IndexedShards(ShardTable):
         return known.keys[begin : int(known.key_ends[local])].tobytes()
 
     def fingerprint(self, first: int | None = None) -> str:
-        if first not in self._fingerprints:
-            known = zip(self.shards[:first], self._known[:first], strict=True)
-            self._fingerprints[first] = fingerprint_of_starts((shard, one.starts) for shard, one in known)
-        return self._fingerprints[first]
+        return self._fingerprint_of([one.starts for one in self._known[:first]])
 
 
 def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = None) -> ShardTable:

@@ -5,7 +5,8 @@ A folder on a local disk::
     near.json                    {"version": 1, "options": {...}}: what sets, keys and decisions depend on
     dump-00000.json, ...         a run that added documents: its files in order, their segments, its index
     segments/<print>-00000       arrays of some documents of a file: sets, keys, ids
-    segments/<print>.json        {"rows": ..., "ids": ..., "digest": ..., "segments": [rows, ...], "empty": ...}
+    segments/<print>.json        {"rows": ..., "ids": ..., "digest": ..., "segments": [rows, ...],
+                                 "empty": ..., "xxh3": ...}
     dumps/<print>/               what a run found: ``index-BB-RRRR`` and ``clusters``
     lock                         held by the run that is at work
 

@@ -209,6 +209,7 @@ def open_raw(
         files, token_size: for ``.ds``, see `feedmill.open`.
     """
     found = sniff(url)
+    found.store.pin_files()
     if found.kind != DS and (files is not None or token_size is not None):
         raise ConfigError(
             f"'files' and 'token_size' are for .ds files, this is {found.kind}", file=url, fix="Leave them out."
@@ -284,11 +285,14 @@ def open_together(urls: Sequence[str]) -> Dataset:
     """
     if {os.path.splitext(url)[1] for url in urls} != {".pbin"}:
         found = _listed(urls)
+        found.store.pin_files()
         if found.kind == PARQUET:
             return open_source(PARQUET, Wanted(found.store, "", found.store.url, None, found.names))
         return _open_tars(found, found.store.url)
     top, paths = common_top(urls)
-    return open_pbins(open_store(top), paths, top)
+    store = open_store(top)
+    store.pin_files()
+    return open_pbins(store, paths, top)
 
 
 __all__ = [

@@ -21,6 +21,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.content import content_of_files
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
 from feedmill.formats.parts import Parts
 from feedmill.formats.tar_samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
@@ -33,14 +34,18 @@ class ShardTable(ABC):
     """Which shards there are, and where each sample of a shard lies.
 
     Attributes:
+        store: where the shards are.
         shards: paths in the store, in the order of the data set.
         counts: int64[shards], samples per shard.
         reindex: what to do where a shard is no longer what the table says.
     """
 
-    shards: list[str]
     counts: Int64s
     reindex: str = REINDEX
+
+    def __init__(self, store: Store, shards: Sequence[str]) -> None:
+        self.store, self.shards = store, list(shards)
+        self._fingerprints: dict[int, str] = {}
 
     @abstractmethod
     def offsets(self, shard: int) -> Int64s:
@@ -63,13 +68,22 @@ class ShardTable(ABC):
             first: of the first so many shards only, as it was when there were no others; None where that can't be told.
         """
 
+    def _fingerprint_of(self, starts: Sequence[Int64s]) -> str:
+        """The same for the first shards, from where their samples begin and from some blocks of their bytes."""
+        known = self._fingerprints.get(len(starts))
+        if known is None:
+            shards = self.shards[: len(starts)]
+            places = fingerprint_of_starts(zip(shards, starts, strict=True))
+            known = hash_words([places, content_of_files(self.store, shards)])
+            self._fingerprints[len(starts)] = known
+        return known
+
 
 class ScannedShards(ShardTable):
     """The table of a folder without an index, made by walking its tars at opening."""
 
     def __init__(self, store: Store, shards: Sequence[str]) -> None:
-        self.store = store
-        self.shards = list(shards)
+        super().__init__(store, shards)
         self.scans = [scan_shard(store, shard) for shard in self.shards]
         for shard, found in zip(self.shards, self.scans, strict=True):
             if found.problem is not None:
@@ -93,8 +107,7 @@ class ScannedShards(ShardTable):
             raise no_such_key(self.store.url, key) from None
 
     def fingerprint(self, first: int | None = None) -> str:
-        known = zip(self.shards[:first], self.scans[:first], strict=True)
-        return fingerprint_of_starts((shard, scan.starts) for shard, scan in known)
+        return self._fingerprint_of([scan.starts for scan in self.scans[:first]])
 
 
 class TarDataset(Dataset):

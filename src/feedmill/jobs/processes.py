@@ -7,6 +7,7 @@ with everything that it has imported. Anywhere else they come from a fork server
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import pickle
@@ -21,10 +22,11 @@ from functools import partial
 from importlib import import_module
 from multiprocessing import connection, parent_process, popen_fork, popen_forkserver
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from feedmill.errors import FeedmillError
+from feedmill.errors import ConfigError, FeedmillError
 
 _GRACE = 3.0  # seconds that a worker has to clean up before it is killed
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -212,10 +214,15 @@ class Served(_Started, ForkServerContext):
             again in each worker, to find its classes: slow for a command line, an endless loop for a script that
             does not guard its main part, impossible for one that came over stdin.
         preload: modules that the fork server imports for all workers to share, if it does not run yet.
+
+    Raises:
+        ConfigError: workers need the main program, and importing it would run it.
     """
 
     def __init__(self, hide_main: bool, preload: Sequence[str]) -> None:
         super().__init__()
+        if not hide_main:
+            _check_guarded()
         self.hide_main = hide_main
         self.set_forkserver_preload([__name__, *preload])
 
@@ -261,6 +268,30 @@ def _single() -> bool:
             return False
         time.sleep(0.002)  # a thread that was joined a moment ago is still on its way out of the system
     return False
+
+
+def _check_guarded() -> None:
+    """Refuse a main program without a top-level ``if`` on ``__name__``.
+
+    A worker process imports the main program to find what is defined in it. Without a guard the import runs the program
+    again, which at best ends in an error of `multiprocessing`, and at worst waits for ever in a rendezvous.
+    """
+    file = getattr(sys.modules["__main__"], "__file__", None) or ""
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return  # nobody can tell
+    tests = [node.test for node in body if isinstance(node, ast.If)]
+    if any(isinstance(name, ast.Name) and name.id == "__name__" for test in tests for name in ast.walk(test)):
+        return
+    raise ConfigError(
+        "a function that worker processes need is defined in the main program, which has no"
+        ' `if __name__ == "__main__":`: each of them would run the whole program again',
+        file=file,
+        kind="unguarded-main",
+        fix='Put what the program runs below `if __name__ == "__main__":`, move the function into a module, or use'
+        " threads.",
+    )
 
 
 @contextlib.contextmanager

@@ -287,7 +287,7 @@ def _can_hide_main(*sent: Any) -> bool:
     if not os.path.isfile(getattr(sys.modules["__main__"], "__file__", None) or ""):
         raise ConfigError(
             "the function is defined in a program that has no file, where other processes cannot find it",
-            fix="Put the function into a module, or use one worker.",
+            fix="Put the function into a module, or use threads.",
         )
     return False
 

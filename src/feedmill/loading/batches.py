@@ -216,32 +216,39 @@ class BatchMaker:
     def _usable(self, position: int, made: Made) -> Any:
         """The sample of a position, or its substitute."""
         why: FeedmillError | None = None
+        refused: list[Exception] = []
         try:
             return self._alone(position, position)
         except SkipSample:
             made.skipped += 1
-            found = self._substitute(position)
+            found = self._substitute(position, refused)
         except _Unusable as unusable:
             error = why = unusable.told(self._where(position))
             if not self._substitutes or isinstance(unusable.error, MISTAKES):
                 raise error from unusable.error
-            found = self._substitute(position)
+            found = self._substitute(position, refused)
             failure = self._failure(unusable, position, made.step.number, found and found[1])
             made.troubles.append((failure, error))
         if found is None:
+            last = refused[-1] if refused else None
             raise FeedmillError(
                 f"nothing of the same source can stand in for the sample at {self._where(position)}"
-                + ("" if why is None else f", which failed: {why.what}"),
+                + ("" if why is None else f", which failed: {why.what}")
+                + ("" if last is None else f"; the last of {len(refused):,} failures: {type(last).__name__}: {last}"),
                 kind="no-substitute",
                 fix="Look at the source and at the transform: they refuse every sample that was tried.",
-            ) from why
+            ) from (last or why)
         return found[0]
 
-    def _substitute(self, position: int) -> tuple[Any, int] | None:
-        """The first usable candidate, and its position; None where there is none."""
+    def _substitute(self, position: int, refused: list[Exception]) -> tuple[Any, int] | None:
+        """The first usable candidate, and its position; None where there is none; `refused` gets why others failed."""
         for candidate in islice(candidates(self._plan, position, self._seed), TRIES):
-            with contextlib.suppress(SkipSample, _Unusable):
+            try:
                 return self._alone(candidate, position), candidate
+            except SkipSample:
+                continue
+            except _Unusable as unusable:
+                refused.append(unusable.error.with_traceback(None))  # a thousand of them would hold much
         return None
 
     def _alone(self, position: int, place: int) -> Any:

@@ -26,12 +26,17 @@ from feedmill.loading.cachepool import CachePool, NoCachePool
 from feedmill.loading.collate import collate
 from feedmill.loading.cooking import INNER, Cooker, Kitchen
 
-__all__ = ["Cooker", "Prepared", "TaskEncoder", "padded", "stateless", "with_rng"]
+__all__ = ["Cooker", "Prepared", "TaskEncoder", "drawn", "padded", "stateless", "with_rng"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _KITCHEN = "_kitchen"
 TOLERANCE = "__failure_tolerance__"
+
+
+def _hook(method: Callable[..., Any]) -> Callable[..., Any]:
+    """For type checkers: a task's own hook may name its parameter as it likes, and take a generator `rng` or not."""
+    return method
 
 
 def stateless(
@@ -60,8 +65,7 @@ def stateless(
 
     @functools.wraps(function)
     def seeded(*arguments: Any, rng: np.random.Generator | None = None, **others: Any) -> Any:
-        if rng is None:  # called by another hook, which knows of no generator
-            rng = getattr(now, "rng", None)
+        rng = drawn(rng)
         if rng is None:
             return function(*arguments, **others)
         with _global_seeds(int(rng.integers(1 << 32))):
@@ -85,14 +89,15 @@ class TaskEncoder:
     cookers: Sequence[Cooker] = ()
     cache: CachePool = NoCachePool()
 
-    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+    @_hook
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         """A sample of the task's own type, by the first of `cookers` that fits; the sample itself without cookers.
 
         Raises:
             ConfigError: no cooker fits, or one wants auxiliary data that its data set has not.
             DataError: the cooker failed; names it and the sample.
         """
-        return self.kitchen.cook(sample, sample, rng, self.cache) if self.cookers else sample
+        return self.kitchen.cook(sample, sample, drawn(rng), self.cache) if self.cookers else sample
 
     @property
     def kitchen(self) -> Kitchen:
@@ -105,35 +110,43 @@ class TaskEncoder:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != _KITCHEN}
 
+    @_hook
     def encode_sample(self, sample: Any) -> Any:
         """What the batch is made of; the sample itself unless overridden."""
         return sample
 
+    @_hook
     def preencode_sample(self, sample: Any) -> Any:
         """With packing: what is known before packs are selected (a length, at least); `encode_sample` by default."""
         return sample
 
+    @_hook
     def postencode_sample(self, sample: Any) -> Any:
         """With packing: the rest of the encoding, after the sample was selected."""
         return sample
 
+    @_hook
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
         """With packing: which samples of the buffer make a pack together. Those left are asked for again, until
         nothing is selected; what is never selected is left out and counted as skipped."""
         raise NotImplementedError
 
+    @_hook
     def pack_selected_samples(self, samples: list[Any]) -> Any:
         """With packing: one pack of the samples that were selected for it."""
         raise NotImplementedError
 
+    @_hook
     def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
         """With grouping: samples of one key go into a batch; of so many samples, or of the loader's batch size."""
         raise NotImplementedError
 
+    @_hook
     def batch(self, samples: list[Any]) -> Any:
         """A batch of encoded samples or packs; arrays of unlike shapes are padded with zeros to the largest."""
         return padded(samples)
 
+    @_hook
     def encode_batch(self, batch: Any) -> Any:
         """What is given to the training loop; the batch itself unless overridden."""
         return batch
@@ -233,6 +246,12 @@ class Prepared:
         for hook in self._hooks:
             sample = hook(sample, rng)
         return sample
+
+
+def drawn(rng: np.random.Generator | None) -> Any:
+    """The generator that a hook was given, or, where another hook called it without one, that of the sample in the
+    making; None outside a loader."""
+    return getattr(now, "rng", None) if rng is None else rng
 
 
 def _wants_rng(hook: Callable[..., Any]) -> bool:

@@ -20,6 +20,8 @@ class EpochLoader:
         expected: batches of an epoch where the loader does not know them (hooks that skip or pack): what `len` says.
         restart: begin each epoch at the loader's start, as validation does; else the next epoch goes on where the last
             one ended.
+        cycle: once the plan has ended, begin the next epoch at the loader's start. Without it, and without `restart`,
+            there are no more batches then.
 
     An epoch that was left goes on when the loader is iterated again, unless it restarts.
 
@@ -28,11 +30,18 @@ class EpochLoader:
     """
 
     def __init__(
-        self, loader: Loader, *, length: int | None = None, restart: bool = False, expected: int | None = None
+        self,
+        loader: Loader,
+        *,
+        length: int | None = None,
+        restart: bool = False,
+        expected: int | None = None,
+        cycle: bool = False,
     ) -> None:
         if length is not None and length < 1:
             raise ConfigError(f"an epoch of {length} batches makes no sense", fix="Give at least 1, or None.")
         self.loader, self.length, self.restart, self.expected = loader, length, restart, expected
+        self.cycle = cycle
         self._start = loader.state_dict()
         self._batches: Iterator[Any] | None = None
         self._given = 0
@@ -42,9 +51,10 @@ class EpochLoader:
         if self.restart and not self._resumed and (self._given or self._batches is not None):
             self._begin(self._start)
         self._resumed = False
-        return self._epoch()
+        return self._epoch(fresh=self.cycle)
 
-    def _epoch(self) -> Iterator[Any]:
+    def _epoch(self, fresh: bool) -> Iterator[Any]:
+        """The rest of the epoch; where that is nothing and `fresh` is true, the first one of the next cycle."""
         if self._batches is None:
             self._batches = iter(self.loader)
         batches = self._batches
@@ -52,13 +62,17 @@ class EpochLoader:
             try:
                 batch = next(batches)
             except StopIteration:
+                fresh = fresh and self._given == 0
                 self._ended()
+                if fresh:  # the last epoch had ended just where the plan does
+                    yield from self._epoch(fresh=False)
                 return
             except BaseException:
                 self._batches = None
                 raise
             self._given += 1
             yield batch
+            fresh = False
             if self._batches is not batches:  # restored, closed or begun anew meanwhile
                 return
         self._given = 0
@@ -68,7 +82,7 @@ class EpochLoader:
     def _ended(self) -> None:
         self._given = 0
         self._batches = None
-        if self.restart:
+        if self.restart or self.cycle:
             self._begin(self._start)
         else:
             self.loader.close()

@@ -52,7 +52,7 @@ class Failure:
     """One sample that could not be used.
 
     Attributes:
-        position: its place in the stream; `step`: the batch of this rank since the loader's start; `rank`.
+        position: its place in the stream; `step`: the batch of this rank since the plan's start; `rank`.
         stage: ``read``, ``transform`` or ``collate`` (which decodes what the transform did not touch).
         source, index, epoch: which sample of which source, by name where the plan has names.
         file, offset, key: where it lies, as far as that is known.

@@ -12,11 +12,12 @@ any number of ranks and workers and any batch size, also where these change at a
 from __future__ import annotations
 
 import logging
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from feedmill.errors import ConfigError
 from feedmill.loading.batches import BatchMaker, Made
@@ -91,7 +92,8 @@ class Loader:
     gets a substitute in any case.
 
     Raises:
-        ConfigError: an argument that makes no sense.
+        ConfigError: an argument that makes no sense; or, where it is iterated, that this is a worker of a torch
+            `DataLoader`: each of its workers would give every batch.
         MissingExtra: ``output="torch"`` without torch.
     """
 
@@ -102,17 +104,17 @@ class Loader:
         *,
         rank: int | None = None,
         world_size: int | None = None,
-        workers: int | str | Workers = 0,
+        workers: int | Literal["auto"] | Workers = 0,
         prefetch: int = 2,
         transform: Callable[..., Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         task_encoder: TaskEncoder | None = None,
         buffer: int | None = None,
-        output: str = "numpy",
+        output: Literal["numpy", "torch", "samples"] = "numpy",
         device: Any = None,
         pin_memory: bool | None = None,
         remainder: Remainder = "uneven",
-        on_error: str | Substitute = "raise",
+        on_error: Literal["raise", "substitute"] | Substitute = "raise",
         rewind: bool = False,
         seed: int | None = None,
         stall: float | None = 60.0,
@@ -191,6 +193,7 @@ class Loader:
         return reached if cursor.length is None else min(reached, cursor.length)
 
     def __iter__(self) -> Iterator[Any]:
+        _refuse_torch_worker()
         if self._rewind and not self._loaded:
             self._to_start()
         self._loaded = False
@@ -356,6 +359,18 @@ class Loader:
 
 
 _TOO_MANY = 1 << 31
+
+
+def _refuse_torch_worker() -> None:
+    data = sys.modules.get("torch.utils.data")
+    info = None if data is None else data.get_worker_info()
+    if info is not None:
+        raise ConfigError(
+            f"a Loader is iterated in worker {info.id} of the {info.num_workers} of a torch DataLoader, each of which"
+            " would give every batch",
+            kind="in-torch-worker",
+            fix="Iterate the Loader itself, with Loader(..., workers=N), or give the DataLoader num_workers=0.",
+        )
 
 
 def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:

@@ -16,11 +16,11 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import Decode, Sample
 from feedmill.loading.batches import now
 from feedmill.loading.cooking import Kitchen
-from feedmill.loading.encoder import TaskEncoder, with_rng
+from feedmill.loading.encoder import TaskEncoder, drawn, with_rng
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.tensors import batch_as, generic_batch, made_as
 from feedmill.samples.crude import CrudeSample
-from feedmill.samples.decode import Decoder
+from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.types import TypedSample
 
 GENERATED = ("encode_sample", "preencode_sample")
@@ -46,7 +46,7 @@ class TypedTaskEncoder(TaskEncoder):
     """
 
     _stock = True
-    decoder: Decode | None = Decoder("torchrgb")
+    decoder: Decode | None = SampleDecoder()
     _encoded_sample_type: type[Any] | None = None
     _raw_batch_type: type[Any] | None = None
     _batch_type: type[Any] | None = None
@@ -64,8 +64,8 @@ class TypedTaskEncoder(TaskEncoder):
 
     @property
     def current_batch_index(self) -> int:
-        """While a hook runs: the number of this rank's batch, from 0 at the loader's start or where it resumed. With
-        packs, groups and hooks that yield, that of the window which the samples are taken from.
+        """While a hook runs: the number of this rank's batch, from 0 at the plan's start, the same before and after a
+        resume. With packs, groups and hooks that yield, that of the window which the samples are taken from.
 
         Raises ConfigError where none was made yet.
         """
@@ -80,7 +80,7 @@ class TypedTaskEncoder(TaskEncoder):
     def __class_getitem__(cls, _: Any) -> type[TypedTaskEncoder]:
         return cls
 
-    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         key = restore_key()
         if not isinstance(sample, Sample):
             if key is not None and isinstance(sample, TypedSample):
@@ -89,7 +89,7 @@ class TypedTaskEncoder(TaskEncoder):
         crude = CrudeSample(sample)
         if key is not None:
             crude["__restore_key__"] = key
-        return self.kitchen.cook(crude, sample, rng, self.cache) if self.cookers else crude
+        return self.kitchen.cook(crude, sample, drawn(rng), self.cache) if self.cookers else crude
 
     def encode_sample(self, sample: Any) -> Any:
         kind = self._encoded_sample_type
@@ -152,26 +152,28 @@ class AugmentTaskEncoder(TypedTaskEncoder):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != _HOOKS}
 
-    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
-        return self._hook("cook_crude_sample")(sample, rng)
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
+        return self._hook("cook_crude_sample")(sample, drawn(rng))
 
-    def encode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
-        return self._hook("encode_sample")(sample, rng)
+    def encode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
+        return self._hook("encode_sample")(sample, drawn(rng))
 
-    def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
-        return self._hook("preencode_sample")(sample, rng)
+    def preencode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
+        return self._hook("preencode_sample")(sample, drawn(rng))
 
-    def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
-        return self._hook("postencode_sample")(sample, rng)
+    def postencode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
+        return self._hook("postencode_sample")(sample, drawn(rng))
 
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
-        return self._task_encoder.select_samples_to_pack(samples)
+        packs: list[list[Any]] = self._task_encoder.select_samples_to_pack(samples)
+        return packs
 
     def pack_selected_samples(self, samples: list[Any]) -> Any:
         return self._task_encoder.pack_selected_samples(samples)
 
     def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
-        return self._task_encoder.batch_group_criterion(sample)
+        group: tuple[Hashable, int | None] = self._task_encoder.batch_group_criterion(sample)
+        return group
 
     def batch(self, samples: list[Any]) -> Any:
         return self._task_encoder.batch(samples)
@@ -295,7 +297,7 @@ class Fitted(AugmentTaskEncoder):
     def groups(self) -> bool:
         return self._task_encoder.groups and not self.packs
 
-    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         try:
             return super().cook_crude_sample(sample, rng)
         except SkipSample:
@@ -303,18 +305,19 @@ class Fitted(AugmentTaskEncoder):
                 raise
             return _SKIPPED
 
-    def encode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+    def encode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         return self._several("encode_sample", sample, rng) if self._expands else super().encode_sample(sample, rng)
 
-    def preencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+    def preencode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         if not self._expands:
             return super().preencode_sample(sample, rng)
         return self._several("preencode_sample", sample, rng)
 
-    def _several(self, name: str, sample: Any, rng: np.random.Generator) -> _Several:
+    def _several(self, name: str, sample: Any, rng: np.random.Generator | None = None) -> _Several:
         """What a hook makes of a sample, finished: any number of encoded samples."""
         if sample is _SKIPPED:
             return _Several()
+        rng = drawn(rng)
         try:
             made = self._hook(name)(sample, rng)
             items = _Several(made if self._yields else [made])
@@ -326,7 +329,7 @@ class Fitted(AugmentTaskEncoder):
                 raise
             return _Several()
 
-    def postencode_sample(self, sample: Any, rng: np.random.Generator) -> Any:  # type: ignore[override]
+    def postencode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         return sample if self._expands else super().postencode_sample(sample, rng)
 
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:

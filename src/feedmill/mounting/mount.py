@@ -46,18 +46,18 @@ def mount(
         ready: called when all is in order, right before the files appear.
 
     Raises:
-        MissingExtra: mfusepy is not installed.
         ConfigError: the mount point cannot be used, or the data set has no parts.
+        MissingExtra: mfusepy is not installed.
         StorageError: this machine has no FUSE.
         NotFound, DataError: as `feedmill.open`.
     """
+    _check_mountpoint(mountpoint)
     try:
         import mfusepy
     except ImportError:
         raise MissingExtra("mounting needs mfusepy, which is not installed", "mount") from None
     except OSError as error:  # it loads the library when it is imported
         raise _no_fuse(str(error)) from None
-    _check_mountpoint(mountpoint)
     if not os.path.exists(DEVICE):
         raise _no_fuse(f"there is no {DEVICE}")
     logging.getLogger("fuse").setLevel(logging.CRITICAL)

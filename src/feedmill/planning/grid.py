@@ -25,7 +25,8 @@ class Step(NamedTuple):
     Attributes:
         first, stop: its positions ``[first, stop)``; from `length` on they only fill up, see `positions`.
         end: the position after the whole global batch.
-        number: the step's number, from 0 at the grid's start.
+        number: the step's number, from 0 at the plan's start; after a resume with another batch size, as if that had
+            been the size all along.
         length: samples in a plan that ends, else None.
     """
 
@@ -98,6 +99,7 @@ class Grid:
         """Positions of this rank's batch `number`, which must be below `steps`."""
         first = self.start + number * self.global_batch
         end = first + self.global_batch
+        number -= -self.start // self.global_batch  # batches before the start
         if self.length is not None and end > self.length:
             low, high = self._last_share()
             return Step(first + low, first + high, self.length, number, self.length)

@@ -41,7 +41,8 @@ class Entry:
         file, offset, length: where the sample lies in it, in bytes; None where that could not be read.
         key: the sample's key; None where it could not be read.
         index: number of the sample in the source.
-        epoch: how often the plan gave this sample before.
+        epoch: which pass over its source gave it, from 0: how often the plan gave this sample before, unless a shuffle
+            stands above the repetition.
         span: of a packed plan, the first token of the document in this row, and the one after the last.
         problem: why the sample could not be read.
     """
@@ -71,7 +72,7 @@ class Occurrence:
     Attributes:
         position: in the plan.
         unskipped: the same without the plan's skip list.
-        epoch: how often the plan gave the sample before, skipped times included.
+        epoch: which pass over its source gave it, from 0, skipped times included; see `Entry`.
         step: the step that sees it, None where no global batch was given or it lies before the start.
         span: as for `Entry`.
     """

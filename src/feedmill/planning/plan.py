@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +86,7 @@ class Plan:
         datasets: Dataset | Sequence[Dataset],
         weights: Sequence[Any] | None = None,
         *,
-        shuffle: str = "block",
+        shuffle: Literal["none", "global", "block"] = "block",
         seed: int = 0,
         epochs: int | float | str | None = None,
     ) -> Plan:
@@ -195,12 +195,16 @@ class Plan:
         number = int(located.source[0]) if len(located.source) else 0
         return self.sources[number].read_parts(located.index) if (located.source == number).all() else None
 
-    @cached_property
+    @property
     def fingerprints(self) -> dict[str, str]:
         """What decides the order, part by part: the seed, each source's way through the tree, and its data.
 
         Where the plan stops is not among them: a run may be made longer.
         """
+        return self._fingerprints
+
+    @cached_property
+    def _fingerprints(self) -> dict[str, str]:
         parts = {"order": f"version {ORDER_VERSION}", "seed": str(self.seed)}
         if self.skip is not None:
             parts["skip"] = self.skip.said

@@ -392,6 +392,23 @@ class AVDecoder:
         return error
 
 
+class TorchAVDecoder(AVDecoder):
+    """`AVDecoder` whose clips are tensors unless `arrays` says otherwise, as those of Energon's class of this name."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        stream: AvSource,
+        suppress_warnings: bool = False,
+        *,
+        name: str | None = None,
+        arrays: Arrays = "torch",
+        threads: int = 1,
+    ) -> None:
+        super().__init__(stream, suppress_warnings, name=name, arrays=arrays, threads=threads)
+
+
 def _over(number: float, rate: int) -> Any:
     return number if number == float("inf") else Fraction(number) / rate
 

@@ -197,10 +197,11 @@ class SampleDecoder(Decoder):
         super().__init__(image_decode, av_decode, trust, video_decode_audio, guess_content, tensors="torch")
 
     def _av(self, name: str, data: bytes) -> Any:
-        found = super()._av(name, data)
-        if self.av == "AVDecoder":
-            found.arrays = "torch"  # whatever images are
-        return found
+        if self.av != "AVDecoder":
+            return super()._av(name, data)
+        from feedmill.samples.avdecoder import TorchAVDecoder
+
+        return TorchAVDecoder(data, name=name)  # whatever images are
 
     def decode(self, fname: str, raw: bytes) -> Any:
         """The value of one file by its name."""

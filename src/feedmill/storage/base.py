@@ -67,6 +67,13 @@ class Store(ABC):
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """Many ranges of one file, in the order asked; neighbours are fetched together."""
 
+    def pin_files(self) -> None:  # noqa: B027
+        """From now on refuse a file that another program replaces or rewrites after this store first looked at it.
+
+        Reads of it raise `DataError` of kind ``changed``, unless its old descriptor is still open; files that only grew
+        pass. For who keeps an index of what the files hold. Object stores keep no state, and do nothing here.
+        """
+
     def descriptors(self, paths: Sequence[str]) -> Sequence[Descriptor] | None:  # noqa: ARG002
         """Open files for who reads them by system calls; None where the store is not local. Raises `NotFound`."""
         return None
@@ -163,6 +170,16 @@ def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
         kind="truncated",
         fix="The file changed after it was indexed, or was copied incompletely: copy it again, then run"
         " 'feedmill check' and 'feedmill prepare'.",
+    )
+
+
+def changed(file: str) -> FeedmillError:
+    """The error for a file that is another one than when it was first read."""
+    return DataError(
+        "the file changed while the dataset was open: its size or time of change is another one than before",
+        file=file,
+        kind="changed",
+        fix="Open the dataset again, once nothing writes to it any more.",
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from feedmill.errors import NotFound
 from feedmill.storage.base import Entry, Store
 from feedmill.storage.local import publish, storage_error
 from feedmill.storage.locks import FileLock
@@ -35,10 +34,8 @@ def cached_copy(store: Store, path: str) -> Path:
     at once, one downloads and the others wait for it. Raises `NotFound` and `StorageError`.
     """
     if store.is_local:
-        full = Path(store.locate(path))
-        if not full.exists():
-            raise NotFound("there is no such file", file=str(full), fix="Check the path.")
-        return full
+        with store.local_copy(path) as here:
+            return here
     from feedmill.storage.remote import RemoteStore
 
     assert isinstance(store, RemoteStore)

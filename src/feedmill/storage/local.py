@@ -1,9 +1,9 @@
 """The local file system as a `Store`.
 
-Descriptors stay open in one cache for the whole process, so a read of a known file is one system call. A file that
-this process replaces or deletes through any store is opened anew. A file that *another* process replaces is read
-as it was when first opened, for as long as its descriptor is cached: an open data set does not change under its
-reader. `stat`, `files` and the reading of whole files always see the disk as it is.
+Descriptors stay open (`descriptors`), so a read of a known file is one system call. A store reads a file that another
+process replaces as it was when this store first opened it, for as long as the descriptor is kept; a store made after
+that reads the new file, and so does every store where this process replaced it. `stat`, `files` and the reading of
+whole files always see the disk as it is. A store whose files are pinned refuses what changed since it first saw it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import functools
 import io
 import os
 import shutil
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Store, bad_range, refuse_nul, too_short
+from feedmill.storage.base import Entry, Store, bad_range, changed, refuse_nul, too_short
 from feedmill.storage.behind import WriteBehind
+from feedmill.storage.descriptors import OpenFile, State, forget, open_regular, opened, refuse_special
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import (
     TEMPORARY_SUFFIX,
@@ -32,7 +34,8 @@ from feedmill.storage.staging import (
     sync,
 )
 
-_OPEN_FILES = 256
+_MOST_KNOWN = 4096
+"""Paths that a store has opened, from which on it forgets those whose descriptors are closed."""
 _DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
 
 
@@ -62,44 +65,6 @@ def is_disk_trouble(error: OSError) -> bool:
 def _is_about(error: OSError, *paths: str) -> bool:
     """Whether it names one of the files, which may be as a `Path`."""
     return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename) in paths
-
-
-class _File:
-    """An open descriptor that closes itself when the cache and every reader have let go of it."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.close(self.fd)
-
-
-_open_files: dict[str, _File] = {}
-"""Full path -> descriptor, oldest first. Single dict operations are atomic, so threads need no lock."""
-
-_replaced = 0
-"""Counts replaced and deleted files, so that a descriptor opened meanwhile is not kept."""
-
-
-def _open(full: str) -> _File:
-    before = _replaced
-    file = _File(full)
-    while len(_open_files) >= _OPEN_FILES:
-        with contextlib.suppress(StopIteration, RuntimeError):  # another thread was faster
-            _open_files.pop(next(iter(_open_files)), None)
-    _open_files[full] = file
-    if before != _replaced:
-        _open_files.pop(full, None)
-    return file
-
-
-def _forget(full: str) -> None:
-    global _replaced
-    _replaced += 1
-    _open_files.pop(full, None)
 
 
 _MOST_FILES = 65_536
@@ -134,6 +99,8 @@ class LocalStore(Store):
         self.root = os.path.abspath(os.fspath(root))
         self.url = self.root
         self._prefix = self.root.rstrip("/") + "/"
+        self._opened: dict[str, weakref.ref[OpenFile]] = {}
+        self._pins: dict[str, State] | None = None
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (self.root,)
@@ -144,16 +111,34 @@ class LocalStore(Store):
     def _full(self, path: str) -> str:
         return self._prefix + self.check_path(path) if path else self.root
 
-    def _file(self, path: str) -> _File:
-        # Every read passes here: a path in the cache was checked when it was opened.
-        file = _open_files.get(self._prefix + path)
-        if file is not None:
+    def _file(self, path: str) -> OpenFile:
+        # Every read passes here: a path that was opened was checked.
+        known = self._opened.get(path)
+        file = None if known is None else known()
+        if file is not None and file.kept:
             return file
         full = self._full(path)
         try:
-            return _open(full)
+            file = opened(full)
         except OSError as error:
             raise storage_error(error, full) from None
+        self._compare(path, file.state)
+        if len(self._opened) > _MOST_KNOWN:
+            self._opened = {path: kept for path, kept in list(self._opened.items()) if kept() is not None}
+        self._opened[path] = weakref.ref(file)
+        return file
+
+    def pin_files(self) -> None:
+        if self._pins is None:
+            self._pins = {}
+
+    def _compare(self, path: str, state: State) -> None:
+        """Refuse a file of a pinned store that is another one than before."""
+        if self._pins is None:
+            return
+        known = self._pins.setdefault(path, state)
+        if known is not state and not state.continues(known):
+            raise changed(self._full(path))
 
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
         folder = self.check_path(prefix).rstrip("/")
@@ -171,16 +156,19 @@ class LocalStore(Store):
     def stat(self, path: str) -> Entry:
         full = self._full(path)
         try:
-            return _entry(path, os.stat(full))
+            status = os.stat(full)
         except OSError as error:
             raise storage_error(error, full) from None
+        if self._pins is not None:
+            self._pins.setdefault(path, State.of(status))
+        return _entry(path, status)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         if length is not None:
             return self._pread(self._file(path), path, offset, length)
         full = self._full(path)
         try:
-            with open(full, "rb", buffering=0) as f:
+            with open(open_regular(full), "rb", buffering=0) as f:
                 if offset:
                     f.seek(offset)
                 return f.readall()
@@ -202,10 +190,10 @@ class LocalStore(Store):
         file = self._file(path)
         return [self._pread(file, path, o, n) for o, n in zip(offsets, lengths, strict=True)]
 
-    def descriptors(self, paths: Sequence[str]) -> list[_File]:
+    def descriptors(self, paths: Sequence[str]) -> list[OpenFile]:
         return [self._file(path) for path in paths]
 
-    def _pread(self, file: _File, path: str, offset: int, length: int) -> bytes:
+    def _pread(self, file: OpenFile, path: str, offset: int, length: int) -> bytes:
         try:
             data = os.pread(file.fd, length, offset)
             while len(data) < length:  # a single call gives at most 2 GiB
@@ -217,7 +205,7 @@ class LocalStore(Store):
             raise self._refused(error, file, path, offset, length) from None
         return data
 
-    def _refused(self, error: Exception, file: _File, path: str, offset: int, length: int) -> FeedmillError:
+    def _refused(self, error: Exception, file: OpenFile, path: str, offset: int, length: int) -> FeedmillError:
         """Why a range could not be read; a damaged index asks for ranges that no file can have."""
         full = self._full(path)
         if offset < 0 or length < 0:
@@ -288,9 +276,11 @@ class LocalStore(Store):
         try:
             if full == self.root:
                 raise IsADirectoryError(errno.EISDIR, "this is a folder", full)
+            refuse_special(full, "would be replaced by a file")
             make_folder(os.path.dirname(full))
             with staged(full) as temporary:
                 yield Path(temporary)
+                self._unpin(path)
                 publish(temporary, full)
         except OSError as error:
             if is_disk_trouble(error) or not temporary or _is_about(error, temporary, os.path.dirname(full)):
@@ -304,11 +294,10 @@ class LocalStore(Store):
             with staged(full) as temporary:
                 with open(temporary, "wb") as f:
                     f.write(data)
-                os.replace(temporary, full)
+                self._unpin(path)
+                replace(temporary, full)
         except OSError as error:
             raise storage_error(error, full) from None
-        finally:
-            _forget(full)
 
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
@@ -324,12 +313,15 @@ class LocalStore(Store):
             make_folder(os.path.dirname(new))
             with contextlib.suppress(FileNotFoundError):
                 os.chmod(old, os.stat(new).st_mode & 0o7777)
+            source._unpin(path)
+            self._unpin(target)
             publish(old, new)
         except OSError as error:
             raise storage_error(error, new) from None
 
     def delete(self, path: str) -> None:
         full = self.writable(path)
+        self._unpin(path)
         try:
             os.unlink(full)
         except FileNotFoundError:
@@ -337,7 +329,12 @@ class LocalStore(Store):
         except OSError as error:
             raise storage_error(error, full) from None
         finally:
-            _forget(full)
+            forget(full)
+
+    def _unpin(self, path: str) -> None:
+        """What this store itself writes may change."""
+        if self._pins is not None:
+            self._pins.pop(path, None)
 
     def remove_folder(self, folder: str = "") -> None:
         """Remove a folder with all that is in it, as far as that is possible."""
@@ -348,17 +345,32 @@ class LocalStore(Store):
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
         full = self._full(path)
-        if not os.path.exists(full):
-            raise NotFound("there is no such file", file=full, fix="Check the path.")
+        try:
+            status = os.stat(full)
+        except OSError as error:
+            raise storage_error(error, full) from None
+        refuse_special(full, "cannot be read by offset", status)
+        self._compare(path, State.of(status))
         yield Path(full)
 
 
 def publish(temporary: str, final: str) -> None:
     """Sync a finished temporary file, give it its final name, and make the rename itself durable."""
     sync(temporary)
-    os.replace(temporary, final)
-    _forget(final)
+    replace(temporary, final)
     sync(os.path.dirname(final))
+
+
+def replace(temporary: str, final: str) -> None:
+    """Give a temporary file its final name, so that every store of this process opens that name anew.
+
+    Raises `StorageError` where the name is that of a device, pipe or socket, which would be gone.
+    """
+    refuse_special(final, "would be replaced by a file")
+    try:
+        os.replace(temporary, final)
+    finally:
+        forget(final)
 
 
 def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]:

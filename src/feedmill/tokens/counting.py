@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped
 from feedmill.tokens.sources import SourceFile
 from feedmill.tokens.work import EXAMPLES, Done, Task
@@ -44,6 +44,15 @@ class Counts:
         """Plain data, for ``--json``."""
         examples = [{"file": s.file, "line": s.line, "reason": s.reason} for s in self.skipped_examples]
         return {**asdict(self), "skipped_examples": examples}
+
+    def refuse_empty(self, output: str, allow: bool) -> None:
+        """Raise `EmptyResult` if not one document was kept."""
+        reasons = {}
+        if self.skipped_examples:
+            first = self.skipped_examples[0]
+            reasons[f"skipped, the first in {first.file} line {first.line}: {first.reason}"] = self.skipped
+        read = self.documents + self.skipped
+        refuse_empty(self.documents, read, file=output, skipped=reasons, allow=allow)
 
 
 def in_order(tasks: Sequence[Task], results: Iterable[Done], counts: Counts) -> Iterator[tuple[Done, int]]:

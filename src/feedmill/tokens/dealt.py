@@ -77,7 +77,7 @@ def tokenize_dealt(
     Raises:
         As `tokenize`; ConfigError where the folder has files of more tasks.
     """
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer(tokenizer, template_source="file")  # datatrove reads tokenizer.json alone
     reports = []
     others = _others(open_store(folder), len(tasks))
     if others and not overwrite:
@@ -99,6 +99,7 @@ def tokenize_dealt(
                 rule="always",
                 template=eos is None,
                 on_error=on_error,
+                allow_empty=True,  # a task without files has its file, as the original's
                 workers=workers if files else 1,
                 overwrite=overwrite,
                 progress=progress,

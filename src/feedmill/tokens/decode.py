@@ -78,7 +78,7 @@ def tokenizer_for(
             kind="no-tokenizer",
             fix="Name it with --tokenizer.",
         )
-    found = load_tokenizer(given if given is not None else facts.name, backend)  # type: ignore[union-attr]
+    found = load_tokenizer(given if given is not None else facts.name, backend, template_source="file")  # type: ignore[union-attr]
     if facts is not None and facts.hash and facts.hash != found.hash:
         raise ConfigError(
             f"another tokenizer made the tokens: {facts.name}, of hash {facts.hash[:8]}; this one is {found.hash[:8]}",

@@ -21,6 +21,7 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
         document = orjson.loads(data)
         model = document["model"]["vocab"]
         ids = dict(model) if isinstance(model, dict) else {piece: i for i, (piece, _) in enumerate(model)}
+        _check_ids(ids)
         base = len(ids)
         added = {token["content"]: int(token["id"]) for token in document.get("added_tokens") or ()}
         special = {t["content"]: int(t["id"]) for t in document.get("added_tokens") or () if t.get("special")}
@@ -28,8 +29,26 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
         raise ConfigError(f"this is no tokenizer.json ({type(error).__name__}: {error})", file=str(path)) from None
     ids.update(added)
     found = Vocabulary(ids, base, special)
+    found.document = document
     found.bos, found.eos = (_declared(path.parent, kind, ids) for kind in ("bos_token", "eos_token"))
     return found
+
+
+RANDOM = ("dropout", "alpha", "nbest_size")
+"""Settings of models of `tokenizers` by which the ids of a text are drawn."""
+
+
+def _check_ids(ids: dict[str, Any]) -> None:
+    if set(map(type, ids.values())) <= {int} and (not ids or (min(ids.values()) >= 0 and max(ids.values()) < 1 << 32)):
+        return
+    token, number = next((t, n) for t, n in ids.items() if type(n) is not int or not 0 <= n < 1 << 32)
+    raise ValueError(f"the id of {token!r} is {number!r}, a number from 0 to 2^32 - 1 was expected")
+
+
+def random_settings(document: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a ``tokenizer.json`` that would make ids random; they are switched off."""
+    model = document.get("model") or {}
+    return {name: model[name] for name in RANDOM if model.get(name)}
 
 
 def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
@@ -50,7 +69,7 @@ class Fastokens:
         try:
             self._model: Any = take_native(str(path))
         except ImportError as error:
-            raise MissingExtra(f"fastokens is not installed ({error})", "fast") from None
+            raise MissingExtra(f"fastokens is not installed ({error})", "tokenize") from None
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 raise ConfigError(f"fastokens does not load it ({error})", file=str(path), kind="backend") from None
@@ -81,6 +100,9 @@ class HuggingFace:
             raise ConfigError(f"this is no tokenizer ({error})", file=str(path), kind="bad-tokenizer") from None
         self._model.no_truncation()
         self._model.no_padding()
+        for setting in RANDOM:  # a file may carry the settings of a training run: they would draw other ids every time
+            if getattr(self._model.model, setting, None) is not None:
+                setattr(self._model.model, setting, None)
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:
         self._model.encode_special_tokens = ordinary

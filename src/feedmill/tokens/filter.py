@@ -30,6 +30,7 @@ def filter(
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
+    allow_empty: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Report:
@@ -42,12 +43,13 @@ def filter(
         keep: only documents with these numbers.
         drop: no documents with these numbers.
         predicate: called with a document's number and tokens; whether to keep it.
-        token_size, mixed_tokenizers, drop_loss, overwrite: as in `feedmill.tokens.merge.merge`.
+        token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `feedmill.tokens.merge.merge`.
 
     Returns:
         A report; `left_out` counts documents by the first test that they failed.
 
     Raises:
+        EmptyResult: no document passes.
         ConfigError: a number of no document, lengths between which there is none, or an output that exists.
     """
     if max_length is not None and max_length < (min_length or 0):
@@ -84,7 +86,18 @@ def filter(
     job = start(output, corpus, form, {**options, "kept": _digest(numbers)}, seed=0, overwrite=overwrite)
     before = len(job.done)
     parts = [Part(output, numbers)]
-    done = rewrite(corpus, documents, parts, form, job, options=options, overwrite=overwrite, progress=progress)
+    done = rewrite(
+        corpus,
+        documents,
+        parts,
+        form,
+        job,
+        options=options,
+        overwrite=overwrite,
+        progress=progress,
+        allow_empty=allow_empty,
+        left_out=left_out,
+    )
     return finished("filter", corpus, job, done, before, left_out=left_out)
 
 

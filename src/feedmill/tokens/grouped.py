@@ -83,6 +83,7 @@ def tokenize_grouped(
     seed: int = 3920,
     on_error: OnError = "fail",
     exact: bool = False,
+    allow_empty: bool = False,
     overwrite: bool = False,
     unit_bytes: int = UNIT_BYTES,
     progress: bool | None = None,
@@ -101,16 +102,18 @@ def tokenize_grouped(
         seed: of the order of files and documents.
         exact: keep what Dolma does where it is wrong: bad documents are left out, a type of token must be given
             exactly, files are replaced, a group without tokens leaves zeros.
+        allow_empty: write the folder even if there is not one document with text.
         overwrite: replace a folder's token files.
 
     Raises:
         ConfigError: for options, and where the folder has token files of another job.
+        EmptyResult: there is not one document with text.
         DataError: a document cannot be used (and `on_error` is ``fail``), or a file is damaged.
     """
     begin = time.perf_counter()
     _check(bos, eos, processes, ring, limit, on_error)
     TypedReader(typed)  # what is wrong with the fields is said before the work begins
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer(tokenizer, template_source="file")  # Dolma reads tokenizer.json alone
     kind = _dtype(loaded, dtype, (bos, eos), exact)
     wide = max(loaded.size, 1 + max(bos or 0, eos or 0)) > 1 << 16
     how = Encoding(
@@ -126,7 +129,7 @@ def tokenize_grouped(
         keep_empty=True,
     )
     skip = exact or on_error == "skip"
-    recipe = Recipe(str(loaded.path), loaded.backend, identity_of(loaded), typed.text, how, skip, True, typed)
+    recipe = Recipe(str(loaded.path), loaded.backend, identity_of(loaded), typed.text, how, skip, True, typed, "file")
     ordered = list(files)
     random.Random(f"files {seed}").shuffle(ordered)
     report = GroupedReport(
@@ -141,7 +144,7 @@ def tokenize_grouped(
     plan = [tuple(ordered[part]) for part in groups(len(ordered), processes, files_per_group)]
     words = {"ring": asdict(ring), "limit": limit, "seed": seed, "exact": exact, "dtype": kind.str}
     job = _Job(folder, recipe, plan, loaded, kind, ring, limit, words, report)
-    job.run(processes, overwrite or exact, unit_bytes, progress)
+    job.run(processes, overwrite or exact, unit_bytes, progress, allow_empty or exact)
     report.seconds = time.perf_counter() - begin
     return report
 
@@ -200,7 +203,7 @@ class _Job:
         lines += [f"{n} {file.url} {file.version}" for n, group in enumerate(plan) for file in group]
         self.job = xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
-    def run(self, workers: int, overwrite: bool, unit_bytes: int, progress: bool | None) -> None:
+    def run(self, workers: int, overwrite: bool, unit_bytes: int, progress: bool | None, allow_empty: bool) -> None:
         work_folder = WorkFolder.beside(self.store, MANIFEST, self.folder)
         if not work_folder.holds(self.job):
             if self._complete():
@@ -212,6 +215,7 @@ class _Job:
         finished = False
         try:
             made = self._pieces(work_folder, workers, unit_bytes, progress)
+            self.report.refuse_empty(self.folder, allow_empty)
             self._write(made, workers, progress)
             finished = True
         finally:

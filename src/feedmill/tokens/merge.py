@@ -34,6 +34,7 @@ def merge(
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
+    allow_empty: bool = False,
     learn_between: tuple[int, int] | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
@@ -55,12 +56,14 @@ def merge(
         token_size: bytes per token, where the inputs have different ones.
         mixed_tokenizers: allow inputs of different tokenizers.
         drop_loss: write formats that keep no loss mask.
+        allow_empty: write the output even if it has no documents.
         learn_between: ids of a begin and an end marker: write a loss mask of what stands between them in each document,
             see `feedmill.tokens.instruct.between`. Only ``.ds`` keeps it.
         overwrite: replace files that are there.
 
     Raises:
         ConfigError: the inputs do not belong together, or the output exists.
+        EmptyResult: the inputs hold no documents.
     """
     if chunk is not None and order != "datatrove":
         raise ConfigError("merging chunks is a thing of datatrove's order", fix="Add --order datatrove.")
@@ -107,6 +110,7 @@ def merge(
         overwrite=overwrite,
         progress=progress,
         numbered=output,
+        allow_empty=allow_empty,
     )
     if form.format == "ds" and has_parts(output):
         _write_total(output, form, sum(d.tokens for d in done))

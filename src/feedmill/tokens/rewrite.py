@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.jsonl_splits import splits_name
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
@@ -136,6 +136,8 @@ def rewrite(
     overwrite: bool = False,
     progress: bool | None = None,
     numbered: str = "",
+    allow_empty: bool = False,
+    left_out: dict[str, int] | None = None,
 ) -> list[Done]:
     """Write parts of a corpus, each atomically, leaving alone those that the job's journal knows as whole.
 
@@ -148,10 +150,17 @@ def rewrite(
         progress: whether to draw a bar, see `Progress`.
         numbered: the target with ``{part}``, where the parts are its numbers from 0. Those of an earlier run that had
             more parts are replaced, too: they are removed when the others are there.
+        allow_empty: whether the parts may all be empty.
+        left_out: why they are, with counts.
 
     Raises:
+        EmptyResult: the parts have no documents at all.
         ConfigError: a target exists already, or is an input.
     """
+    target = parts[0].path if len(parts) == 1 else numbered
+    kept = sum(len(part.numbers) for part in parts)
+    noun = "line" if form.format == LINES else "document"
+    refuse_empty(kept, len(units), noun, file=target or None, skipped=left_out, allow=allow_empty)
     higher = higher_parts(numbered, len(parts))
     _refuse_inputs(corpus, [*(part.path for part in parts), *higher])
     if not job.resumed:

@@ -7,6 +7,7 @@ paragraph; so each but the first is given a space of its own, and the first toke
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,17 @@ def adds_space(path: Path) -> bool:
     # Dolma asks the model as `tokenizers` saves it again: a Metaspace has no such entry there.
     return any(m.get("add_prefix_space") and m.get("type") != "Metaspace" for m in before) or any(
         m.get("type") == "Prepend" for m in normal
+    )
+
+
+def prepends_space(document: Mapping[str, Any]) -> bool:
+    """Whether the content of a ``tokenizer.json`` puts a space before a text, in any of the ways to say so."""
+    before = _members(document.get("pre_tokenizer"), "pretokenizers")
+    normal = _members(document.get("normalizer"), "normalizers")
+    return any(m.get("type") == "Prepend" for m in normal) or any(
+        m.get("prepend_scheme", "always" if m.get("add_prefix_space", True) else "never") != "never"
+        for m in before
+        if m.get("type") in ("Metaspace", "ByteLevel")
     )
 
 

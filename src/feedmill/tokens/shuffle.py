@@ -30,6 +30,7 @@ def shuffle(
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
+    allow_empty: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Report:
@@ -47,12 +48,13 @@ def shuffle(
             chunks are documents of their own afterwards. With datatrove's order the tail of each file is left out.
         documents_too: shuffle documents first, then chunks of them.
         max_tokens_per_file: a file that has more tokens is followed by another one.
-        token_size, mixed_tokenizers, drop_loss, overwrite: as in `merge`.
+        token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `merge`.
 
     Returns:
         A report; `seed` is the one that was used.
 
     Raises:
+        EmptyResult: the inputs hold no documents.
         ConfigError: the inputs do not belong together, the output exists, or the order does not go with the rest.
     """
     if chunk is not None and order == "modalities":
@@ -81,7 +83,16 @@ def shuffle(
     ]
     before = len(job.done)
     done = rewrite(
-        corpus, units, parts, form, job, options=options, overwrite=overwrite, progress=progress, numbered=output
+        corpus,
+        units,
+        parts,
+        form,
+        job,
+        options=options,
+        overwrite=overwrite,
+        progress=progress,
+        numbered=output,
+        allow_empty=allow_empty,
     )
     report = finished("shuffle", corpus, job, done, before, seeded=True)
     count_left_out(report, units, len(numbers))

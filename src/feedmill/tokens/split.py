@@ -32,6 +32,7 @@ def split(
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
+    allow_empty: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Report:
@@ -44,9 +45,10 @@ def split(
         ratio: weights by name. Which documents go where is drawn with `seed`; sizes are exact, the stored order stays.
         plan: exactly these documents; those in no part are counted as left out, one may be in several.
         seed: of `ratio`; drawn, and reported, where it is left out.
-        token_size, mixed_tokenizers, drop_loss, overwrite: as in `feedmill.tokens.merge.merge`.
+        token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `feedmill.tokens.merge.merge`.
 
     Raises:
+        EmptyResult: no part has a document.
         ConfigError: not exactly one way to divide, a part that can't be, or an output that exists.
     """
     if sum(way is not None for way in (chunks, ratio, plan)) != 1:
@@ -81,12 +83,25 @@ def split(
     options = {key: value for key, value in options.items() if key != "plan"}
     numbered = output if chunks is not None else ""
     done = rewrite(
-        corpus, documents, parts, form, job, options=options, overwrite=overwrite, progress=progress, numbered=numbered
+        corpus,
+        documents,
+        parts,
+        form,
+        job,
+        options=options,
+        overwrite=overwrite,
+        progress=progress,
+        numbered=numbered,
+        allow_empty=allow_empty,
     )
     report = finished("split", corpus, job, done, before, seeded=ratio is not None)
     left = _in_no_part(rows.values(), count)
     if left:
         report.left_out["documents in no part"] = left
+    empty = [str(name) for name, numbers in rows.items() if not len(numbers)]
+    if empty:
+        shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
+        report.notes.append(f"parts without a document: {shown}")
     return report
 
 

@@ -174,7 +174,7 @@ def walk(value: Any, steps: list[Step]) -> Any:
             if not isinstance(value, dict):
                 raise BadDocument(f"{_shown(steps[:number])} is {_kind(value)}, so it has no field {step!r}")
             if step not in value:
-                raise BadDocument(f"there is no {_shown(steps[: number + 1])}")
+                raise BadDocument(f"there is no {_shown(steps[: number + 1])}{_fields(value)}")
             value = value[step]
         else:
             if not isinstance(value, list):
@@ -216,6 +216,14 @@ def _shown(steps: list[Step]) -> str:
     parts = [f".{s}" if isinstance(s, str) and s.isidentifier() else f"[{json.dumps(s)}]" for s in steps]
     text = "".join(parts)
     return text if text.startswith(".") else f".{text}"
+
+
+def _fields(value: dict[str, Any], most: int = 20) -> str:
+    """Which fields an object has, for whoever looks for another one."""
+    if not value:
+        return " (it has no fields)"
+    names = [json.dumps(name[:60], ensure_ascii=False) for name in list(value)[:most]]
+    return f" (its fields: {', '.join(names)}{', ...' if len(value) > most else ''})"
 
 
 def _typed(steps: list[Step], fields: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], str]]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -27,6 +27,7 @@ from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
 from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_files, together
+from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import Done, Recipe, Task, WorkFolder, identity_of, offer, tasks_of, work
 
@@ -44,7 +45,8 @@ class TokenizeReport(Counts):
     Attributes:
         outputs: format -> path of the file by which it is recognised.
         bos, eos: the tokens put around each document, or None; `rule` says when.
-        template: whether the tokenizer's own template was applied.
+        template: whether the tokenizer's own template was applied; `template_adds`: what it adds, and by which file.
+        switched_off: settings of the tokenizer that would draw ids at random, with their values.
         token_bytes: format -> bytes of a token, but for ``vla-text``, which is JSON.
         left_over: tokens at the end that fill no sequence of ``vla-text``, and are in none.
     """
@@ -54,6 +56,8 @@ class TokenizeReport(Counts):
     eos: str | None = None
     rule: str = "missing"
     template: bool = True
+    template_adds: str | None = None
+    switched_off: dict[str, Any] = field(default_factory=dict)
     token_bytes: dict[str, int] = field(default_factory=dict)
     left_over: int = 0
 
@@ -70,6 +74,7 @@ def tokenize(
     bos: str | None = None,
     rule: Rule = "missing",
     template: bool = True,
+    template_source: TemplateSource = "auto",
     specials_as_text: bool = False,
     token_size: int | None = None,
     seq_len: int | None = None,
@@ -77,6 +82,7 @@ def tokenize(
     loss: bool = False,
     loss_rule: LossRule = "mask",
     on_error: OnError = "fail",
+    allow_empty: bool = False,
     workers: int | None = None,
     overwrite: bool = False,
     tokenizer_name: str | None = None,
@@ -95,6 +101,7 @@ def tokenize(
             tokenizer's own files name.
         rule: ``missing`` adds them where the document does not have them already, ``always`` to every document.
         template: apply the tokenizer's own template. datatrove with an EOS is ``template=False, rule="always"``.
+        template_source: where that template is, see `load_tokenizer`; not used for a tokenizer that is loaded.
         specials_as_text: encode special tokens that stand in a text as plain text.
         token_size: bytes of a token, in place of each format's rule.
         seq_len: of the training program that ``vla-text`` is for: sequences have one token more.
@@ -102,6 +109,7 @@ def tokenize(
         loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
             documents that end in such a range, as datatrove does.
         on_error: what a document that cannot be tokenized does: end the job, or be left out, counted and listed.
+        allow_empty: write the outputs even if there is not one document.
         workers: processes; None for one per core. Each uses one core.
         overwrite: replace files that are there.
         tokenizer_name: what ``.ds.metadata`` calls the tokenizer; by default as it was given.
@@ -111,10 +119,14 @@ def tokenize(
     Raises:
         ConfigError: the options contradict each other, name a token that is not there, or the output exists.
         DataError: a document cannot be tokenized (`on_error` is ``fail``), or a file is damaged.
+        EmptyResult: there is not one document, or all were skipped.
         NotFound, MissingExtra, StorageError: as their names say.
     """
     begin = time.perf_counter()
-    loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend)
+    source: TemplateSource = template_source if template else "file"  # without a template no setting can contradict it
+    loaded = (
+        tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend, template_source=source)
+    )
     eos = _eos(loaded, eos)
     bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
     _check(formats if not isinstance(output, Mapping) else list(output), on_error, rule, loss, loss_rule)
@@ -151,6 +163,7 @@ def tokenize(
         how,
         on_error == "skip",
         origins,
+        template_source=loaded.template_source,
     )
     report = TokenizeReport(
         {out.format: out.url for out in outputs},
@@ -160,11 +173,13 @@ def tokenize(
         bos=bos,
         eos=eos,
         rule=rule,
-        template=template,
+        template=template and loaded.around is not None,
+        template_adds=str(loaded.around) if template and loaded.around is not None else None,
+        switched_off=loaded.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
     )
     job = _Job(outputs, recipe, find_files(inputs), loaded, tokenizer_name or loaded.name, report, unit_bytes)
-    job.run(workers, overwrite, progress)
+    job.run(workers, overwrite, progress, allow_empty)
     report.seconds = time.perf_counter() - begin
     return report
 
@@ -218,12 +233,13 @@ class _Job:
         words += [f"{file.url} {file.version} {file.rows}" for file in files]
         self.job = xxhash.xxh3_64_hexdigest("\n".join(words).encode())
 
-    def run(self, workers: int | None, overwrite: bool, progress: bool | None) -> None:
+    def run(self, workers: int | None, overwrite: bool, progress: bool | None, allow_empty: bool) -> None:
         first = self.outputs[0]
         folder = WorkFolder.beside(first.store, first.stem, first.url)
         if not overwrite and not folder.holds(self.job):
             if self._complete():
                 folder.close(remove=True)  # a worker of a killed run may have left something late
+                self.report.refuse_empty(first.url, allow_empty)
                 return
             self._refuse()
         folder.open(self.job)
@@ -234,8 +250,11 @@ class _Job:
             folder.keep_only({os.path.basename(task.path) for task in tasks})
             self.report.files, self.report.units = len(self.files), len(tasks)
             offer(self.tokenizer)
-            self._assemble(tasks, workers, progress)
+            self._assemble(tasks, workers, progress, allow_empty)
             finished = True
+        except EmptyResult:
+            finished = True  # nothing in the folder that another run could use
+            raise
         finally:
             folder.close(remove=finished)
 
@@ -264,7 +283,7 @@ class _Job:
                     fix="Add --overwrite to replace it, or choose another output.",
                 )
 
-    def _assemble(self, tasks: list[Task], workers: int | None, progress: bool | None) -> None:
+    def _assemble(self, tasks: list[Task], workers: int | None, progress: bool | None, allow_empty: bool) -> None:
         total = sum(task.bytes for task in tasks)
         with ExitStack() as stack:
             writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
@@ -276,6 +295,7 @@ class _Job:
                         self._add(writer, out, documents, done, line)
                 bar.advance(done.task.bytes)
                 bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
+            self.report.refuse_empty(self.outputs[0].url, allow_empty)
             self.report.left_over = sum(getattr(writer, "left_over", 0) for writer in writers)
             for out in self.outputs:
                 write_manifest(out.store, out.path, self._manifest(out, {}))
@@ -300,11 +320,14 @@ class _Job:
             "job": self.job,
             "text": self.recipe.text,
             "rule": report.rule,
-            "template": how.template,
+            "template": report.template,
+            "template_adds": report.template_adds,
             "specials_as_text": how.ordinary,
             "on_error": "skip" if self.recipe.skip else "fail",
             "blank_lines": report.blank,
         }
+        if report.switched_off:
+            options["switched_off"] = report.switched_off
         if out.sequence:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if how.loss:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -24,6 +24,7 @@ import xxhash
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.tokens.ahead import load_ahead
+from feedmill.tokens.template import Template, TemplateSource, around, resolve
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece"]
 Int64s = npt.NDArray[np.int64]
@@ -60,6 +61,8 @@ class Tokenizer:
         vocab_size: entries with added tokens; `base_vocab_size`: without them.
         size: one more than the largest id, so that every id is below.
         template: whether the tokenizer's own template (BOS, EOS ...) is applied to each text.
+        around: what that is; None where the tokenizer has none. `template_source`: see `load_tokenizer`.
+        switched_off: settings of the model by which ids would be drawn at random, with their values.
         ordinary: whether special tokens that stand in a text are encoded as plain text.
         declared_eos, declared_bos: the tokens that the files beside the model name as such; None where they don't.
     """
@@ -71,13 +74,18 @@ class Tokenizer:
         self.name, self.path, self.backend, self.hash = name, path, backend, hash
         self.fallback: str | None = None
         self.template, self.ordinary = True, False
+        self.around: Template | None = None
+        self.template_source: TemplateSource = "auto"
+        self.switched_off: dict[str, Any] = {}
         self.vocab_size, self.base_vocab_size = vocabulary.size_with_added, vocabulary.size_without_added
         self.size = vocabulary.largest + 1
         self.declared_bos, self.declared_eos = vocabulary.bos, vocabulary.eos
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """The ids of many texts; see `Encoded`. Raises UnicodeEncodeError for lone surrogates."""
-        return self._engine.encode(list(texts), self.template, self.ordinary)
+        template = self.around if self.template else None
+        found = self._engine.encode(list(texts), template is not None and template.own, self.ordinary)
+        return found if template is None or template.own else Encoded(*around(*found, template))
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any], *, skip_special: bool = False) -> str:
         """The text of ids. Ids that the vocabulary does not have are left out."""
@@ -123,10 +131,15 @@ class Tokenizer:
             raise ConfigError("loss masks need a tokenizer.json", file=str(self.path), kind="no-offsets")
         from feedmill.tokens.engines import HuggingFace
 
-        if not isinstance(self._engine, HuggingFace):
-            self._reference = getattr(self, "_reference", None) or HuggingFace(self.path)
-            return self._reference.offsets(text, self.template, self.ordinary)
-        return self._engine.offsets(text, self.template, self.ordinary)
+        engine = self._engine
+        if not isinstance(engine, HuggingFace):
+            engine = self._reference = getattr(self, "_reference", None) or HuggingFace(self.path)
+        template = self.around if self.template else None
+        ids, places = engine.offsets(text, template is not None and template.own, self.ordinary)
+        if template is None or template.own:
+            return ids, places
+        head, tail = (np.zeros((len(tokens), 2), np.int64) for tokens in (template.before, template.after))
+        return around(ids, np.array([len(ids)]), template)[0], np.concatenate((head, places, tail))
 
 
 class Vocabulary:
@@ -144,6 +157,7 @@ class Vocabulary:
         self.largest = max(ids.values(), default=-1)
         self.bos: str | None = None
         self.eos: str | None = None
+        self.document: dict[str, Any] | None = None  # the tokenizer.json, while it is loaded
 
     def close_to(self, token: str) -> list[str]:
         """Up to three tokens that look like this one, special ones first."""
@@ -156,7 +170,13 @@ class Vocabulary:
         return found or list(self.special)[:3]
 
 
-def load_tokenizer(name: str | os.PathLike[str], backend: Backend = "auto", *, check: bool = True) -> Tokenizer:
+def load_tokenizer(
+    name: str | os.PathLike[str],
+    backend: Backend = "auto",
+    *,
+    check: bool = True,
+    template_source: TemplateSource = "auto",
+) -> Tokenizer:
     """Load a tokenizer from this machine; nothing is downloaded.
 
     Args:
@@ -164,10 +184,13 @@ def load_tokenizer(name: str | os.PathLike[str], backend: Backend = "auto", *, c
         backend: ``auto`` takes fastokens where it loads the file and its ids are the reference's (see
             `feedmill.tokens.selfcheck`), else Hugging Face `tokenizers`; anything else forces that one.
         check: compare the fast engine with the reference first. Only for a file that was compared just before.
+        template_source: where the template is: ``file`` for the model file alone, ``flags`` for ``add_bos_token`` and
+            ``add_eos_token`` in ``tokenizer_config.json`` beside it, ``auto`` for what transformers' ``AutoTokenizer``
+            does, see `feedmill.tokens.template`.
 
     Raises:
         NotFound: there is no such file; a name of a model hub is one.
-        ConfigError: the file is no tokenizer, or does not fit the backend.
+        ConfigError: the file is no tokenizer, or does not fit the backend; or the settings beside it contradict it.
         MissingExtra: a package is missing.
     """
     if backend not in BACKENDS:
@@ -187,20 +210,30 @@ def load_tokenizer(name: str | os.PathLike[str], backend: Backend = "auto", *, c
     if pieces:
         loaded = engines.SentencePiece(path)
         made = Tokenizer(loaded, loaded.vocabulary, name=given, path=path, backend="sentencepiece", hash=digest)
-        made.template = False
+        made.around = resolve(path, None, loaded.vocabulary.ids, template_source)
+        made.template, made.template_source = made.around is not None, template_source
         return made
     vocabulary = engines.read_vocabulary(path, data)
-    fast, fallback = (None, None) if backend == "hf" else _fast(path, backend == "fastokens", check)
+    switched_off = engines.random_settings(vocabulary.document or {})
+    fast, fallback = (None, None) if backend == "hf" else _fast(path, backend == "fastokens", check, switched_off)
     engine: Engine = fast or engines.HuggingFace(path)
     made = Tokenizer(engine, vocabulary, name=given, path=path, backend="fastokens" if fast else "hf", hash=digest)
-    made.fallback = fallback
+    made.fallback, made.template_source, made.switched_off = fallback, template_source, switched_off
+    if vocabulary.document is not None:
+        made.around = resolve(path, vocabulary.document, vocabulary.ids, template_source)
+        vocabulary.document = None  # a large one; nobody needs it any more
     return made
 
 
-def _fast(path: Path, forced: bool, check: bool) -> tuple[Engine | None, str | None]:
+def _fast(path: Path, forced: bool, check: bool, switched_off: Mapping[str, Any]) -> tuple[Engine | None, str | None]:
     """The fast engine, or why it is not used. Raises where it was asked for by name and cannot be used at all."""
     from feedmill.tokens import engines
 
+    if switched_off:
+        what = f"fastokens cannot switch off the {' and '.join(switched_off)} of the file"
+        if forced:
+            raise ConfigError(what, file=str(path), kind="random-ids", fix="Use --tokenizer-backend hf.")
+        return None, what
     reference = None
     if check:
         with contextlib.suppress(MissingExtra):  # nothing to compare with: a minimal installation

@@ -27,6 +27,7 @@ from feedmill.tokens.documents import Batch, read_documents
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
 from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
 from feedmill.tokens.sources import SourceFile, Unit
+from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.textpath import TextReader
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.typed import Typed, TypedReader
@@ -47,6 +48,7 @@ class Recipe:
         skip: whether bad documents are left out; else the first one ends the job.
         origins: whether ids of documents are kept.
         typed: where text and id are, in place of `text`.
+        template_source: to load the tokenizer; what it gives is in `identity`.
     """
 
     tokenizer: str
@@ -57,6 +59,7 @@ class Recipe:
     skip: bool
     origins: bool
     typed: Typed | None = None
+    template_source: TemplateSource = "auto"
 
     def reader(self) -> TextReader | TypedReader:
         """What reads the documents; one for each thread."""
@@ -71,6 +74,7 @@ class Recipe:
         """A hash of everything that decides the bytes."""
         facts = asdict(self)
         facts.pop("tokenizer")  # the same file elsewhere gives the same ids
+        facts.pop("template_source")
         return xxhash.xxh3_64_hexdigest(msgspec.json.encode([_LAYOUT, sorted(facts.items())]))
 
 
@@ -233,8 +237,8 @@ def _reader(recipe: Recipe, thread: int) -> TextReader | TypedReader:  # noqa: A
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, backend: Backend, identity: str) -> Tokenizer:
-    found = load_tokenizer(name, backend, check=False)
+def _loaded(name: str, backend: Backend, identity: str, template_source: TemplateSource) -> Tokenizer:
+    found = load_tokenizer(name, backend, check=False, template_source=template_source)
     if identity_of(found) != identity:
         raise FeedmillError("the tokenizer has changed while it was in use", file=name, fix="Run the command again.")
     return found
@@ -251,7 +255,9 @@ def offer(tokenizer: Tokenizer) -> None:
 
 def tokenizer_of(recipe: Recipe) -> Tokenizer:
     """The tokenizer of a recipe, loaded once in each process."""
-    found = _ready.get(recipe.identity) or _loaded(recipe.tokenizer, recipe.backend, recipe.identity)
+    found = _ready.get(recipe.identity) or _loaded(
+        recipe.tokenizer, recipe.backend, recipe.identity, recipe.template_source
+    )
     found.template, found.ordinary = recipe.how.template, recipe.how.ordinary
     return found
 
@@ -259,7 +265,9 @@ def tokenizer_of(recipe: Recipe) -> Tokenizer:
 def identity_of(tokenizer: Tokenizer) -> str:
     """Hash, backend and versions of a tokenizer."""
     versions = ",".join(f"{name}={number}" for name, number in sorted(tokenizer.versions().items()))
-    return f"{tokenizer.hash} {tokenizer.backend} {versions}"
+    around = tokenizer.around
+    template = "" if around is None or around.own else f" template {around.before} {around.after}"
+    return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}"
 
 
 def _unlink(path: str) -> None:

@@ -130,6 +130,27 @@ def len_of(split: str) -> int:
     return len(list(get_loader(get_val_dataset(CAPTIONS, split_part=split, worker_config=config(), batch_size=1))))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_without_repeat_each_loop_is_one_pass(workers: int) -> None:
+    loader = get_savable_loader(train(DefaultTaskEncoder(), repeat=False, batch_size=1, where=config(workers=workers)))
+    loops = [[key for batch in loader for key in batch.__key__] for _ in range(3)]
+    assert loops[0] == loops[1] == loops[2] and len(set(loops[0])) == len(loops[0]) > 2
+    begun = [key for batch in islice(loader, 2) for key in batch.__key__]
+    state = loader.save_state_rank()
+    other = get_savable_loader(train(DefaultTaskEncoder(), repeat=False, batch_size=1))
+    other.restore_state_rank(state)
+    assert begun + [key for batch in other for key in batch.__key__] == loops[0]
+    assert [key for batch in other for key in batch.__key__] == loops[0]
+    loader.close()
+
+
+def test_without_repeat_virtual_epochs_end_with_the_data_and_begin_again() -> None:
+    steps = len_of("train") // 4
+    loader = get_savable_loader(train(DefaultTaskEncoder(), repeat=False, batch_drop_last=True, virtual_epoch_length=1))
+    keys = [[batch.__key__ for batch in loader] for _ in range(2 * steps)]
+    assert all(len(loop) == 1 for loop in keys) and keys[:steps] == keys[steps:]
+
+
 def test_virtual_epochs_go_on() -> None:
     whole = [b.__key__ for b in islice(get_loader(train(DefaultTaskEncoder())), 9)]
     loader = get_savable_loader(train(DefaultTaskEncoder(), virtual_epoch_length=3))
@@ -317,6 +338,111 @@ def test_seeded_hooks_may_be_called_by_others_and_may_yield() -> None:
     assert images(Yielding()) == images(Yielding()) and len({str(b) for b in images(Yielding())}) == 4
     augmented = images(energon.AugmentTaskEncoder(scripted.CaptioningTask()))
     assert all(torch.equal(a, b) for a, b in zip(plain, augmented, strict=True))
+
+
+class Calling(energon.AugmentTaskEncoder):
+    """Calls every hook that it overrides, as the documentation of such encoders does."""
+
+    def cook_crude_sample(self, sample: Any) -> Any:
+        return super().cook_crude_sample(sample)
+
+    def encode_sample(self, sample: Any) -> Any:
+        return super().encode_sample(sample)
+
+
+class DrawingByGenerator(DefaultTaskEncoder):
+    def encode_sample(self, sample: Any, rng: Any) -> Any:
+        return {"key": sample.__key__, "drawn": int(rng.integers(1 << 40))}
+
+
+class CallingCook(DefaultTaskEncoder):
+    def cook_crude_sample(self, sample: Any) -> Any:
+        return super().cook_crude_sample(sample)
+
+
+def test_hooks_may_call_those_that_they_override() -> None:
+    def first(task: Any) -> Any:
+        return next(iter(get_loader(train(task))))
+
+    assert first(Calling(DrawingByGenerator())) == first(DrawingByGenerator())
+    stock, called = first(None), first(CallingCook())
+    assert called.__key__ == stock.__key__ and torch.equal(called.image, stock.image)
+    assert first(Calling(DefaultTaskEncoder())).__key__ == stock.__key__
+
+
+def test_parts_and_clips_are_tensors_and_pickles_want_trust(tmp_path: Path) -> None:
+    import io
+    import pickle
+
+    import feedmill as fm
+    from clips import sound
+
+    tensor = io.BytesIO()
+    torch.save(torch.arange(3), tensor)
+    fm.write(
+        str(tmp_path / "d"),
+        [{"__key__": f"k{i}", "pth": tensor.getvalue(), "pickle": pickle.dumps({"n": i})} for i in range(4)],
+        progress=False,
+    )
+
+    def first(task: Any = None, **more: Any) -> Any:
+        return next(iter(get_loader(train(task, path=tmp_path / "d", shuffle_over_epochs_multiplier=None, **more))))
+
+    batch = first()
+    assert torch.equal(batch["pth"][0], torch.arange(3)) and type(batch["pickle"][0]) is bytes
+    assert first(trust=True)["pickle"] == {"n": [0, 1, 2, 3]}
+
+    class Careful(DefaultTaskEncoder):
+        decoder = energon.SampleDecoder()
+
+    assert type(first(Careful(), trust=True)["pickle"][0]) is bytes
+    handle = energon.AVDecoder(io.BytesIO(sound("wav")))
+    assert isinstance(handle.get_audio_clips([(0, 0.1)])[0][0], torch.Tensor)
+    assert isinstance(energon.SampleDecoder()("a.wav", sound("wav")), energon.AVDecoder)
+
+
+def test_the_batch_index_counts_on_after_a_resume() -> None:
+    whole = [b["at"] for b in islice(get_loader(train(Drawing(), batch_size=2)), 5)]
+    loader = get_savable_loader(train(Drawing(), batch_size=2))
+    begun = [b["at"] for b in islice(loader, 3)]
+    other = get_savable_loader(train(Drawing(), batch_size=2))
+    other.restore_state_rank(loader.save_state_rank())
+    assert begun + [b["at"] for b in islice(other, 2)] == whole == [(2 * n, n) for n in range(5)]
+
+
+def test_a_fault_behind_skipped_samples_is_named() -> None:
+    class Faulty(DefaultTaskEncoder):
+        def encode_sample(self, sample: Any) -> Any:
+            if sample.__key__ < "000020":
+                raise energon.SkipSample
+            return sample
+
+        def batch(self, samples: list[Any]) -> Any:
+            raise ValueError("my own bug in batch")
+
+    with pytest.raises(FeedmillError, match=r"ValueError: my own bug in batch") as caught:
+        list(islice(get_loader(train(Faulty())), 9))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_what_has_no_effect_is_said() -> None:
+    with pytest.warns(UserWarning, match="fail_on_timeout has no effect"):
+        get_savable_loader(train(None), fail_on_timeout=True)
+    with pytest.warns(UserWarning, match="watchdog_initial_timeout_seconds has no effect"):
+        get_savable_loader(train(None), watchdog_initial_timeout_seconds=5)
+    with pytest.warns(UserWarning, match="worker_debug_path"):
+        config(worker_debug_path="log")
+    with pytest.warns(UserWarning, match="restore_error_handler has no effect"):
+        config(restore_error_handler=energon.log_exception)
+    with pytest.warns(UserWarning, match="shuffle_over_epochs_multiplier=-1 has no effect"):
+        train(None, shuffle_over_epochs_multiplier=-1)
+
+    class Building(DefaultTaskEncoder):
+        def build_train_datasets(self, **_: Any) -> Any:
+            raise AssertionError
+
+    with pytest.raises(ConfigError, match=r"Building\.build_train_datasets is not called"):
+        train(Building())
 
 
 def test_types_are_mapped_by_name() -> None:

@@ -14,6 +14,7 @@ SCHEMA = {
     "shuffle": Key(FLAG, True, "gather inputs into outputs of a size; otherwise one for each (nothing is shuffled)"),
     "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
     "work_dir.output": Key(TEXT, None, "accepted; outputs are whole in any case"),
+    "allow_stale": Key(FLAG, False, "use attributes that were made of other documents (new)"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 
@@ -26,6 +27,8 @@ def mix(arguments: Sequence[str], file: str | None, exact: bool) -> None:
 
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
-    config = read_config({"streams": values["streams"], "shuffle": values["shuffle"]}, dolma=True, exact=exact)
+    config = read_config(
+        {name: values[name] for name in ("streams", "shuffle", "allow_stale")}, dolma=True, exact=exact
+    )
     if not values["dryrun"]:
         show(run(config, processes=values["processes"]))

@@ -41,6 +41,7 @@ SCHEMA = {
     "dtype": Key(TEXT, None, "type of a token; by default the smallest that fits (with --exact: uint16)"),
     "seed": Key(WHOLE, 3920, "of the order"),
     "on_error": Key(TEXT, "fail", "a bad document: fail, or skip and list it (new)"),
+    "allow_empty": Key(FLAG, False, "accept a result without a single document (new)"),
     "overwrite": Key(FLAG, False, "replace token files that are there (new)"),
     "debug": Key(FLAG, False, "accepted"),
     "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
@@ -82,6 +83,7 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         seed=values["seed"],
         on_error=values["on_error"],
         exact=exact,
+        allow_empty=values["allow_empty"],
         overwrite=values["overwrite"],
     )
     _show(report)
@@ -116,7 +118,7 @@ def _tokenizer(values: dict[str, Any]) -> tuple[str, int | None]:
     from feedmill.tokens.tokenizer import load_tokenizer
 
     typer.echo("warning: tokenizer_name_or_path is deprecated; its last id is the EOS", err=True)
-    return old, load_tokenizer(old, check=False).vocab_size - 1
+    return old, load_tokenizer(old, check=False, template_source="file").vocab_size - 1
 
 
 def _show(report: GroupedReport) -> None:

@@ -16,7 +16,6 @@ from feedmill.compat.energon.edataclass import edataclass  # at once: its module
 
 _FEEDMILL = {
     "AVData": "samples.avdata",
-    "AVDecoder": "samples.avdecoder",
     "AVMetadata": "samples.mediafacts",
     "AugmentTaskEncoder": "loading.typed",
     "Batch": "loading.tensors",
@@ -54,6 +53,7 @@ _FEEDMILL = {
     "traverse_metadataset": "planning.traverse",
 }
 _RENAMED = {
+    "AVDecoder": ("samples.avdecoder", "TorchAVDecoder"),
     "DecodeFileStore": ("samples.stores", "DecodedFileStore"),
     "DefaultTaskEncoder": ("loading.typed", "TypedTaskEncoder"),
     "FileCacheLazy": ("loading.filecache", "FileCacheLazy"),

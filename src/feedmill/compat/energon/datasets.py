@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.compat.energon.worker import WorkerConfig, without_effect
 from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.typed import Fitted, TypedTaskEncoder, share
@@ -39,7 +39,8 @@ class EnergonDataset:
         drop_last: leave out what fills no batch.
         buffer: samples from which packs are selected; None for no packing.
         epoch: batches in an epoch of this rank; None for all.
-        restart: whether each epoch begins anew.
+        restart: whether each loop begins at the first sample, and what hooks skip is dropped: validation.
+        cycle: whether a loop after the last sample begins at the first one: training with ``repeat=False``.
     """
 
     plan: Plan
@@ -50,6 +51,7 @@ class EnergonDataset:
     buffer: int | None
     epoch: int | None
     restart: bool
+    cycle: bool = False
 
     def fitted(self) -> Fitted:
         """The hooks as they are to be loaded with."""
@@ -108,15 +110,21 @@ def get_train_dataset(
     ``shuffle_over_epochs_multiplier=None`` leaves the stored order.
 
     Args:
-        repeat: go on without end; else one epoch.
+        repeat: go on without end; else a loop ends after one pass over the data, and the next loop begins at the first
+            sample, in the same order.
         virtual_epoch_length: batches after which a loop ends, to go on in the next one; 0 for no end.
-        trust: allow code to run that the data names (joiners, sample loaders, own sample types).
+        trust: allow code to run that the data names (joiners, sample loaders, own sample types, and pickles, unless
+            the task encoder has a `decoder` of its own).
         options: ``dataset_config`` and ``split_config`` for a prepared folder; Energon's deprecated ones.
 
     Raises:
         ConfigError, NotFound, TrustError: as `Recipe.load` and `Recipe.plan`.
     """
     encoder, opening = _options(task_encoder, options)
+    if shuffle_over_epochs_multiplier not in (1, None):
+        without_effect(
+            f"shuffle_over_epochs_multiplier={shuffle_over_epochs_multiplier}", "each epoch is a permutation"
+        )
     recipe = recipe_for(
         path,
         split=split_part,
@@ -134,6 +142,7 @@ def get_train_dataset(
         packing_buffer_size,
         virtual_epoch_length or None,
         False,
+        cycle=not repeat,
     )
 
 
@@ -175,6 +184,8 @@ def get_val_datasets(
 
 def _plan(recipe: Recipe, encoder: TaskEncoder, trust: bool) -> Plan:
     decoder = getattr(encoder, "decoder", None)
+    if trust and decoder is TypedTaskEncoder.decoder:  # a decoder of the task's own says itself what it trusts
+        decoder = SampleDecoder(trust=True)
     decode = decoder if decoder is None or callable(decoder) else decoder.decode
     return recipe.plan(partial(open_dataset, decode=decode, trust=trust), trust=trust)
 
@@ -187,9 +198,21 @@ def _options(encoder: TaskEncoder | None, options: dict[str, Any]) -> tuple[Task
             f"the argument {unknown[0]!r} is unknown", fix=f"Beside the named ones: {', '.join(_OPENING)}."
         )
     made = TypedTaskEncoder() if encoder is None else encoder
+    _refuse_pipelines(made)
     asked = {name: options[name] for name in _DECODING if options.get(name) is not None}
     if options.get("auto_decode") is False:
         made.decoder = None  # type: ignore[attr-defined]
     elif asked:
         made.decoder = SampleDecoder(**asked)  # type: ignore[attr-defined]
     return made, {name: options[name] for name in _OPENING if options.get(name) is not None}
+
+
+def _refuse_pipelines(encoder: TaskEncoder) -> None:
+    """Refuse hooks that would build Energon's pipeline: nothing calls them here, so the data would be other data."""
+    built = sorted({name for name in dir(encoder) if name.startswith("build_")})
+    if built:
+        raise ConfigError(
+            f"{type(encoder).__name__}.{built[0]} is not called: there is no pipeline of datasets to build here",
+            kind="not-supported",
+            fix="Remove it; override the hooks of samples and batches, or use feedmill.Recipe.",
+        )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from feedmill.compat.energon.datasets import EnergonDataset
 from feedmill.compat.energon.errors import reraise_exception
-from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.compat.energon.worker import WorkerConfig, without_effect
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Source
 from feedmill.loading.cachepool import CachePool
@@ -74,7 +74,9 @@ class SavableDataLoader(EpochLoader):
             seed=config.seed_offset,
             stall=watchdog_timeout_seconds,
         )
-        super().__init__(loader, length=dataset.epoch, restart=dataset.restart, expected=dataset.steps)
+        super().__init__(
+            loader, length=dataset.epoch, restart=dataset.restart, expected=dataset.steps, cycle=dataset.cycle
+        )
         self.dataset, self.worker_config = dataset, config
 
     def save_state_rank(self) -> dict[str, Any]:
@@ -149,8 +151,8 @@ def get_savable_loader(
     prefetch_factor: int = 2,
     cache_pool: CachePool | None = None,
     watchdog_timeout_seconds: float | None = 60,
-    watchdog_initial_timeout_seconds: float | None = None,  # noqa: ARG001
-    fail_on_timeout: bool = False,  # noqa: ARG001
+    watchdog_initial_timeout_seconds: float | None = None,
+    fail_on_timeout: bool = False,
     processes: bool | None = None,
 ) -> SavableDataLoader:
     """A loader whose state can be saved. It saves at any time and resumes without replay, so that what Energon asks for
@@ -164,6 +166,10 @@ def get_savable_loader(
             be sent to them (nothing in it is defined in the main program), as reading and decoding alone do well with
             threads.
     """
+    if fail_on_timeout:
+        without_effect("fail_on_timeout", "slow batches are logged; feedmill.Workers(timeout=...) ends hung workers")
+    if watchdog_initial_timeout_seconds is not None:
+        without_effect("watchdog_initial_timeout_seconds", "watchdog_timeout_seconds holds from the first batch on")
     if worker_config is not None:
         if worker_config != dataset.worker_config:
             raise ConfigError("the loader's worker_config is not the data set's", fix="Leave it out here.")
@@ -190,7 +196,7 @@ def _tolerance(encoder: TaskEncoder) -> int | None:
     return min((number for number in allowed if number), default=None)
 
 
-def _on_error(config: WorkerConfig, in_a_row: int | None) -> str | Substitute:
+def _on_error(config: WorkerConfig, in_a_row: int | None) -> Literal["raise"] | Substitute:
     if config.global_error_handler is reraise_exception:
         return "raise"
     handler = config.global_error_handler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,12 @@ from typing import Any
 from feedmill.compat.energon.errors import log_exception, reraise_exception
 from feedmill.loading.ranks import given_or_found
 
-__all__ = ["WorkerConfig"]
+__all__ = ["WorkerConfig", "without_effect"]
+
+
+def without_effect(option: str, why: str) -> None:
+    """Warn of an option of Energon's that was given and changes nothing here."""
+    warnings.warn(f"{option} has no effect: {why} (docs/migration/energon.md)", UserWarning, stacklevel=4)
 
 
 @dataclass(slots=True, eq=False)
@@ -21,10 +27,11 @@ class WorkerConfig:
         num_workers: workers of this rank.
         data_parallel_group: group over which states are gathered; the world without.
         seed_offset: another number gives another order and other random numbers.
-        worker_debug_path, worker_log_level: accepted; the ledger says what was seen (``feedmill trace``).
+        worker_debug_path, worker_log_level: without effect, with a warning; the ledger says what was seen
+            (``feedmill trace``).
         global_error_handler: called with (exception, key, sources) for a sample that cannot be used; where it raises,
             the iteration ends, else a substitute takes the sample's place.
-        restore_error_handler: accepted; a resume makes nothing again.
+        restore_error_handler: without effect, with a warning; a resume makes nothing again.
     """
 
     rank: int
@@ -36,6 +43,12 @@ class WorkerConfig:
     worker_log_level: int = 0
     global_error_handler: Callable[..., None] = log_exception
     restore_error_handler: Callable[..., None] = reraise_exception
+
+    def __post_init__(self) -> None:
+        if self.worker_debug_path is not None or self.worker_log_level:
+            without_effect("worker_debug_path and worker_log_level", "`feedmill trace` shows what each step saw")
+        if self.restore_error_handler is not reraise_exception:
+            without_effect("restore_error_handler", "a resume makes no sample again")
 
     def global_rank(self) -> int:
         """This process's rank in the world."""

@@ -14,6 +14,8 @@ import typer
 
 from feedmill.cli.app import new_app
 from feedmill.cli.merge import show
+from feedmill.cli.options import AllowEmpty
+from feedmill.cli.tokenize import TemplateFrom
 
 app = new_app(no_args_is_help=True, help="Modalities' command line: the same options, the same files.")
 data = new_app(no_args_is_help=True)
@@ -68,6 +70,8 @@ def pack_encoded_data(
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="fail|skip", help="What a document without tokens does.")
     ] = "fail",
+    template_source: TemplateFrom = "auto",
+    allow_empty: AllowEmpty = False,
 ) -> None:
     """Tokenize a JSONL file and pack it, as a configuration says. Exit status 1 where documents were left out."""
     from feedmill.compat.modalities.config import load_config
@@ -81,7 +85,15 @@ def pack_encoded_data(
             fix="docs/migration/modalities.md has one."
             " Without any: 'feedmill tokenize FILE -t TOKENIZER -o NAME' writes NAME.pbin.",
         )
-    report = pack(load_config(config_path), config_path, policy=file_existence_policy.value, on_error=on_error)
+    config, policy = load_config(config_path), file_existence_policy.value
+    report = pack(
+        config,
+        config_path,
+        policy=policy,
+        template_source=template_source,
+        on_error=on_error,
+        allow_empty=allow_empty,
+    )
     if report is None:
         typer.echo("the target exists: nothing was done")
         return
@@ -127,12 +139,13 @@ def create_shuffled_jsonl_chunk(
 def merge_packed_data(
     src_paths: Annotated[list[str], typer.Argument(metavar="SRC_PATHS...", help=".pbin files, or folders of them.")],
     target_path: Annotated[str, typer.Argument(metavar="TARGET_PATH", help="The .pbin file to write.")],
+    allow_empty: AllowEmpty = False,
 ) -> None:
     """Write .pbin files one after another to one file."""
     from feedmill.tokens.merge import merge
 
     inputs = [path for source in src_paths for path in _packed(source)]
-    show(merge(inputs, target_path))
+    show(merge(inputs, target_path, allow_empty=allow_empty))
 
 
 @data.command("shuffle_tokenized_data")
@@ -144,9 +157,10 @@ def shuffle_tokenized_data(
     ] = 100,
     file_existence_policy: ExistencePolicy = Policy.error,
     seed: Seed = None,
+    allow_empty: AllowEmpty = False,
 ) -> None:
     """Shuffle the documents of a .pbin."""
-    _shuffle(input_data_path, output_data_path, file_existence_policy, seed)
+    _shuffle(input_data_path, output_data_path, file_existence_policy, seed, allow_empty)
 
 
 @data.command("shuffle_jsonl_data")
@@ -155,9 +169,10 @@ def shuffle_jsonl_data(
     output_data_path: OutputData,
     file_existence_policy: ExistencePolicy = Policy.error,
     seed: Seed = None,
+    allow_empty: AllowEmpty = False,
 ) -> None:
     """Shuffle the lines of a JSONL file."""
-    _shuffle(input_data_path, output_data_path, file_existence_policy, seed)
+    _shuffle(input_data_path, output_data_path, file_existence_policy, seed, allow_empty)
 
 
 @data.command("prepare_instruction_tuning_data")
@@ -181,11 +196,12 @@ def _chunk(inputs: list[str], output: str, chunk: int, chunks: int, policy: Poli
         show(shuffle_chunk(inputs, output, chunk=chunk, chunks=chunks, global_seed=seed, overwrite=overwrite))
 
 
-def _shuffle(source: str, output: str, policy: Policy, seed: int | None) -> None:
+def _shuffle(source: str, output: str, policy: Policy, seed: int | None, allow_empty: bool) -> None:
     from feedmill.tokens.shuffle import shuffle
 
     if not _left_alone(output, policy):
-        show(shuffle([source], output, seed=seed, order="modalities", overwrite=policy == Policy.override))
+        overwrite = policy == Policy.override
+        show(shuffle([source], output, seed=seed, order="modalities", overwrite=overwrite, allow_empty=allow_empty))
 
 
 def _left_alone(target: str, policy: Policy) -> bool:

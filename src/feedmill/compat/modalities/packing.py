@@ -18,7 +18,14 @@ QUEUES = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_
 
 
 def pack(
-    config: dict[str, Any], where: str, *, policy: str = "error", on_error: Any = "fail", progress: bool | None = None
+    config: dict[str, Any],
+    where: str,
+    *,
+    policy: str = "error",
+    template_source: Any = "auto",
+    on_error: Any = "fail",
+    allow_empty: bool = False,
+    progress: bool | None = None,
 ) -> TokenizeReport | None:
     """Tokenize and pack as a configuration says; None where the target is there and the policy is ``skip``.
 
@@ -26,7 +33,9 @@ def pack(
         config: the resolved configuration.
         where: its path, for errors.
         policy: ``error``, ``skip`` or ``override``: what an existing target means.
+        template_source: see `feedmill.tokens.tokenizer.load_tokenizer`.
         on_error: ``fail`` or ``skip``: what a document without tokens does.
+        allow_empty: write the file even if it has no documents.
 
     Raises:
         ConfigError: a setting is missing or means something that is not done here.
@@ -47,7 +56,7 @@ def pack(
     if existing(target, policy):
         return None
     _check_index(source, settings.get("index_path"), where)
-    tokenizer = load(config, where)
+    tokenizer = load(config, where, template_source)
     return tokenize(
         [source],
         {"pbin": target},
@@ -55,6 +64,7 @@ def pack(
         text=pattern,
         eos=eod,
         on_error=on_error,
+        allow_empty=allow_empty,
         workers=workers,
         overwrite=policy == "override",
         progress=progress,
@@ -75,7 +85,7 @@ def existing(target: str, policy: str) -> bool:
     return policy == "skip" and open_store(folder).exists(name)
 
 
-def load(config: dict[str, Any], where: str) -> Tokenizer:
+def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> Tokenizer:
     """The tokenizer of a configuration. Raises `ConfigError`, and as `load_tokenizer` does."""
     from feedmill.tokens.tokenizer import load_tokenizer
 
@@ -97,7 +107,16 @@ def load(config: dict[str, Any], where: str) -> Tokenizer:
                 kind="not-done",
                 fix="Set it to false; 'feedmill filter --max-length' leaves long documents out.",
             )
-    tokenizer = load_tokenizer(text_of(options, "pretrained_model_name_or_path", where))
+    name = text_of(options, "pretrained_model_name_or_path", where)
+    tokenizer = load_tokenizer(name, template_source=template_source)
+    if tokenizer.backend == "sentencepiece":
+        raise ConfigError(
+            "this is a SentencePiece model without a tokenizer.json: the original converts it when it loads it",
+            file=str(tokenizer.path),
+            kind="no-tokenizer",
+            fix="Convert it once, with AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER), or name it as"
+            " pretrained_sp_tokenizer.",
+        )
     special = tokenizer.special_tokens()
     for role, token in (options.get("special_tokens") or {}).items():
         if str(token) not in special:

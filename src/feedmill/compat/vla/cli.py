@@ -58,10 +58,11 @@ def stats(
 ) -> None:
     """Compute the statistics of robotics fields: means, deviations, extremes and percentiles, per step and over all."""
     from feedmill.samples.robotics.job import compute_statistics
+    from feedmill.storage import split_url
 
-    folder, name = _place(path)
+    folder = split_url(path)[0] if path.endswith(".jsonl") else path
     where = output or f"{folder.rstrip('/')}/stats.json"
-    found = compute_statistics(f"{folder.rstrip('/')}/{name}", where, fields=field or None, progress=not json)
+    found = compute_statistics(path, where, fields=field or None, progress=not json)
     rows = [[one, *statistics.shape, int(statistics.count.max())] for one, statistics in found.items()]
     data = {
         "path": where,
@@ -148,10 +149,3 @@ def _show_plan(run: VlaRun, data: dict[str, Any]) -> None:
         typer.echo(f"note: {note}")
     ignored = [meaning for meaning in run.settings if not meaning.used]
     facts([(meaning.name, meaning.words) for meaning in ignored])
-
-
-def _place(path: str) -> tuple[str, str]:
-    from feedmill.formats.vla.manifest import MANIFEST
-    from feedmill.storage import split_url
-
-    return split_url(path) if path.endswith(".jsonl") else (path, MANIFEST)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.loading.encoder import TaskEncoder
+from feedmill.loading.encoder import TaskEncoder, drawn
 from feedmill.loading.failures import SkipSample
 from feedmill.samples.vla.modalities import Modality
 
@@ -27,7 +27,7 @@ class VlaEncoder(TaskEncoder):
     def __init__(self, modalities: Mapping[str, Modality]) -> None:
         self.modalities = dict(modalities)
 
-    def cook_crude_sample(self, sample: Any, rng: np.random.Generator) -> Any:
+    def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         """The fields of a sample."""
         name = (sample.subflavors or {}).get("modality")
         if name is None and len(self.modalities) == 1:
@@ -41,7 +41,7 @@ class VlaEncoder(TaskEncoder):
             )
         prepare = getattr(found, "prepare", found.cook)  # where a modality leaves something to its batch
         try:
-            return {**prepare(sample, rng), _MODALITY: name}
+            return {**prepare(sample, drawn(rng)), _MODALITY: name}
         except DataError as error:
             if error.kind == "too-short":
                 raise SkipSample(str(error)) from None

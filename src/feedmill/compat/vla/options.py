@@ -34,7 +34,7 @@ USED: Mapping[str, str] = {
     "data.shuffle": "false reads in stored order",
     "data.seed": "seed of the order, where hparams.seed is not given",
     "data.tokenizer": "tokenizer of untokenized text",
-    "data.image_size": "images are resized to it",
+    "data.image_size": "images are resized to it (bilinear); tensors stay as they are",
     "data.dataset_statistics": "statistics of robotics fields",
     "data.camera_names": "cameras",
     "data.image_indices": "steps of images",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +21,12 @@ from feedmill.formats.yamls import read_settings
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.samples.vla.modalities import Modality, modality
+from feedmill.samples.robotics.view import Robotics
+from feedmill.samples.vla.modalities import ROBOTICS, Modality, modality
 from feedmill.samples.vla.text import Tokenize
 from feedmill.storage import join_url, open_store, split_url
 
-_MOST_SAMPLES = 1 << 62
+logger = logging.getLogger("feedmill")
 _COUNTS = {
     "num_epochs": 1,
     "total_train_samples": 0,
@@ -33,6 +35,7 @@ _COUNTS = {
     "data.num_workers": 0,
     "data.prefetch_factor": 0,
     "data.seq_len": 1,
+    "data.image_size": 1,
 }
 """Settings that are whole numbers, and from where on."""
 
@@ -123,14 +126,40 @@ class VlaRun:
 
     @property
     def notes(self) -> list[str]:
-        """What is odd in the settings and may be meant."""
+        """What is odd in the settings and may be meant. Raises `ConfigError` for wrong settings of robotics."""
         manifests = get(self.config, "data.dataset_manifest") or []
         weights = get(self.config, "data.dataset_weighting") or []
-        return [
+        unread = [
             f"{manifest} has the weight 0 and is not read (VLA Foundry reads a shard of it for each worker)"
             for manifest, weight in zip(manifests, weights, strict=False)
             if weight == 0
         ]
+        robots = ROBOTICS in (get(self.config, "data.dataset_modality") or [])
+        return [*unread, *(self._ignored(self.modalities()) if robots else [])]
+
+    def _ignored(self, modalities: Mapping[str, Modality]) -> list[str]:
+        """What a run of robotics leaves out or ignores."""
+        view = modalities.get(ROBOTICS)
+        if not isinstance(view, Robotics):
+            return []
+        data, out = self.config["data"], []
+        if not view.settings.images:
+            out.append(
+                "no camera is known: camera_names is not set, and no preprocessing_config.yaml beside the manifests"
+                " names one; samples of frames give batches without pixel_values"
+            )
+        fields = {*view.settings.proprioception_fields, *view.settings.action_fields}
+        normalization = data.get("normalization") or {}
+        if fields - set(normalization.get("include_fields") or fields):
+            out.append(
+                "normalization.include_fields is ignored, as in VLA Foundry: all fields of the run are normalized"
+            )
+        other = [name for name in normalization.get("field_configs") or {} if name not in fields]
+        if other:
+            out.append(
+                f"normalization.field_configs is ignored for {', '.join(other)}: no field of the run is named so"
+            )
+        return out
 
     @cached_property
     def samples_per_dataset(self) -> list[int]:
@@ -245,6 +274,9 @@ class VlaRun:
             ConfigError: the global batch does not divide by the ranks.
         """
         batch = int(get(self.config, "hparams.global_batch_size"))
+        modalities = self.modalities(tokenize=tokenize)
+        for note in self._ignored(modalities) if rank == 0 else ():
+            logger.warning("%s", note)
         if batch % world_size:
             raise ConfigError(
                 f"a global batch of {batch} does not divide by {world_size} ranks",
@@ -256,7 +288,7 @@ class VlaRun:
         settings: dict[str, Any] = {
             "workers": "auto" if workers is None else int(workers),
             "prefetch": max(1, int(get(self.config, "data.prefetch_factor"))),
-            "task_encoder": VlaEncoder(self.modalities(tokenize=tokenize)),
+            "task_encoder": VlaEncoder(modalities),
             "remainder": "drop",
         }
         return Loader(self.plan, batch // world_size, rank=rank, world_size=world_size, **{**settings, **more})

@@ -60,6 +60,7 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
     keys = bloom.keys
     rows = documents = units = 0
     digest = digest_ids([])
+    read, written = list[str](), list[str]()
 
     def made(lines: bytes, line: int) -> Prepared:
         found = read_units(lines, options, task.file.name, line)
@@ -74,11 +75,11 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
         except DataError:
             return lines  # comes up again in its turn, when it is known which line this is
 
-    source = read_lines(store, task.file.path, kind=task.input, advance=bar.advance)
+    source = read_lines(store, task.file.path, kind=task.input, advance=bar.advance, hashed=read.append)
     spare, workers = threads < available_cores(), threads - 1  # this thread has enough to do itself
     # Closed in any case, so that no thread outlives an error.
     with (
-        write_lines(store, out, kind=kind) as append,
+        write_lines(store, out, kind=kind, hashed=written.append) as append,
         closing(ahead(source) if spare else source) as blocks,
         closing(ordered_map(prepare, blocks, workers=workers, in_flight=2 * threads)) as prepared,
     ):
@@ -89,7 +90,7 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
             append(done.rows)
             digest_ids(found.ids, digest)
             rows, documents, units = rows + len(found.ids), documents + done.documents, units + done.units
-    return Finished(rows, digest.hexdigest(), documents, units, store.stat(out).size)
+    return Finished(rows, digest.hexdigest(), documents, units, store.stat(out).size, written[0], read[0])
 
 
 def _positions(units: Units, bloom: BloomFilter, keys: Ints64, part: slice, first: Ints64) -> npt.NDArray[np.uint64]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -48,11 +48,12 @@ KERNELS = (*_PRELOAD, "feedmill.kernels.hashing.murmur_compiled", "feedmill.kern
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What a file came to: rows, the digest of its ids, and of each segment where its parts begin."""
+    """What a file came to: rows, the digest of its ids, its segments, and the hash of its stored bytes."""
 
     rows: int
     ids: str
     segments: int
+    xxh3: str
 
 
 def find_exact(
@@ -92,13 +93,13 @@ def scan(task: Task) -> Scanned:
     name = f"{task.work}/{task.number:05d}"
     found = get_marker(f"{name}.json")
     if found is not None and found.get("fingerprint") == task.fingerprint:
-        return Scanned(found["rows"], found["ids"], found["segments"])
+        return Scanned(found["rows"], found["ids"], found["segments"], found["xxh3"])
     store, where = task.file.store(), task.file.name
     rows, segments, digest = 0, 0, digest_ids([])
     hash_units = hash_documents if task.options.unit == DOCUMENTS else hash_parts
-    segment = _Segment()
+    segment, read = _Segment(), list[str]()
     with ExitStack() as stack:
-        blocks = read_lines(store, task.file.path, kind=task.input)
+        blocks = read_lines(store, task.file.path, kind=task.input, hashed=read.append)
         for block in stack.enter_context(closing(ahead(blocks))) if task.spare else blocks:
             units = read_units(block, task.options, where, rows + 1)
             digest_ids(units.ids, digest)
@@ -110,9 +111,9 @@ def scan(task: Task) -> Scanned:
     if segment.ids:
         segment.write(f"{name}-{segments:05d}")
         segments += 1
-    done = {"fingerprint": task.fingerprint, "rows": rows, "ids": digest.hexdigest(), "segments": segments}
-    put_marker(f"{name}.json", done)
-    return Scanned(rows, digest.hexdigest(), segments)
+    done = Scanned(rows, digest.hexdigest(), segments, read[0])
+    put_marker(f"{name}.json", {"fingerprint": task.fingerprint, **asdict(done)})
+    return done
 
 
 @dataclass(slots=True)
@@ -229,14 +230,15 @@ def finish(item: tuple[Task, _Ending]) -> Finished | None:
         return Finished(**found)
     documents = units = 0
     kind = compression(task.file.path) if task.output is None and task.input is None else task.output
-    with write_lines(store, out, kind=task.input if kind is None else kind) as append:
+    written: list[str] = []
+    with write_lines(store, out, kind=task.input if kind is None else kind, hashed=written.append) as append:
         for segment in range(ending.scanned.segments):
             rendered = _rows(task, ending, segment)
             append(rendered.rows)
             documents, units = documents + rendered.documents, units + rendered.units
-    done = Finished(ending.scanned.rows, ending.scanned.ids, documents, units, store.stat(out).size)
-    fields = {name: getattr(done, name) for name in Finished.__slots__}
-    put_marker(marker, {"whole": ending.whole, **fields})
+    scanned = ending.scanned
+    done = Finished(scanned.rows, scanned.ids, documents, units, store.stat(out).size, written[0], scanned.xxh3)
+    put_marker(marker, {"whole": ending.whole, **asdict(done)})
     return done
 
 

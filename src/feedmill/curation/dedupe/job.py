@@ -10,7 +10,7 @@ from typing import Any
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import Finished, Task
-from feedmill.curation.marked import record, recorded
+from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
 from feedmill.curation.workplace import remove_folder, work_folder
@@ -256,10 +256,7 @@ def _record(
     bloom: tuple[Store, str] | None,
 ) -> None:
     """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
-    entries = [
-        {"rows": one.rows, "ids": one.ids, "size": one.size, "flagged": one.documents, "units": one.units}
-        for one in results
-    ]
+    entries = [entry(one, one.documents, one.units) for one in results]
     digest = digest_of(*bloom) if bloom is not None else None
     manifest = {"verb": "dedupe", "options": options.as_dict(), "run": run_print, "bloom": digest}
     record(files, entries, options.name, options.documents_folder, manifest)

@@ -8,6 +8,9 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.patterns import DocumentFile
 
+_HASHES = "xxh3"
+"""What files are hashed with: work that an earlier version left without hashes is of other tasks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -27,16 +30,19 @@ class Task:
 
     @property
     def fingerprint(self) -> str:
-        kinds = [self.input, self.output]
+        kinds = [self.input, self.output, _HASHES]
         return fingerprint(self.file.name, self.file.size, self.file.version, kinds, self.options.as_dict())
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What was written for a file."""
+    """What was written for a file: `size` and `xxh3` are those of the attributes as stored, `read` is the hash of the
+    documents that they were made of."""
 
     rows: int
     ids: str
     documents: int
     units: int
     size: int
+    xxh3: str
+    read: str

@@ -1,36 +1,55 @@
-"""Whether attributes line up with their documents: the same ids in the same rows.
+"""Whether attributes belong to their documents: made of these very ones, or at least the same ids in the same rows.
 
-Where the manifest of an attribute set says that a file was made from these very documents, that is enough. Otherwise
-the ids of both are read and compared, before anything is written.
+Where the attribute set says what it was made of, that decides (see `feedmill.curation.provenance`). Otherwise the ids
+of both are read and compared, and no span may end behind its text, before anything is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from feedmill.curation import records
-from feedmill.curation.attribute_set import manifest_path, read_manifest
+import msgspec
+
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import parse_ids
+from feedmill.curation.provenance import Verdict, stale, verdict
+from feedmill.curation.rows import REFUSED, ids_of, parse_ids, parse_texts
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.documents import ATTRIBUTES, read_rows
-from feedmill.storage import Store, open_store
+from feedmill.formats.documents import read_lines, rows_of
+from feedmill.storage import Entry, Store
 
 _BATCH = 4096
+_SLACK = 1
+"""Dolma's last paragraph of a text that has more than ASCII may end one character behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """A file of documents and the attribute sets that are to be merged into it."""
+    """A file of documents and the attribute sets that are to be merged into it.
+
+    `allow_stale`: attributes of other documents are only counted. `recorded_only`: rows are not compared.
+    """
 
     file: DocumentFile
     attributes: tuple[str, ...]
     input: str | None = None
     allow_missing: bool = False
+    allow_stale: bool = False
+    recorded_only: bool = False
+
+    @property
+    def entry(self) -> Entry:
+        """The documents as a file of their store."""
+        return Entry(self.file.path, self.file.size, self.file.version)
+
+
+class Found(NamedTuple):
+    """What is wrong with a pairing, or None; and the attribute files that were made of other documents, if allowed."""
+
+    error: FeedmillError | None
+    stale: tuple[str, ...] = ()
 
 
 def vouched(pairing: Pairing) -> bool:
@@ -38,80 +57,124 @@ def vouched(pairing: Pairing) -> bool:
     store, file = pairing.file.store(), pairing.file
     try:
         paths = [(name, file.attributes(name)) for name in pairing.attributes]
-        return all(store.exists(path) and _vouched(store, name, path, file) for name, path in paths)
+        return all(
+            store.exists(path) and verdict(store, name, path, pairing.entry, read=False) is Verdict.SAME
+            for name, path in paths
+        )
     except FeedmillError:
         return False  # comes up again
 
 
-def verify(pairing: Pairing) -> FeedmillError | None:
-    """What is wrong, or None."""
+def verify(pairing: Pairing) -> Found:
+    """Check the attributes of one file."""
     store = pairing.file.store()
-    doubtful = []
+    compared: dict[str, bool] = {}
+    others: list[str] = []
     try:
         for name in pairing.attributes:
             path = pairing.file.attributes(name)
             if not store.exists(path):
-                if not pairing.allow_missing:
-                    return _missing(store, path, pairing.file, name)
-            elif not _vouched(store, name, path, pairing.file):
-                doubtful.append(path)
-        if doubtful:
-            _compare(store, pairing, doubtful)
+                if not pairing.allow_missing and not pairing.recorded_only:
+                    return Found(_missing(store, path, pairing.file, name))
+                continue
+            answer = verdict(store, name, path, pairing.entry)
+            if answer is Verdict.OTHER:
+                if not pairing.allow_stale:
+                    return Found(stale(store, path, pairing.file.name))
+                others.append(store.locate(path))
+            if answer is not Verdict.SAME:
+                compared[path] = answer is Verdict.UNKNOWN and not pairing.allow_stale
+        if compared and not pairing.recorded_only:
+            _compare(store, pairing, compared)
     except FeedmillError as error:
-        return error
-    return None
+        return Found(error)
+    return Found(None, tuple(others))
 
 
-def _vouched(store: Store, name: str, path: str, file: DocumentFile) -> bool:
-    """Whether a record says that these attributes were made from these very documents, row by row."""
-    below, now = path.split("/", 2)[2], store.stat(path)
-    record = records.read_record(open_store(store.locate(f"{ATTRIBUTES}/{name}")), below)
-    if record is not None and (record.output.size, record.output.version) == (now.size, now.version):
-        return (record.input.size, record.input.version) == (file.size, file.version)
-    entry = _entries(store, name).get(below)
-    if not isinstance(entry, dict) or (entry.get("size"), entry.get("version")) != (now.size, now.version):
-        return False
-    made_from = entry.get("documents", {})
-    return (made_from.get("path"), made_from.get("size"), made_from.get("version")) == (
-        file.path,
-        file.size,
-        file.version,
-    )
-
-
-def _entries(store: Store, name: str) -> dict[str, Any]:
-    """What the manifest of a set says of its files, read once."""
-    path = manifest_path(name)
-    return _manifest(store.url, name, store.stat(path).version) if store.exists(path) else {}
-
-
-@lru_cache(maxsize=16)
-def _manifest(url: str, name: str, version: str) -> dict[str, Any]:  # noqa: ARG001
-    manifest = read_manifest(open_store(url), name)
-    files: dict[str, Any] = manifest["files"] if manifest is not None else {}
-    return files
-
-
-def _compare(store: Store, pairing: Pairing, paths: list[str]) -> None:
-    wanted = list(_ids(store, pairing.file.path, pairing.input))
-    for path in paths:
-        found = _ids(store, path, None)
+def _compare(store: Store, pairing: Pairing, paths: dict[str, bool]) -> None:
+    """Compare ids row by row; and spans with texts, for those of the attribute files that say so."""
+    wanted, lengths = _documents(store, pairing)
+    for path, bounded in paths.items():
+        found = _rows(store, path) if bounded else ((one, None) for one in _ids(store, path))
         count = 0
         while batch := list(islice(found, _BATCH)):
-            if batch != wanted[count : count + len(batch)]:
-                for n, one in enumerate(batch):
+            if [one for one, _ in batch] != wanted[count : count + len(batch)]:
+                for n, (one, _) in enumerate(batch):
                     if count + n >= len(wanted) or one != wanted[count + n]:
                         raise _misaligned(store, path, pairing.file, count + n, wanted, one)
+            for n, (_, attributes) in enumerate(batch, count):
+                if attributes and (beyond := _beyond(attributes, lengths[n] + _SLACK)):
+                    raise _outside(store, path, pairing.file, n, lengths[n], *beyond)
             count += len(batch)
         if count != len(wanted):
             raise _misaligned(store, path, pairing.file, count, wanted, None)
 
 
-def _ids(store: Store, path: str, kind: str | None) -> Iterator[bytes]:
+def _documents(store: Store, pairing: Pairing) -> tuple[list[bytes], list[int]]:
+    """The ids of the documents, and the characters of their texts."""
+    file = pairing.file
+    ids: list[bytes] = []
+    lengths: list[int] = []
+    for lines in read_lines(store, file.path, kind=pairing.input):
+        rows = parse_texts(lines, store.locate(file.path), len(ids) + 1)
+        ids += ids_of(rows, store.locate(file.path), len(ids) + 1)
+        lengths += [len(row.text) for row in rows]
+    return ids, lengths
+
+
+def _ids(store: Store, path: str) -> Iterator[bytes]:
     line = 1
-    for rows in read_rows(store, path, kind=kind):
+    for lines in read_lines(store, path):
+        rows = rows_of(lines)
         yield from parse_ids(rows, store.locate(path), line)
         line += len(rows)
+
+
+class _Row(msgspec.Struct, gc=False):
+    attributes: Any = None
+
+
+_attributes = msgspec.json.Decoder(_Row).decode
+
+
+def _rows(store: Store, path: str) -> Iterator[tuple[bytes, Any]]:
+    """The id and the attributes of each row."""
+    line = 1
+    for lines in read_lines(store, path):
+        rows = rows_of(lines)
+        for one, row in zip(parse_ids(rows, store.locate(path), line), rows, strict=True):
+            try:
+                yield one, _attributes(row).attributes
+            except REFUSED:
+                yield one, None  # comes up when it is merged
+        line += len(rows)
+
+
+def _beyond(attributes: Any, length: int) -> tuple[str, Any] | None:
+    """A span that ends behind a text of this length, and the name of its attribute.
+
+    Dolma marks duplicate documents by a span from 0 with the score 1 whose end counts the bytes of whatever documents
+    were compared by: such spans say nothing.
+    """
+    for name, spans in attributes.items() if type(attributes) is dict else ():
+        for span in spans if type(spans) is list else ():
+            if type(span) is list and len(span) == 3 and type(span[1]) is int and span[1] > length:
+                if span[0] == 0 and type(span[2]) is int and span[2] == 1:
+                    continue
+                return name, span
+    return None
+
+
+def _outside(store: Store, path: str, file: DocumentFile, row: int, length: int, name: str, span: Any) -> DataError:
+    return DataError(
+        f"the attributes belong to another text: {name!r} has the span {span}, and the text in {file.name} has"
+        f" {length} characters",
+        file=store.locate(path),
+        record=f"line {row + 1}",
+        kind="stale-attributes",
+        fix="Make the attributes again; to use them all the same, add --allow-stale (in a configuration"
+        " 'allow_stale: true').",
+    )
 
 
 def _missing(store: Store, path: str, file: DocumentFile, name: str) -> DataError:

@@ -62,6 +62,7 @@ class MixConfig:
         permute: bring the files of a stream, and the documents of each output, into a random order.
         seed: of the order and of the sampling.
         allow_missing: attribute files that are not there count as empty.
+        allow_stale: use attributes that were made of other documents.
         exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
         processes, dry_run: of a run that is not told otherwise.
     """
@@ -71,6 +72,7 @@ class MixConfig:
     permute: bool = False
     seed: int = 0
     allow_missing: bool = False
+    allow_stale: bool = False
     exact: bool = False
     dolma_names: bool = False
     processes: int | None = None
@@ -96,6 +98,7 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
         permute=top.value("permute", bool, False),
         seed=top.value("seed", int, 0),
         allow_missing=top.value("allow_missing", bool, False),
+        allow_stale=top.value("allow_stale", bool, False),
         exact=exact,
         dolma_names=dolma,
         processes=top.value("processes", int, None),

@@ -44,11 +44,12 @@ class StreamReport:
 
 @dataclass(slots=True)
 class MixReport:
-    """What became of all streams; `sampled` after a dry run."""
+    """What became of all streams; `sampled` after a dry run. `stale`: attribute files of other documents, allowed."""
 
     streams: list[StreamReport] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     sampled: bool = False
+    stale: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -62,7 +63,7 @@ class MixReport:
             }
             for one in self.streams
         ]
-        return {"streams": streams, "warnings": self.warnings, "sampled": self.sampled}
+        return {"streams": streams, "warnings": self.warnings, "sampled": self.sampled, "stale": self.stale}
 
 
 def mix(
@@ -89,10 +90,9 @@ def mix(
     _keep_apart(shards)
     if dry_run:
         for stream, plan in zip(config.streams, plans, strict=True):
-            report.streams.append(_try(stream, plan, report.warnings))
+            report.streams.append(_try(stream, plan, report))
         return report
-    if not config.exact:
-        _verify(shards, processes, progress)
+    _warn_of_stale(_verify(shards, processes, progress), report)
     with Progress("mixing", len(shards), "files", progress) as bar:
         sizes = [sum(file.size for file in shard.files) for shard in shards]
         results = iter(run_largest_first(_make, shards, sizes, workers=processes, progress=bar, preload=KERNELS))
@@ -182,22 +182,39 @@ def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFil
     return groups
 
 
-def _verify(shards: list[Shard], processes: int | None, progress: bool | None) -> None:
-    pairings = [
-        Pairing(file, shard.stream.attributes, shard.stream.input_compression, shard.config.allow_missing)
-        for shard in shards
-        if shard.stream.attributes
-        for file in shard.files
-    ]
+def _verify(shards: list[Shard], processes: int | None, progress: bool | None) -> list[str]:
+    """Check that attributes belong to their documents; gives the attribute files of others, where those are allowed."""
+    pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
     # On threads, for a store far away; and mostly it saves the processes that read.
     known = list(ordered_map(vouched, pairings, workers=min(_LOOKS, len(pairings)), in_flight=2 * _LOOKS))
     doubtful = [pairing for pairing, sure in zip(pairings, known, strict=True) if not sure]
-    if not doubtful:
-        return
-    with Progress("checking rows", len(doubtful), "files", progress) as bar:
-        for error in run(verify, doubtful, workers=processes, progress=bar, preload=KERNELS):
-            if error is not None:
-                raise error
+    stale: dict[str, None] = {}
+    if doubtful:
+        with Progress("checking rows", len(doubtful), "files", progress) as bar:
+            for found in run(verify, doubtful, workers=processes, progress=bar, preload=KERNELS):
+                if found.error is not None:
+                    raise found.error
+                stale.update(dict.fromkeys(found.stale))
+    return list(stale)
+
+
+def _pairing(shard: Shard, file: DocumentFile) -> Pairing:
+    stream, config = shard.stream, shard.config
+    return Pairing(
+        file,
+        stream.attributes,
+        stream.input_compression,
+        allow_missing=config.allow_missing,
+        allow_stale=config.allow_stale,
+        recorded_only=config.exact,
+    )
+
+
+def _warn_of_stale(stale: Sequence[str], report: MixReport) -> None:
+    report.stale = len(stale)
+    if stale:
+        shown = ", ".join(stale[:3]) + (", ..." if len(stale) > 3 else "")
+        report.warnings.append(f"{len(stale)} attribute files were made of other documents (allowed): {shown}")
 
 
 def _make(shard: Shard) -> tuple[Counts, int]:
@@ -244,14 +261,17 @@ def _fingerprint(shard: Shard) -> str:
     return fingerprint(asdict(shard.stream), inputs, shard.path, shard.kind, config.exact, config.permute, config.seed)
 
 
-def _try(stream: Stream, plan: list[Shard], warnings: list[str]) -> StreamReport:
+def _try(stream: Stream, plan: list[Shard], report: MixReport) -> StreamReport:
     """Run the rules over the beginning of some files."""
     counts = Counts()
     files = [file for shard in plan for file in shard.files]
+    stale: list[str] = []
     for file in {files[0], files[len(files) // 2], files[-1]}:
-        error = verify(Pairing(file, stream.attributes, stream.input_compression, plan[0].config.allow_missing))
-        if error is not None:
-            raise error
+        found = verify(_pairing(plan[0], file))
+        if found.error is not None:
+            raise found.error
+        stale += found.stale
+    _warn_of_stale(stale, report)
     seen: set[str] = set()
     for n in sorted({0, len(files) // 2, len(files) - 1}):
         shard = Shard(stream, plan[0].config, (files[n],), plan[0].path, plan[0].kind)
@@ -259,8 +279,8 @@ def _try(stream: Stream, plan: list[Shard], warnings: list[str]) -> StreamReport
             pass
         seen.add(files[n].name)
     if not counts.read:
-        warnings.append(f"stream {stream.name}: no documents in {', '.join(sorted(seen))}")
-    warnings += _without_effect(stream, counts, "documents looked at")
+        report.warnings.append(f"stream {stream.name}: no documents in {', '.join(sorted(seen))}")
+    report.warnings += _without_effect(stream, counts, "documents looked at")
     outputs = [join_url(stream.output, shard.path) for shard in plan]
     return StreamReport(stream.name, len(files), outputs, counts)
 

@@ -222,6 +222,7 @@ def _plan(dumps: Dumps, tasks: Sequence[sketch.Task], sketched: Sequence[sketch.
             "rows": one.rows,
             "ids": one.ids,
             "digest": one.digest,
+            "xxh3": one.xxh3,
             "segments": one.segments,
         }
         for task, one in zip(tasks, sketched, strict=True)

@@ -12,13 +12,14 @@ import orjson
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near.view import Ints, View, open_view
 from feedmill.curation.patterns import DocumentFile
-from feedmill.formats.documents import write_rows
+from feedmill.formats.documents import write_lines
 from feedmill.formats.signatures import Arrays, read_record, write_record
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A file of documents that belongs to dump `dump`, where it begins with document `first`."""
+    """A file of documents that belongs to dump `dump`, where it begins with document `first`; `read`: the hash of its
+    stored bytes."""
 
     file: DocumentFile
     name: str
@@ -29,6 +30,7 @@ class Task:
     first: int
     rows: int
     ids: str
+    read: str
 
     @property
     def out(self) -> str:
@@ -38,12 +40,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What was written for a file: rows, the digest of their ids, duplicates, bytes."""
+    """What was written for a file: rows, the digest of their ids, duplicates, bytes and their hash; and the hash of the
+    documents."""
 
     rows: int
     ids: str
     duplicates: int
     size: int
+    xxh3: str
+    read: str
 
 
 def finish(task: Task) -> Finished:
@@ -53,16 +58,16 @@ def finish(task: Task) -> Finished:
     dump = view.plans[task.dump]["print"]
     found = read_record(view.store, marker)
     if found is not None and found.pop("dump") == dump and found.pop("documents") == task.file.version:
-        done = Finished(**found)
+        done = Finished(**{"xxh3": "", "read": task.read, **found})  # those of earlier versions lack the hashes
         if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
             return done
-    duplicates = 0
-    with write_rows(store, task.out) as append:
+    duplicates, written = 0, list[str]()
+    with write_lines(store, task.out, hashed=written.append) as append:
         for first, arrays in _segments(view, task):
             rows, marked = _rows(view, task, first, arrays)
-            append(rows)
+            append(b"".join([part for row in rows for part in (row, b"\n")]))
             duplicates += marked
-    done = Finished(task.rows, task.ids, duplicates, store.stat(task.out).size)
+    done = Finished(task.rows, task.ids, duplicates, store.stat(task.out).size, written[0], task.read)
     fields = {name: getattr(done, name) for name in Finished.__slots__}
     write_record(view.store, marker, {"dump": dump, "documents": task.file.version, **fields})
     return done

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.marked import record, recorded
+from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
 from feedmill.curation.near.options import NearOptions
@@ -112,7 +112,8 @@ def _finish(
     for file in files:
         place = known[file.store().locate(file.path)]
         where = (dumps.folder, len(dumps.records), place.dump, place.first, place.record["rows"], place.record["ids"])
-        tasks.append(finishing.Task(file, options.name, options.documents_folder, *where))
+        read = place.record.get("xxh3", "")  # signatures of earlier versions do not have it
+        tasks.append(finishing.Task(file, options.name, options.documents_folder, *where, read))
     with Progress("writing", len(tasks), "files", progress) as bar:
         return list(spread(finishing.finish, tasks, processes, bar))
 
@@ -140,9 +141,6 @@ def _record(
     """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
     report.files, report.documents = len(files), sum(one.rows for one in results)
     report.duplicates = sum(one.duplicates for one in results)
-    entries = [
-        {"rows": one.rows, "ids": one.ids, "size": one.size, "flagged": one.duplicates, "units": one.duplicates}
-        for one in results
-    ]
+    entries = [entry(one, one.duplicates, one.duplicates) for one in results]
     manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     record(files, entries, options.name, options.documents_folder, manifest)

@@ -48,13 +48,14 @@ class Task:
 @dataclass(frozen=True, slots=True)
 class Sketched:
     """What a file came to: documents, digests of its ids and of its content, rows of its segments, texts without
-    words."""
+    words, and the hash of its stored bytes (empty in signatures of earlier versions)."""
 
     rows: int
     ids: str
     digest: str
     segments: list[int]
     empty: int
+    xxh3: str = ""
 
 
 def sketch(task: Task) -> Sketched:
@@ -68,8 +69,8 @@ def sketch(task: Task) -> Sketched:
     if done is not None:
         return Sketched(**done)
     digest, content = digest_ids([]), xxhash.xxh3_128()
-    rows, empty, segments, segment = 0, 0, list[int](), _Segment()
-    for lines in read_lines(task.file.store(), task.file.path):
+    rows, empty, segments, segment, read = 0, 0, list[int](), _Segment(), list[str]()
+    for lines in read_lines(task.file.store(), task.file.path, hashed=read.append):
         go_on()
         parsed = parse_texts(lines, task.file.name, rows + 1)
         ids = ids_of(parsed, task.file.name, rows + 1)
@@ -84,7 +85,7 @@ def sketch(task: Task) -> Sketched:
             segment = _Segment()
     if segment.ids:
         segments.append(segment.write(work, segment_name(own, len(segments))))
-    found = Sketched(rows, digest.hexdigest(), content.hexdigest(), segments, empty)
+    found = Sketched(rows, digest.hexdigest(), content.hexdigest(), segments, empty, read[0])
     write_record(work, f"segments/{own}.json", {name: getattr(found, name) for name in Sketched.__slots__})
     return found
 

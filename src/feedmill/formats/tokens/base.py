@@ -17,6 +17,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.offsets import hash_words, read_records
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
 Int64s = npt.NDArray[np.int64]
@@ -41,13 +42,15 @@ class TokenShard:
             the last one ends. Called once, when first needed; a memory map where the format has one.
         load_loss: gives bool or uint8[tokens]: 1 where a token counts for the loss. None where there is no mask.
         facts: words on which the fingerprint is built beside path, counts and size: what tells this file from
-            another one of its size. They must not change when the file is copied.
+            another one of its size, or calls that give them, made when the fingerprint is first asked for. They must
+            not change when the file is copied.
         remarks: what was found and mended while loading the bounds, for `TokenDataset.describe`; `load_bounds` adds.
     """
 
     __slots__ = (
         "_bounds",
         "_documents",
+        "_words",
         "dtype",
         "facts",
         "load_bounds",
@@ -67,7 +70,7 @@ class TokenShard:
         documents: int | None,
         load_bounds: Callable[[], Int64s],
         load_loss: Callable[[], npt.NDArray[Any]] | None = None,
-        facts: tuple[str, ...] = (),
+        facts: tuple[str | Callable[[], str], ...] = (),
         remarks: list[str] | None = None,
     ) -> None:
         self.path, self.dtype, self.offset, self.tokens = path, dtype, offset, tokens
@@ -75,6 +78,7 @@ class TokenShard:
         self.remarks = [] if remarks is None else remarks
         self._documents = documents
         self._bounds: Int64s | None = None
+        self._words: str | None = None
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         # Another process loads or maps the bounds itself.
@@ -100,7 +104,10 @@ class TokenShard:
     @property
     def words(self) -> str:
         """What the fingerprint is made of: known without loading the bounds."""
-        return f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {' '.join(self.facts)}"
+        if self._words is None:
+            facts = " ".join(fact if isinstance(fact, str) else fact() for fact in self.facts)
+            self._words = f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {facts}"
+        return self._words
 
 
 class TokenWriter(Protocol):
@@ -282,7 +289,10 @@ class TokenDataset(Dataset):
 
     def fingerprint_of_shards(self, shards: int) -> str:
         """The fingerprint that a data set of only the first `shards` files has."""
-        return hash_words([shard.words for shard in self.shards[:shards]])
+        words = ordered_map(
+            lambda shard: shard.words, self.shards[:shards], workers=8 if shards > 1 else 0, in_flight=64
+        )
+        return hash_words(list(words))
 
     def verify(self) -> Sequence[FeedmillError]:
         """Read where each document begins, where there is an index of them."""

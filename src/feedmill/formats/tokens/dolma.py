@@ -32,8 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.content import content_word
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
-from feedmill.formats.tokens.flat import FlatFile, FlatWriter, content_word, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter, refuse_loss
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.storage import Store
 
@@ -202,7 +203,10 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
         tokens=tokens,
         documents=len(bounds) - 1,
         load_bounds=partial(np.asarray, bounds),
-        facts=(content_word(store, path, entry.size), content_word(store, rows, store.stat(rows).size)),
+        facts=(
+            partial(content_word, store, path, entry.size),
+            partial(content_word, store, rows, store.stat(rows).size),
+        ),
     )
 
 

@@ -31,8 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.formats.content import content_word
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
-from feedmill.formats.tokens.flat import FlatFile, FlatWriter, content_word, load_numbers, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers, refuse_loss
 from feedmill.storage import Entry, Store
 
 FORMAT = "ds"
@@ -270,7 +271,9 @@ def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int 
         documents=None if index is None else index.size // 8,
         load_bounds=partial(_load_bounds, store, path),
         load_loss=None if loss is None else partial(load_numbers, store, loss.path, "u1"),
-        facts=tuple(content_word(store, each.path, each.size) for each in (entry, index, loss) if each is not None),
+        facts=tuple(
+            partial(content_word, store, each.path, each.size) for each in (entry, index, loss) if each is not None
+        ),
     )
     return shard, metadata.tokenizer if metadata else ""
 

@@ -8,12 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import Store
 from feedmill.storage.local import more_files
-
-_END_BYTES = 16 << 10
 
 
 class FlatFile:
@@ -112,11 +109,3 @@ def load_numbers(store: Store, path: str, dtype: str, offset: int = 0, count: in
         with store.local_copy(path) as local:
             return np.asarray(np.memmap(local, kind, "r", offset, (count,)))
     return np.frombuffer(store.read(path, offset, count * kind.itemsize), kind)
-
-
-def content_word(store: Store, path: str, size: int) -> str:
-    """A word that tells a file from another one of its size, by its two ends; the same for a copy."""
-    ends = [store.read(path, 0, min(size, _END_BYTES))]
-    if size > _END_BYTES:
-        ends.append(store.read(path, max(size - _END_BYTES, _END_BYTES), min(_END_BYTES, size - _END_BYTES)))
-    return hash_words([str(size), *(block.hex() for block in ends)])

@@ -34,8 +34,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.content import content_word
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
-from feedmill.formats.tokens.flat import FlatFile, FlatWriter, content_word, load_numbers, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers, refuse_loss
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.storage import Store
 
@@ -119,7 +120,11 @@ def open_megatron(
         tokens=data.size // index.dtype.itemsize,
         documents=index.documents if unit == "documents" else index.sequences,
         load_bounds=partial(_load_bounds, store, prefix + IDX, index, unit),
-        facts=(content_word(store, data.path, data.size), content_word(store, idx.path, idx.size), unit),
+        facts=(
+            partial(content_word, store, data.path, data.size),
+            partial(content_word, store, idx.path, idx.size),
+            unit,
+        ),
     )
     about = {"sequences": index.sequences, "multimodal": index.multimodal, **tokenizer_words(store, [prefix + IDX])}
     return TokenDataset(store, [shard], name=strip(url) + BIN, format=FORMAT, about=about)

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.content import content_word
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.base import COUNTED, TokenDataset, Tokens, TokenShard
 from feedmill.formats.tokens.bounds import HEADER, BoundsHeader, bounds_path, file_digest, map_bounds, read_header
@@ -107,7 +108,7 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
         layout.data // layout.dtype.itemsize,
         COUNTED,
         load,
-        facts=(str(size), digest.hex()),
+        facts=(partial(content_word, store, path, size),),
         remarks=remarks,
     )
     if known and store.is_local:

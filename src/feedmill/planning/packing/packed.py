@@ -252,9 +252,13 @@ class PackedPlan(Plan):
             )
         return rows
 
-    @cached_property
+    @property
     def fingerprints(self) -> dict[str, str]:
         """The parts of the plan of documents, their lengths, and how they are packed."""
+        return self._fingerprints
+
+    @cached_property
+    def _fingerprints(self) -> dict[str, str]:
         parts = {**self.stream.fingerprints, "packing": self.packing.order(), "padding": str(self.packing.pad)}
         if self.packing.method == "best_fit" or self.packing.last != "drop":
             # Another end of the stream would pack the last buffer, or fill the last window, in another way.

@@ -33,11 +33,20 @@ def compute_statistics(
 
     Raises:
         DataError: a sample has no fields, or not those of the others, or they are not finite.
-        ConfigError: there are no samples, or no step of any of them counts.
+        ConfigError: there are no samples, they are not of VLA Foundry's robotics, or no step of any of them counts.
     """
-    dataset, _ = open_raw(url)
+    dataset, found_there = open_raw(url)
     if not len(dataset):
         raise ConfigError("the data set has no samples", file=url, kind="empty-source")
+    first = dataset.read_raw([0])[0]
+    if LOWDIM not in first:
+        raise ConfigError(
+            f"the samples have no {LOWDIM} (they have: {', '.join(sorted(first)) or 'nothing'})"
+            + (", this is a LeRobot dataset" if found_there.kind == "lerobot" else ""),
+            file=url,
+            kind="no-lowdim",
+            fix="Name a dataset of VLA Foundry's robotics windows; its own preprocessing makes them from episodes.",
+        )
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
         try:
             with closing(_fields(dataset, fields, bar)) as read:

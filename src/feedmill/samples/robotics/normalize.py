@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.samples.types import did_you_mean
 
 Float32s = npt.NDArray[np.float32]
 
@@ -28,6 +29,19 @@ _BOUNDS = {
 }
 _NEVER = ("text", "language", "instruction", "mask", "valid")
 _OWN = ("method", "scope", "epsilon", "enabled")
+_DEFAULTS = {"method": "std", "scope": "global", "epsilon": 1e-8, "enabled": True}
+_SETTINGS: Mapping[str, str] = {
+    "enabled": "enabled",
+    "method": "method",
+    "scope": "scope",
+    "epsilon": "epsilon",
+    "centered_norm": "centered",
+    "field_configs": "fields",
+    "lowdim_past_timesteps": "past",
+    "include_fields": "",
+    "lowdim_future_timesteps": "",
+}
+"""VLA Foundry's names -> ours; empty for those that are not of `Normalization`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +52,7 @@ class Normalization:
         enabled: whether at all.
         method, scope, epsilon: see above.
         centered: about -1 to 1 instead of 0 to 1 (``centered_norm``); ``std`` always is.
-        include: the fields concerned (``include_fields``); None for those that have statistics.
+        include: the fields concerned; None for those that have statistics.
         fields: a field, or a part of its name -> its own ``method``, ``scope``, ``epsilon`` and ``enabled``
             (``field_configs``).
         past: steps before the anchor in the statistics (``lowdim_past_timesteps``); for ``per_timestep``.
@@ -64,18 +78,32 @@ class Normalization:
             _one_of("method", settings.get("method", "std"), METHODS)
             _one_of("scope", settings.get("scope", "global"), SCOPES)
 
+    @property
+    def per_timestep(self) -> bool:
+        """Whether a field has statistics of its own for each step."""
+        scopes = {self.scope, *(settings.get("scope", "global") for settings in self.fields.values())}
+        return self.enabled and "per_timestep" in scopes
+
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], past: int | None = None) -> Normalization:
-        """Of VLA Foundry's ``normalization`` settings, under its names. Raises `ConfigError`."""
-        names = {"centered_norm": "centered", "include_fields": "include", "field_configs": "fields"}
-        ignored = {"lowdim_past_timesteps", "lowdim_future_timesteps"}
-        given = {names.get(key, key): value for key, value in config.items() if key not in ignored}
-        unknown = [key for key in given if key not in cls.__slots__]
+    def from_config(cls, config: Mapping[str, Any]) -> Normalization:
+        """Of VLA Foundry's ``normalization`` settings, under its names and with its defaults.
+
+        As there, all fields of a run are included whatever ``include_fields`` says, ``std`` makes ``centered_norm``
+        true, also for fields of other methods, and what an entry of ``field_configs`` leaves out is ``std``,
+        ``global``, 1e-8, enabled, whatever stands outside of it.
+
+        Raises:
+            ConfigError: a setting is unknown or has a wrong value.
+        """
+        known = f"Known: {', '.join(_SETTINGS)}."
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"normalization is {config!r}, settings were expected", fix=known)
+        unknown = [key for key in config if key not in _SETTINGS]
         if unknown:
-            raise ConfigError(f"normalization has no setting {unknown[0]!r}", fix=f"Known: {', '.join(cls.__slots__)}.")
-        include = given.get("include")
-        given["include"] = tuple(include) if include else None
-        given.setdefault("past", config.get("lowdim_past_timesteps", past))
+            raise ConfigError(f"normalization has no setting {unknown[0]!r}", fix=known)
+        given = {_SETTINGS[key]: value for key, value in config.items() if _SETTINGS[key]}
+        given["fields"] = {name: _DEFAULTS | dict(own) for name, own in (given.get("fields") or {}).items()}
+        given["centered"] = bool(given.get("centered")) or given.get("method", "std") == "std"
         return cls(**given)
 
 
@@ -105,7 +133,7 @@ class Normalizer:
             if own["enabled"] and not any(word in name for word in _NEVER):
                 if name not in statistics:
                     raise ConfigError(
-                        f"the field {name!r} has no statistics",
+                        f"the field {name!r} has no statistics{did_you_mean(name, list(statistics))}",
                         kind="no-statistics",
                         fix=f"Compute them with 'feedmill vla stats'; there are: {', '.join(statistics) or 'none'}.",
                     )

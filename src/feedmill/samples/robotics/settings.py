@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -27,6 +27,7 @@ class RoboticsSettings:
         past, future: steps around the anchor that are taken; None for all (``lowdim_past_timesteps``, ...).
         language_instruction_types: one instruction is drawn from all of these types.
         pad_missing_images: a black image where one is missing, with False in ``image_mask``; else it is an error.
+        image_size: resize images to this height and width; None keeps them as they are, all of one size.
         normalization: see `feedmill.samples.robotics.normalize`.
     """
 
@@ -40,6 +41,7 @@ class RoboticsSettings:
     future: int | None = None
     language_instruction_types: tuple[str, ...] = ("original",)
     pad_missing_images: bool = False
+    image_size: int | None = None
     normalization: Normalization = field(default_factory=lambda: Normalization(enabled=False))
 
     @property
@@ -53,6 +55,8 @@ class RoboticsSettings:
     def of(cls, config: Mapping[str, Any], folders: Sequence[str]) -> RoboticsSettings:
         """From VLA Foundry's settings, completed by ``preprocessing_config.yaml`` beside each manifest.
 
+        As there, ``normalization`` has defaults (enabled, ``std``), and the window is that of the shortest data set.
+
         Raises:
             ConfigError: a setting is wrong, or the data sets do not agree in one that is not given.
         """
@@ -64,14 +68,21 @@ class RoboticsSettings:
         extra = [config.get(name) or () for name in ("intrinsics_fields", "extrinsics_fields")]
         given["extra_fields"] = tuple(name for some in extra for name in some)
         found = [_preprocessing(open_store(folder)) for folder in folders]
-        past = _agreed(found, "past_lowdim_steps", folders)
         if not given.get("image_names"):
             for name in ("camera_names", "image_indices"):
                 if not given.get(name):
                     given[name] = tuple(_agreed(found, name, folders) or ())
-        normalization = config.get("normalization")
-        if normalization is not None:
-            given["normalization"] = Normalization.from_config(normalization, past)
+        normalization = Normalization.from_config(config.get("normalization") or {})
+        if normalization.per_timestep and normalization.past is None:
+            anchor = _agreed(found, "past_lowdim_steps", folders, "normalization.lowdim_past_timesteps")
+            normalization = replace(normalization, past=anchor)
+        for name, steps, own in (
+            ("past", "past_lowdim_steps", normalization.past),
+            ("future", "future_lowdim_steps", (config.get("normalization") or {}).get("lowdim_future_timesteps")),
+        ):
+            if given[name] is None:
+                given[name] = own if own is not None else _shortest(found, steps, folders)
+        given["normalization"] = normalization
         return cls(**{name: value for name, value in given.items() if value is not None})
 
     def __post_init__(self) -> None:
@@ -96,7 +107,18 @@ def _preprocessing(store: Store) -> Mapping[str, Any]:
     return found
 
 
-def _agreed(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str]) -> Any:
+def _shortest(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str]) -> int | None:
+    """The least number of steps that a data set has; None where none says it."""
+    steps = [(one[name], folder) for one, folder in zip(found, folders, strict=True) if one.get(name) is not None]
+    for value, folder in steps:
+        if type(value) is not int or value < 0:
+            raise ConfigError(
+                f"{name!r} is {value!r}, a number of steps was expected", file=f"{folder.rstrip('/')}/{PREPROCESSING}"
+            )
+    return min((value for value, _ in steps), default=None)
+
+
+def _agreed(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str], setting: str = "") -> Any:
     values = [(one[name], folder) for one, folder in zip(found, folders, strict=True) if one.get(name) is not None]
     for value, folder in values[1:]:
         if value != values[0][0]:
@@ -104,6 +126,6 @@ def _agreed(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str
                 f"the data sets do not agree in {name!r}: {values[0][0]} in {values[0][1]}, {value} here",
                 file=f"{folder.rstrip('/')}/{PREPROCESSING}",
                 kind="settings-differ",
-                fix=f"Give {name!r} in the run's configuration.",
+                fix=f"Set data.{setting or name} in the run's configuration.",
             )
     return values[0][0] if values else None

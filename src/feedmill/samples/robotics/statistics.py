@@ -111,7 +111,7 @@ class FieldStatistics:
         count = np.asarray(entry["count"], np.int64)
         mean = np.asarray(entry["mean_per_timestep"], np.float64)
         if mean.ndim != 2 or count.shape != mean.shape[:1] or (count < 0).any():
-            raise ValueError
+            raise ValueError("count and mean_per_timestep do not fit")
         found = cls(*mean.shape)
         std = np.broadcast_to(np.asarray(entry["std_per_timestep"], np.float64), mean.shape)
         found._combine(
@@ -162,7 +162,7 @@ def _state(digests: Sequence[Digest], shape: tuple[int, ...]) -> dict[str, Any]:
 
 def _restore(digests: Sequence[Digest], state: Mapping[str, Any], shape: tuple[int, ...]) -> None:
     if tuple(state["shape"]) != tuple(shape):
-        raise ValueError
+        raise ValueError("the clusters of values have another shape than the means")
     buffers, clusters = state["buffers"], state["digests"]
     for index, data in zip(buffers["indices"], buffers["data"], strict=True):
         values = np.sort(np.asarray(data, np.float64))
@@ -285,7 +285,7 @@ def read_entries(url: str) -> dict[str, dict[str, Any]]:
     except orjson.JSONDecodeError as error:
         raise _no_statistics(url, error) from None
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        raise _no_statistics(url, ValueError("not fields with entries"))
+        raise _no_statistics(url, "fields with entries were expected")
     return entries
 
 
@@ -300,13 +300,15 @@ def read_statistics(url: str) -> Statistics:
         return {field: FieldStatistics.from_dict(entry) for field, entry in read_entries(url).items()}
     except FeedmillError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except KeyError as error:
+        raise _no_statistics(url, f"{error} is missing") from None
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
         raise _no_statistics(url, error) from None
 
 
-def _no_statistics(url: str, error: Exception) -> ConfigError:
+def _no_statistics(url: str, why: object) -> ConfigError:
     return ConfigError(
-        f"these are no statistics of robotics data ({type(error).__name__}: {error})",
+        f"these are no statistics of robotics data ({why})",
         file=url,
         kind="bad-statistics",
         fix="Compute them again with 'feedmill vla stats'.",

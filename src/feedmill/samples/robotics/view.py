@@ -26,7 +26,8 @@ from feedmill.samples.npz import read_npz
 from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.settings import RoboticsSettings
 from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK, Window, joined, window
-from feedmill.samples.vla.captions import picture
+from feedmill.samples.types import did_you_mean
+from feedmill.samples.vla.captions import picture, resized
 from feedmill.samples.vla.columns import columns
 from feedmill.samples.vla.text import bad_sample, missing, tensor_fields
 
@@ -50,8 +51,9 @@ class Robotics:
         lowdim_only: leave the images out, undecoded.
 
     A batch has ``actions`` float32[B, T, A], ``proprioception`` float32[B, past + 1, P], ``past_mask`` and
-    ``future_mask`` bool[B, T], ``anchor_relative_idx`` int64[B], ``pixel_values`` uint8[B, images, H, W, 3] (a list
-    where sizes differ), ``image_mask`` bool[B, images], ``language_instruction`` list, and the extra fields.
+    ``future_mask`` bool[B, T], ``anchor_relative_idx`` int64[B], ``pixel_values`` uint8[B, images, H, W, 3] (with
+    ``image_size`` float32[B, images, 3, S, S]), ``image_mask`` bool[B, images], ``language_instruction`` list, and the
+    extra fields.
     """
 
     settings: RoboticsSettings
@@ -138,7 +140,7 @@ class Robotics:
         return texts[int(rng.integers(len(texts)))] if rng is not None and len(texts) > 1 else texts[0]
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch, normalised. Raises `DataError` where samples do not go together."""
+        """A batch, normalised. Raises `DataError` where samples or their images do not go together."""
         out = columns(samples)
         fields = out.pop(_FIELDS, None)
         if fields is None:
@@ -148,7 +150,7 @@ class Robotics:
                 "samples of unlike windows are in one batch", kind="bad-window", fix="Give past and future."
             )
         if _IMAGES in out:
-            out[_IMAGES] = _stacked(out[_IMAGES])
+            out[_IMAGES] = _stacked(out[_IMAGES], self.settings.image_size, out["__key__"])
         anchor = int(out[_ANCHOR][0])
         if (out[_ANCHOR] != anchor).any():
             raise DataError(
@@ -167,6 +169,15 @@ class Robotics:
         """Tensors have no anchor: statistics of all steps apply, those per step from the first one on."""
         for name in ("actions", "state"):
             if self.normalizer is not None and isinstance(out.get(name), np.ndarray):
+                named = self.normalizer.how.include
+                if named is not None and name not in named:
+                    raise DataError(
+                        f"{name}.pth would not be normalized: the fields are {', '.join(named)}",
+                        record=str(out["__key__"][0]),
+                        kind="no-statistics",
+                        fix=f"Add {name!r} to action_fields or proprioception_fields, or set normalization.enabled to"
+                        " false.",
+                    )
                 out[name] = self._normalized(name, out[name].astype(np.float32), self.normalizer.how.past or 0)
         return out
 
@@ -202,21 +213,43 @@ class _Encoded:
         return [_picture(self.sample, part) for part in self.parts]
 
 
-def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]]) -> Any:
-    """[B, images, H, W, 3], or lists where shapes or kinds differ. Raises `DataError` for what cannot be decoded."""
+def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]], size: int | None, keys: Sequence[str]) -> Any:
+    """[B, images, H, W, 3]; resized [B, images, 3, size, size].
+
+    Raises:
+        DataError: an image cannot be decoded, or they are not all of one size and kind.
+    """
     if all(isinstance(one, _Encoded) for one in samples):
         parts = [one.sample.raw(part) for one in samples for part in one.parts]  # type: ignore[union-attr]
         together = decode_images(parts, "rgb8")  # in place: they are most of a batch's bytes
         if together is not None:
-            return together.reshape(len(samples), -1, *together.shape[1:])
+            together = together.reshape(len(samples), -1, *together.shape[1:])
+            return together if size is None else _resized(together, size)
     lists = [one.decoded() if isinstance(one, _Encoded) else one for one in samples]
     first = lists[0][0]
-    if any(image.shape != first.shape or image.dtype != first.dtype for images in lists for image in images):
-        return lists
+    if size is not None and first.ndim == 3:
+        first = np.empty((3, size, size), np.float32)
     out = np.empty((len(lists), len(lists[0]), *first.shape), first.dtype)
-    for row, images in zip(out, lists, strict=True):
+    for key, row, images in zip(keys, out, lists, strict=True):
         for place, image in zip(row, images, strict=True):
-            place[...] = image
+            ready = image if size is None or image.ndim != 3 else resized(image, size, size)
+            if ready.shape != first.shape or ready.dtype != first.dtype:
+                raise DataError(
+                    f"the images of a batch are of unlike sizes or kinds: {image.dtype}{list(image.shape)} here,"
+                    f" {lists[0][0].dtype}{list(lists[0][0].shape)} in {keys[0]!r}",
+                    record=key,
+                    kind="unlike-images",
+                    fix="Set image_size to resize them, or name cameras of one kind in camera_names.",
+                )
+            place[...] = ready
+    return out
+
+
+def _resized(images: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.float32]:
+    out = np.empty((*images.shape[:2], 3, size, size), np.float32)
+    for row, some in zip(out, images, strict=True):
+        for place, image in zip(row, some, strict=True):
+            place[...] = resized(image, size, size)
     return out
 
 
@@ -231,7 +264,10 @@ def _json(sample: Sample, part: str, kind: Any) -> Any:
 def _field(sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cut: Window) -> npt.NDArray[np.float32]:
     value = lowdim.get(name)
     if value is None:
-        raise bad_sample(sample, f"its {LOWDIM} has no field {name!r}", "missing-field")
+        with zipfile.ZipFile(io.BytesIO(sample.raw(LOWDIM))) as file:
+            known = [part.removesuffix(".npy") for part in file.namelist()]
+        what = f"its {LOWDIM} has no field {name!r}{did_you_mean(name, known)}"
+        raise bad_sample(sample, what, "missing-field", f"Name fields that it has: {', '.join(known)}.")
     if value.dtype.kind not in "fiub" or value.ndim not in (1, 2) or len(value) < cut.stop:
         raise bad_sample(sample, f"its field {name!r} is {value.dtype}{list(value.shape)}, expected numbers [T, C]")
     taken = np.asarray(value[cut.start : cut.stop], np.float32)

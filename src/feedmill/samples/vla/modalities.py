@@ -29,7 +29,8 @@ class Modality(Protocol):
         """A dict of columns."""
 
 
-MODALITIES = ("text", "text_untokenized", "image_caption", "robotics")
+ROBOTICS = "robotics"
+MODALITIES = ("text", "text_untokenized", "image_caption", ROBOTICS)
 
 
 def modality(
@@ -52,7 +53,7 @@ def modality(
         return RawText(tokenize, given.get("seq_len"))
     if name == "image_caption":
         return Captions(given.get("image_size"))
-    if name != "robotics":
+    if name != ROBOTICS:
         known = list(MODALITIES)
         raise ConfigError(
             f"the modality {name!r} is not known{did_you_mean(name, known)}", fix=f"Known: {', '.join(known)}."
@@ -69,8 +70,15 @@ def modality(
             " or set normalization.enabled to false.",
         )
     how = settings.normalization
-    if how.include is None:
-        how = replace(how, include=(*settings.proprioception_fields, *settings.action_fields))
+    include = tuple(dict.fromkeys((*settings.proprioception_fields, *settings.action_fields)))
+    if not include:
+        raise ConfigError(
+            "normalization is on, and no field is named: nothing would be normalized",
+            kind="no-fields",
+            fix="Set action_fields and proprioception_fields, or normalization.enabled to false.",
+        )
+    # as in VLA Foundry, an entry of field_configs counts for the field of exactly this name
+    how = replace(how, include=include, fields={name: own for name, own in how.fields.items() if name in include})
     if len(paths) == 1:
         return Robotics(settings, Normalizer(read_entries(paths[0]), how))
     merged = merge_statistics([read_statistics(path) for path in paths])

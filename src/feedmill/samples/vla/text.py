@@ -50,12 +50,10 @@ def missing(sample: Sample, what: str) -> DataError:
     )
 
 
-def bad_sample(sample: Sample, what: str, kind: str = "bad-part") -> DataError:
+def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Mend it or leave it out.") -> DataError:
     """The error for a sample whose content is not what its modality needs."""
     source = sample.source
-    return DataError(
-        what, file=source.where, record=sample.key, offset=source.offset, kind=kind, fix="Mend it or leave it out."
-    )
+    return DataError(what, file=source.where, record=sample.key, offset=source.offset, kind=kind, fix=fix)
 
 
 @dataclass(frozen=True, slots=True)

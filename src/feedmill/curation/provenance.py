@@ -1,0 +1,138 @@
+"""Whether attributes were made of the documents that they are about to be used with.
+
+Every set that Feedmill makes says what it was made of: `tag` in a record for each file (`feedmill.curation.records`),
+`dedupe` and `neardedupe` in a manifest (`feedmill.curation.attribute_set`). Both hold size, version and hash of the
+documents and of the attributes. As long as the attributes are those that were written, what is said of the documents
+holds: where their size and version are the same they are not read, else their hash decides.
+
+Of a set without a record, of one that something else has written over, nothing is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from feedmill.curation import records
+from feedmill.curation.attribute_set import manifest_path, read_manifest
+from feedmill.curation.records import FileState
+from feedmill.errors import DataError
+from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
+from feedmill.storage import Entry, Store, open_store, split_url
+
+STALE = "stale-attributes"
+"""The kind of the error for attributes of other documents."""
+
+
+class Verdict(Enum):
+    """What is known of attributes and documents."""
+
+    SAME = "made of these documents"
+    OTHER = "made of other documents"
+    UNKNOWN = "not known"
+
+
+class Made(NamedTuple):
+    """What is recorded of an attribute file: the documents that were read, and the attributes that were written."""
+
+    documents: FileState
+    attributes: FileState
+
+
+def verdict(store: Store, name: str, path: str, documents: Entry, *, read: bool = True) -> Verdict:
+    """Return whether an attribute file was made of these documents.
+
+    Args:
+        store: the data set. name: the attribute set's. path: of the attribute file in the data set.
+        documents: as they are now.
+        read: whether files may be read to compare their hashes; if not, what would need that is not known.
+
+    Raises:
+        DataError: a manifest is damaged.
+    """
+    now = store.stat(path)
+    made = next((one for one in _made(store, name, path) if _same(store, now, one.attributes, read)), None)
+    if made is None:
+        return Verdict.UNKNOWN
+    if _same(store, documents, made.documents, read):
+        return Verdict.SAME
+    return Verdict.OTHER if read else Verdict.UNKNOWN
+
+
+def _same(store: Store, now: Entry, was: FileState, read: bool) -> bool:
+    if now.size != was.size or now.version == was.version:
+        return now.size == was.size
+    return read and bool(was.xxh3) and records.digest(store, now.path) == was.xxh3
+
+
+def _made(store: Store, name: str, path: str) -> Iterator[Made]:
+    below = path.removeprefix(f"{ATTRIBUTES}/{name}/")
+    record = records.read_record(open_store(store.locate(f"{ATTRIBUTES}/{name}")), below)
+    if record is not None:
+        yield Made(record.input, record.output)
+    entry = _entries(store, name).get(below)
+    if isinstance(entry, dict) and isinstance(entry.get("documents"), dict):
+        yield Made(_state(entry["documents"]), _state(entry))
+
+
+def _state(entry: dict[str, Any]) -> FileState:
+    return FileState(entry.get("size", -1), str(entry.get("version")), str(entry.get("xxh3") or ""))
+
+
+def _entries(store: Store, name: str) -> dict[str, Any]:
+    """Return what the manifest of a set says of its files, read once."""
+    path = manifest_path(name)
+    return _manifest(store.url, name, store.stat(path).version) if store.exists(path) else {}
+
+
+@lru_cache(maxsize=16)
+def _manifest(url: str, name: str, version: str) -> dict[str, Any]:  # noqa: ARG001
+    manifest = read_manifest(open_store(url), name)
+    files: dict[str, Any] = manifest["files"] if manifest is not None else {}
+    return files
+
+
+def stale(store: Store, path: str, documents: str) -> DataError:
+    """Return the error for attributes that were made of other documents.
+
+    Args:
+        path: of the attributes. documents: the file as the user calls it.
+    """
+    return DataError(
+        f"these attributes were made of another version of {documents}: its size or hash is not the recorded one",
+        file=store.locate(path),
+        kind=STALE,
+        fix="Make the attributes again; to use them with documents that changed all the same, add --allow-stale"
+        " (in a configuration 'allow_stale: true').",
+    )
+
+
+def check_attributes(location: str) -> None:
+    """Check a file that may be one of attributes against the documents that it belongs to, where those are there.
+
+    Args:
+        location: path or URL of the file.
+
+    Raises:
+        DataError: of kind ``stale-attributes``.
+    """
+    folder, file = split_url(location)
+    parts = [*folder.split("/"), file]
+    if ATTRIBUTES not in parts[:-2]:
+        return
+    at = parts.index(ATTRIBUTES)
+    store = open_store("/".join(parts[:at]) or ("/" if folder.startswith("/") else "."))
+    for name, below in _splits(parts[at + 1 :]):
+        documents, path = f"{DOCUMENTS}/{below}", f"{ATTRIBUTES}/{name}/{below}"
+        if next(_made(store, name, path), None) is not None:
+            if store.exists(documents) and verdict(store, name, path, store.stat(documents)) is Verdict.OTHER:
+                raise stale(store, path, store.locate(documents))
+            return
+
+
+def _splits(parts: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names that the set may have, the shortest first, each with the path of the file below the set."""
+    for cut in range(1, len(parts)):
+        yield "/".join(parts[:cut]), "/".join(parts[cut:])

@@ -1,0 +1,93 @@
+"""Whether a shard still is what its index was made of: looked at once, when the shard is first read.
+
+What `feedmill prepare` noted of it is compared (`sidecar`): size and the store's version word, which cost one question;
+and where the version is another one, as it is for a copy, some blocks of its bytes. Where nothing was noted, as beside
+an index of Energon's own, the keys of a few samples are compared with the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from feedmill.errors import DataError
+from feedmill.formats.content import content_word
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.sidecar import ShardRecord
+from feedmill.kernels.files import tar
+from feedmill.storage import Store
+
+FIX = (
+    "Bring back the shard that was indexed; or, if this is the one that is wanted, run 'feedmill prepare' again."
+    " 'feedmill check' compares all shards."
+)
+_HEAD = 64 << 10
+"""Bytes of a sample that are read to find its key."""
+
+
+class ShardGuard:
+    """Compares shards with what the index was made of.
+
+    Args:
+        records: what was noted when they were indexed, by path.
+    """
+
+    def __init__(self, store: Store, records: Mapping[str, ShardRecord]) -> None:
+        self.store, self.records = store, records
+
+    def knows(self, shard: str) -> bool:
+        """Whether enough was noted to tell that this is the shard. Raises `DataError` where it is another one."""
+        record = self.records.get(shard)
+        if record is None:
+            return False
+        entry = self.store.stat(shard)
+        if entry.size != record.size:
+            raise self._another(shard, f"expected {record.size:,} bytes, found {entry.size:,}")
+        if entry.version == record.version:
+            return True
+        if record.word is None:
+            return False
+        found = content_word(self.store, shard, entry.size)
+        if found != record.word:
+            raise self._another(shard, f"expected content of hash {record.word[:8]}, found {found[:8]}")
+        return True
+
+    def compare_keys(self, shard: str, offsets: Int64s, stands: Callable[[str, int], bool]) -> None:
+        """Look at the first, a middle and the last sample.
+
+        Args:
+            offsets: int64[n + 1], where samples begin.
+            stands: whether the index has this key as that sample of the shard.
+
+        Raises:
+            DataError: a key is another one.
+        """
+        count = len(offsets) - 1
+        for local in sorted({0, count // 2, count - 1}) if count else ():
+            begin = 0 if not local else int(offsets[local])
+            try:
+                key = _first_key(self.store.read(shard, begin, min(_HEAD, int(offsets[local + 1]) - begin)))
+            except DataError:
+                return  # who reads the sample says what is wrong
+            if key is not None and not stands(key, local):
+                raise self._another(shard, f"the index does not have {key!r:.80} as its sample {local}")
+
+    def _another(self, shard: str, what: str) -> DataError:
+        return DataError(
+            f"this is not the shard that was indexed: {what}",
+            file=self.store.locate(shard),
+            kind="stale-index",
+            fix=FIX,
+        )
+
+
+def _first_key(block: bytes) -> str | None:
+    """The key of the sample that begins here; None where its first member is not plain and does not end in these
+    bytes."""
+    try:
+        names = [member.name for member in tar.walk(block) if member.regular]
+    except DataError:
+        if block[156:157] != b"0" or block[345:346] != b"\0":
+            return None
+        names = [block[:100].split(b"\0")[0].decode("utf-8", "surrogateescape")]
+    found = next((found for name in names if (found := tar.sample_name(name)) is not None), None)
+    return None if found is None else found[0]

@@ -1,0 +1,313 @@
+"""What a tokenizer puts around every text: the template in ``tokenizer.json``, or the settings beside it.
+
+Some classes of Hugging Face transformers replace the template (``post_processor``) of ``tokenizer.json`` when they are
+loaded, by one made of ``add_bos_token`` and ``add_eos_token`` of ``tokenizer_config.json``; `FAMILIES` lists them with
+their defaults (transformers 4.57). datatrove and Dolma read ``tokenizer.json`` alone. Where other classes have these
+settings, and they contradict the template, releases of transformers differ: that is an error until the user decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.errors import ConfigError
+
+TemplateSource = Literal["auto", "flags", "file"]
+SOURCES = ("auto", "flags", "file")
+CONFIG = "tokenizer_config.json"
+_FLAGS = ("add_bos_token", "add_eos_token")
+
+
+class Family(NamedTuple):
+    """A class that makes its template at load time: defaults of its settings, and of the tokens."""
+
+    add_bos: bool
+    add_eos: bool
+    bos: str
+    eos: str
+    model_types: str
+
+
+FAMILIES = {
+    "LlamaTokenizer": Family(
+        True,
+        False,
+        "<s>",
+        "</s>",
+        "arcee aria chameleon colpali deepseek_v2 deepseek_v3 deepseek_vl deepseek_vl_hybrid diffllama ernie4_5"
+        " ernie4_5_moe idefics idefics2 idefics3 jamba janus jetmoe llama llama4 llama4_text llava llava_next"
+        " llava_next_video llava_onevision ministral mistral mistral3 mixtral mllama paligemma persimmon phi3 phimoe"
+        " video_llava vipllava zamba zamba2",
+    ),
+    "CodeLlamaTokenizer": Family(True, False, "<s>", "</s>", "code_llama"),
+    "GemmaTokenizer": Family(
+        True,
+        False,
+        "<bos>",
+        "<eos>",
+        "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 siglip2 t5gemma",
+    ),
+    "CohereTokenizer": Family(True, False, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "aya_vision cohere cohere2"),
+    "GPTNeoXTokenizer": Family(
+        False,
+        False,
+        "<|endoftext|>",
+        "<|endoftext|>",
+        "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmo2 olmoe rwkv stablelm xlstm",
+    ),
+}
+
+
+class Template(NamedTuple):
+    """Tokens before and after every text: ids, and as written in the vocabulary.
+
+    Attributes:
+        own: whether the model file itself adds them; else this program does.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+    own: bool
+
+    def __str__(self) -> str:
+        parts = [
+            f"{' '.join(names)} {place}" for names, place in zip(self.names, ("before", "after"), strict=True) if names
+        ]
+        if not parts:
+            return "" if self.own else f"nothing (by {CONFIG})"
+        return f"{', '.join(parts)} (by {'tokenizer.json' if self.own else CONFIG})"
+
+
+def around(ids: npt.NDArray[Any], lengths: npt.NDArray[np.int64], template: Template) -> tuple[Any, Any]:
+    """The ids of texts with a template's tokens around each, and int64[texts], how many belong to each."""
+    head, tail = len(template.before), len(template.after)
+    if not (head or tail):
+        return ids, lengths
+    longer = lengths + head + tail
+    ends = np.cumsum(longer)
+    out, own = np.empty(int(longer.sum()), ids.dtype), np.ones(int(longer.sum()), np.bool_)
+    for number, token in enumerate(template.before):
+        out[ends - longer + number] = token
+        own[ends - longer + number] = False
+    for number, token in enumerate(reversed(template.after), 1):
+        out[ends - number] = token
+        own[ends - number] = False
+    out[own] = ids
+    return out, longer
+
+
+def resolve(
+    path: Path, document: Mapping[str, Any] | None, ids: Mapping[str, int], source: TemplateSource
+) -> Template | None:
+    """What is put around every text; None where the model has no template at all.
+
+    Args:
+        path: the model file.
+        document: the content of a ``tokenizer.json``; None for a SentencePiece model.
+        ids: its vocabulary.
+        source: ``file`` for the model file alone, ``flags`` for the settings beside it, ``auto`` for what transformers'
+            ``AutoTokenizer`` does.
+
+    Raises:
+        ConfigError: the settings contradict the file, or name a token that there is not.
+    """
+    if source not in SOURCES:
+        raise ConfigError(f"there is no template source {source!r}", fix=f"Use one of {', '.join(SOURCES)}.")
+    own = None if document is None else _own(document.get("post_processor"))
+    if source == "file":
+        return own
+    settings = _settings(path.parent / CONFIG)
+    family = _family(settings, path.parent)
+    flags = {name: settings.get(name) for name in _FLAGS}
+    if source == "auto" and (document is None or family is None):
+        _refuse_contradiction(path, flags, own, settings, ids)
+        found = own
+    elif family is None and all(flag is None for flag in flags.values()):
+        raise ConfigError(
+            f"the template cannot be made of {CONFIG}: it has neither add_bos_token nor add_eos_token",
+            file=str(path.parent / CONFIG),
+            kind="no-flags",
+            fix="Pass --template-source file.",
+        )
+    else:
+        found = _made(path, settings, family, ids)
+        if own is not None and (found.before, found.after) == (own.before, own.after):
+            found = own
+    if source == "auto" and document is not None:
+        _refuse_others(path, document, settings, ids, family)
+    return found
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """The settings beside a tokenizer; empty where there are none."""
+    try:
+        found = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise ConfigError(f"the tokenizer's settings cannot be read ({error})", file=str(path)) from None
+    if not isinstance(found, dict):
+        raise ConfigError("the tokenizer's settings are not a JSON object", file=str(path), fix="Fix the file.")
+    return found
+
+
+def _family(settings: Mapping[str, Any], folder: Path) -> tuple[str, Family] | None:
+    """The class that is loaded, if it makes its template: by the settings, else by the model's configuration."""
+    name = settings.get("tokenizer_class")
+    if name is None and (folder / "config.json").is_file():
+        config = _settings(folder / "config.json")
+        name = config.get("tokenizer_class")
+        kind = config.get("model_type")
+        if name is None:
+            name = next((n for n, family in FAMILIES.items() if kind in family.model_types.split()), None)
+    name = str(name).removesuffix("Fast")
+    return (name, FAMILIES[name]) if name in FAMILIES else None
+
+
+def _token(settings: Mapping[str, Any], kind: str, default: str | None) -> str | None:
+    value = settings.get(kind, default)
+    value = value.get("content") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else None
+
+
+def _made(
+    path: Path, settings: Mapping[str, Any], family: tuple[str, Family] | None, ids: Mapping[str, int]
+) -> Template:
+    """The template that a class makes of the settings."""
+    known = family[1] if family else Family(False, False, "", "", "")
+    found: list[tuple[str, ...]] = []
+    for flag, kind, on, default in (
+        ("add_bos_token", "bos_token", known.add_bos, known.bos),
+        ("add_eos_token", "eos_token", known.add_eos, known.eos),
+    ):
+        token = _token(settings, kind, default or None)
+        if not settings.get(flag, on):
+            found.append(())
+        elif token is None or token not in ids:
+            raise ConfigError(
+                f"{flag} is true{'' if flag in settings else f' by default for {family[0]}' if family else ''}, and "
+                + (f"the vocabulary does not have {token!r}" if token else f"no {kind} is set"),
+                file=str(path.parent / CONFIG),
+                kind="unknown-token",
+                fix=f"Set {kind} or {flag} there, or pass --template-source file.",
+            )
+        else:
+            found.append((token,))
+    before, after = found
+    return Template(tuple(ids[t] for t in before), tuple(ids[t] for t in after), (before, after), False)
+
+
+def _own(processor: Any) -> Template:
+    """What a ``post_processor`` puts around one text."""
+    before, after = _processed(processor)
+    return Template(
+        tuple(number for _, number in before),
+        tuple(number for _, number in after),
+        (tuple(name for name, _ in before), tuple(name for name, _ in after)),
+        True,
+    )
+
+
+Pairs = list[tuple[str, int]]
+
+
+def _processed(processor: Any) -> tuple[Pairs, Pairs]:
+    if not isinstance(processor, dict):
+        return [], []
+    kind = processor.get("type")
+    before: Pairs = []
+    after: Pairs = []
+    try:
+        if kind == "Sequence":
+            for inner in processor["processors"]:
+                first, last = _processed(inner)
+                before, after = [*first, *before], [*after, *last]
+        elif kind in ("BertProcessing", "RobertaProcessing"):
+            before, after = [(processor["cls"][0], processor["cls"][1])], [(processor["sep"][0], processor["sep"][1])]
+        elif kind == "TemplateProcessing":
+            pairs = before
+            for item in processor["single"]:
+                if "Sequence" in item:
+                    pairs = after
+                else:
+                    name = item["SpecialToken"]["id"]
+                    special = processor["special_tokens"][name]
+                    pairs += list(zip(special["tokens"], special["ids"], strict=True))
+    except (KeyError, IndexError, TypeError, ValueError):  # the engine says what is wrong with it
+        return [], []
+    return before, after
+
+
+def _refuse_contradiction(
+    path: Path,
+    flags: Mapping[str, Any],
+    own: Template | None,
+    settings: Mapping[str, Any],
+    ids: Mapping[str, int],
+) -> None:
+    """Raise where a class that leaves the template alone has settings that it does not follow."""
+    for flag, kind, place in (("add_bos_token", "bos_token", 0), ("add_eos_token", "eos_token", 1)):
+        wanted, token = flags[flag], _token(settings, kind, None)
+        if not isinstance(wanted, bool):
+            continue
+        number = None if token is None else ids.get(token)
+        added = own is not None and number is not None and number in (own.before, own.after)[place]
+        if wanted != added:
+            what = (
+                "a SentencePiece model has no template"
+                if own is None
+                else (f"the template in tokenizer.json {'adds' if added else 'does not add'} {token!r}")
+            )
+            raise _undecided(path, flag, wanted, what)
+
+
+def _refuse_others(
+    path: Path,
+    document: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    ids: Mapping[str, int],
+    family: tuple[str, Family] | None,
+) -> None:
+    """Raise for other settings by which ``AutoTokenizer`` would give other ids than the file alone."""
+    if not settings:
+        return
+    before = document.get("pre_tokenizer")
+    wanted = settings.get("add_prefix_space")
+    if isinstance(before, dict) and before.get("type") == "ByteLevel":
+        inside = bool(before.get("add_prefix_space", True))
+        if bool(wanted) != inside:
+            shown = "is not set" if wanted is None else wanted
+            raise _undecided(path, "add_prefix_space", shown, f"tokenizer.json has {str(inside).lower()}")
+    elif wanted is not None and family and family[0] == "LlamaTokenizer":
+        from feedmill.tokens.segments import prepends_space
+
+        if bool(wanted) != prepends_space(document):
+            raise _undecided(path, "add_prefix_space", wanted, "tokenizer.json does otherwise")
+    added = settings.get("added_tokens_decoder")
+    missing = [
+        token["content"]
+        for token in (added.values() if isinstance(added, dict) else ())
+        if isinstance(token, dict) and isinstance(token.get("content"), str) and token["content"] not in ids
+    ]
+    if missing:
+        shown = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise _undecided(path, "added_tokens_decoder", f"has {shown}", "tokenizer.json lacks them")
+
+
+def _undecided(path: Path, setting: str, value: Any, what: str) -> ConfigError:
+    shown = f"is {str(value).lower()}" if isinstance(value, bool) else str(value)
+    return ConfigError(
+        f"{setting} {shown}, but {what}: programs differ in which of them they follow",
+        file=str(path.parent / CONFIG),
+        kind="undecided-template",
+        fix="Pass --template-source file to follow tokenizer.json"
+        + (", or --template-source flags to follow the setting" if setting in _FLAGS else "")
+        + " (in Python template_source=...), or make the files agree.",
+    )

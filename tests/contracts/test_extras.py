@@ -1,0 +1,250 @@
+"""Every verb in an environment without extras gives its result, or a message that names the extra: never a traceback.
+
+`CASES` has each verb, and the main commands of the drop-in faces, with small real inputs, and the extra whose name its
+error must give; ``""`` where it works without any.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import bare_python
+import clips
+import sourcedata
+from feedmill.cli.app import VERBS
+from feedmill.indexing.prepare import prepare
+from tars import write_tar
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/golden"
+TOKENIZER = "tokenizer/tokenizer.json"
+
+CASES: list[tuple[str, str]] = [
+    ("demo --out demo-out", "media"),
+    ("info coco", ""),
+    ("info table", "arrow"),
+    ("info books.pbin", ""),
+    ("preview coco", ""),
+    ("preview coco --sheet sheet.png", "media"),
+    ("check coco", ""),
+    ("repair coco", ""),
+    ("prepare plain --split-ratio 1,0,0", ""),
+    ("prepare-media media --media-by-extension", "media"),
+    ("reshard coco coco2 --samples 2", ""),
+    ("append coco more", ""),
+    ("delete coco 000001", ""),
+    ("add-parts coco parts --missing skip", ""),
+    ("mount coco mnt", "mount"),
+    ("tag web/documents -t char_length_v1 --name lengths", ""),
+    ("tag web/documents -t pii_regex_v2 --name pii", ""),
+    ("tag web/documents -t cld2_en_doc_v2 --name language", "langid"),
+    ("tag web/documents -t code_starcoder_taggers_v1 --name code", "curation"),
+    (f"tag web/documents -t tokens={TOKENIZER} --name counts", "tokenize"),
+    ("dedupe web/documents", ""),
+    ("neardedupe web/documents", ""),
+    ("mix mix.yaml", ""),
+    ("stat web/documents", ""),
+    ("stat web/documents --plot-to lengths.png", "media"),
+    ("tokenize docs.jsonl -o tokens/docs -t tokenizer", "tokenize"),
+    ("tokenize docs.jsonl -o tokens/piece -t piece.model", "sentencepiece"),
+    ("tokenize docs.jsonl -o tokens/jq -t tokenizer --text '.id + .text'", "tokenize"),
+    ("decode books.pbin --document 0 -t tokenizer", "tokenize"),
+    ("convert coco coco.jsonl --to jsonl --allow-loss", ""),
+    ("convert coco coco_mds --to mds --allow-loss", ""),
+    ("plan recipe.yaml", ""),
+    ("plan recipe.yaml --samples 8 --plot plan.png", "media"),
+    ("trace recipe.yaml --step 1 --global-batch 2", ""),
+    ("bench recipe.yaml --seconds 0.1 --workers 0", ""),
+    ("bench recipe.yaml --output torch", "torch"),
+    ("index lines.jsonl", ""),
+    ("merge books.pbin news.pbin all.pbin", ""),
+    ("shuffle books.pbin shuffled.ds --seed 7", ""),
+    ("split books.pbin 'part_{part}.pbin' --ratio 1,1 --seed 7", ""),
+    ("filter books.pbin short.pbin --max-length 100", ""),
+    ("numbers --data books.pbin --sequence-length 8 --ranks 1 --micro-batch 1", ""),
+    ("modalities data create_raw_index more.jsonl", ""),
+    ("modalities data merge_packed_data books.pbin news.pbin merged.pbin", ""),
+    ("modalities data pack_encoded_data pack.yaml", "tokenize"),
+    ("energon info coco", ""),
+    ("energon lint coco", "media"),
+    ("energon preview coco", ""),
+    ("energon prepare plain2 --non-interactive --split-ratio 1,0,0", ""),
+    ("nanotron preprocess_data --tokenizer-name-or-path tokenizer --output-folder nano jsonl --dataset docs.jsonl",
+     "tokenize"),
+    ("vla manifest text_doc --overwrite", ""),
+    ("vla stats robotics --output stats.json", ""),
+    ("dolma list", ""),
+    ("dolma tag --documents web/documents/* --taggers char_length_v1 --experiment lengths", ""),
+    ("dolma -c mix.yaml mix", ""),
+    ("dolma stat --attributes web/attributes/given/* --report report", ""),
+    ("dolma tokens --documents web/documents/* --destination dolma --tokenizer.name_or_path tokenizer"
+     " --tokenizer.eos_token_id 0", "tokenize"),
+]  # fmt: skip
+
+_CHILD = """
+import json, sys
+from typer.testing import CliRunner
+from feedmill.cli.app import app
+
+out = []
+for words in json.load(sys.stdin):
+    done = CliRunner().invoke(app, words, prog_name="feedmill")
+    crash = done.exception if not isinstance(done.exception, SystemExit) else None
+    out.append([done.exit_code, done.output, repr(crash) if crash else ""])
+with open(sys.argv[1], "w") as file:
+    json.dump(out, file)
+"""
+
+
+def data(root: Path) -> None:
+    """Inputs of all cases, made with the extras that the tests have."""
+    for folder, first, count in (("coco", 0, 6), ("plain", 0, 4), ("plain2", 0, 4), ("more", 6, 2)):
+        write_tar(root / folder / "shard_0.tar", _captions(first, count))
+    write_tar(root / "parts/shard_0.tar", [(f"{number:06d}.cls", b"1") for number in range(6)])
+    for folder in ("coco", "parts"):
+        prepare(str(root / folder), split_ratio="1,0,0", progress=False)
+    (root / "media").mkdir()
+    (root / "media/one.mp4").write_bytes(clips.movie("mp4", seconds=0.5))
+    (root / "table").mkdir()
+    sourcedata.parquet(root / "table", [3])
+    documents = [{"id": f"d{n}", "text": f"Document {n} has a few words. " * (n + 1)} for n in range(6)]
+    lines = "".join(json.dumps(document) + "\n" for document in documents)
+    (root / "web/documents").mkdir(parents=True)
+    (root / "web/attributes/given").mkdir(parents=True)
+    for path in ("docs.jsonl", "lines.jsonl", "more.jsonl", "web/documents/part-0.jsonl"):
+        (root / path).write_text(lines)
+    with gzip.open(root / "web/attributes/given/part-0.jsonl.gz", "wt") as out:
+        out.writelines(json.dumps({"id": d["id"], "attributes": {"good": [[0, 5, 1.0]]}}) + "\n" for d in documents)
+    shutil.copyfile(GOLDEN / "modalities/main_2b.pbin", root / "books.pbin")
+    shutil.copyfile(GOLDEN / "modalities/crlf_2b.pbin", root / "news.pbin")
+    shutil.copytree(GOLDEN / "nanosets/tok1k", root / "tokenizer")
+    (root / "piece.model").write_bytes(b"\x0a\x05")
+    for name in ("text_doc", "robotics"):
+        shutil.copytree(GOLDEN / "vla" / name, root / name, ignore=shutil.ignore_patterns("expected.json"))
+    (root / "mnt").mkdir()
+    (root / "recipe.yaml").write_text("seed: 7\nblend:\n  - {path: lines.jsonl, weight: 1}\n")
+    (root / "mix.yaml").write_text(_MIX)
+    (root / "pack.yaml").write_text(_PACK)
+
+
+def _captions(first: int, count: int) -> list[tuple[str, bytes]]:
+    image = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(image, "JPEG")
+    numbers = range(first, first + count)
+    return [(f"{n:06d}.{part}", body) for n in numbers for part, body in (("jpg", image.getvalue()), ("txt", b"one"))]
+
+
+_MIX = """
+streams:
+  - name: web
+    documents: [web/documents/*]
+    filter: {include: ["$.id"]}
+    output: {path: mixed}
+"""
+_PACK = """
+settings: {src_path: docs.jsonl, dst_path: packed.pbin, index_path: docs.idx, jq_pattern: .text, num_cpus: 1,
+  eod_token: <eod>, processing_batch_size: 5, raw_samples_queue_size: 10, processed_samples_queue_size: 10}
+tokenizer: {component_key: tokenizer, variant_key: pretrained_hf_tokenizer,
+  config: {pretrained_model_name_or_path: tokenizer, padding: false, truncation: false}}
+"""
+
+
+def broken(folder: Path, python: str, variables: dict[str, str]) -> list[str]:
+    """The cases that end in another way than `CASES` says, run one after another in one process of that Python."""
+    data(folder)
+    report = folder / "report.json"
+    commands = json.dumps([shlex.split(command) for command, _ in CASES])
+    program = [python, "-c", _CHILD, str(report)]
+    done = subprocess.run(
+        program, cwd=folder, env=variables, input=commands, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    wrong = []
+    for (command, wanted), (status, said, crash) in zip(CASES, json.loads(report.read_text()), strict=True):
+        named = set(re.findall(r"feedmill\[([a-z,]+)\]", said))
+        right = status == 0 if wanted == "" else status == 1 and named == {wanted}
+        if crash or not right:
+            wrong.append(f"feedmill {command}: expected {wanted or 'a result'}, status {status}\n{said}{crash}")
+    return wrong
+
+
+def test_every_verb_gives_its_result_or_names_the_extra(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    variables = bare_python.environment(tmp_path / "bare")
+    assert not (wrong := broken(tmp_path / "work", sys.executable, variables)), "\n".join(wrong)
+
+
+def test_every_verb_has_a_case() -> None:
+    assert {command.split()[0] for command, _ in CASES} == set(VERBS)
+
+
+def test_every_extra_that_an_error_names_is_one() -> None:
+    """And each extra is named by an error: nothing that an extra brings is used without a word where it is missing."""
+    named = set()
+    for path in (ROOT / "src/feedmill").rglob("*.py"):
+        text = path.read_text()
+        for call in ast.walk(ast.parse(text)) if "MissingExtra(" in text else ():
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "MissingExtra":
+                words = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "extra")]
+                named |= {word.value for word in words if isinstance(word, ast.Constant)}
+    assert named == set(bare_python.extras())
+
+
+def test_the_simulated_install_lacks_what_extras_bring_and_nothing_else(tmp_path: Path) -> None:
+    variables = bare_python.environment(tmp_path)
+    code = """if True:
+        import importlib, sys
+        import numpy, numba, rich, pydantic, obstore, isal, regex, yaml, typer
+        for name in sys.argv[1:]:
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError:
+                continue
+            print(name)
+    """
+    absent = ["torch", "PIL", "av", "soundfile", "tokenizers", "sentencepiece", "jq", "pyarrow", "jinja2", "mfusepy"]
+    program = [sys.executable, "-c", code, *absent]
+    done = subprocess.run(program, env=variables, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.slow
+def test_a_true_environment_without_extras(tmp_path: Path) -> None:
+    """As above, in what ``pip install feedmill`` makes."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = str(tmp_path / "venv/bin/python")
+    install = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "-c",
+        str(ROOT / "constraints.txt"),
+        "setuptools>=77",
+        str(ROOT),
+    ]
+    done = subprocess.run(install, capture_output=True, text=True)
+    if done.returncode and re.search(
+        r"No matching distribution|ConnectionError|NewConnection|Max retries", done.stderr
+    ):
+        pytest.skip(f"pip reaches no registry here: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "work").mkdir()
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    assert not (wrong := broken(tmp_path / "work", python, variables)), "\n".join(wrong)

@@ -1,0 +1,177 @@
+"""Attributes are used with the documents that they were made of, and with no others unless the user says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from documents import read, write_lines
+from feedmill.curation.dedupe.job import BloomOptions, dedupe
+from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.mix.config import read_config
+from feedmill.curation.mix.job import MixReport, mix
+from feedmill.curation.near.job import find_near
+from feedmill.curation.near.options import NearOptions
+from feedmill.curation.stat import stat
+from feedmill.curation.tag import tag
+from feedmill.errors import DataError
+
+TEXT = "Write to me@example.org now please."
+OTHER = "Dear reader, the best sentence here"
+assert len(TEXT) == len(OTHER)
+DOCUMENTS, NAME = "d/documents/a.jsonl", "set"
+
+
+@pytest.fixture(autouse=True)
+def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write()
+
+
+def write(text: str = TEXT, path: str = DOCUMENTS) -> None:
+    write_lines(Path(path), [json.dumps({"id": n, "text": text}) for n in "ab"])
+
+
+def by_tag() -> None:
+    tag(["d/documents"], ["pii_regex_v2"], experiment=NAME, progress=False)
+
+
+def by_dedupe(**more: Any) -> None:
+    dedupe(["d/documents"], DedupeOptions(name=NAME, attribute=NAME, unit="documents"), processes=1, **more)
+
+
+def by_bloom() -> None:
+    by_dedupe(bloom=BloomOptions(file="x.bin", items=1000, false_positives=1e-6))
+
+
+def by_neardedupe() -> None:
+    find_near(["d/documents"], NearOptions(name=NAME), processes=1, progress=False)
+
+
+MAKERS = {"tag": by_tag, "dedupe": by_dedupe, "a Bloom filter": by_bloom, "neardedupe": by_neardedupe}
+
+
+def run(**more: Any) -> MixReport:
+    stream = {"name": "m", "documents": ["d/documents/*"], "attributes": [NAME], "output": {"path": "out"}}
+    dry_run, exact = more.pop("dry_run", False), more.pop("exact", False)
+    config = read_config({"streams": [stream], **more}, exact=exact)
+    return mix(config, processes=1, progress=False, dry_run=dry_run)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("other", [OTHER, OTHER * 2], ids=["of the same size", "longer"])
+def test_attributes_of_other_texts_are_refused(maker: str, other: str) -> None:
+    MAKERS[maker]()
+    write(other)
+    for more in ({}, {"dry_run": True}, {"exact": True}):
+        with pytest.raises(
+            DataError, match=r"set/a\.jsonl.*another version of d/documents/a\.jsonl.*--allow-s"
+        ) as caught:
+            run(**more)
+        assert caught.value.kind == "stale-attributes" and not Path("out").exists()
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_attributes_are_used_with_documents_that_have_the_same_bytes(maker: str) -> None:
+    """Copies, and files that were touched, have another time."""
+    MAKERS[maker]()
+    os.utime(DOCUMENTS, (1, 1))
+    assert run().stale == 0
+    shutil.copytree("d", "e")
+    os.utime("e/documents/a.jsonl", (2, 2))
+    shutil.rmtree("d")
+    shutil.move("e", "d")
+    os.utime(f"d/attributes/{NAME}/a.jsonl", (3, 3))
+    assert run().stale == 0
+    write(OTHER)
+    with pytest.raises(DataError, match="another version"):
+        run()
+
+
+def test_the_user_may_go_on_knowingly() -> None:
+    by_tag()
+    write(OTHER)
+    report = run(allow_stale=True)
+    assert report.stale == 1 == report.as_dict()["stale"]
+    assert "1 attribute files were made of other documents" in report.warnings[0]
+    write_lines(Path(DOCUMENTS), [json.dumps({"id": n, "text": OTHER}) for n in "ac"])
+    with pytest.raises(DataError, match='the id "b"'):  # rows have to line up all the same
+        run(allow_stale=True)
+
+
+def test_statistics_of_attributes_of_other_texts_are_refused() -> None:
+    by_tag()
+    assert stat(["d/attributes/**"], processes=1, progress=False).stats.rows == 2
+    write(OTHER)
+    with pytest.raises(DataError, match="another version of .*documents/a.jsonl"):
+        stat(["d/attributes"], processes=1, progress=False)
+    assert len(stat(["d/attributes"], processes=1, on_error="continue", progress=False).failed) == 1
+    report = stat(["d/attributes"], processes=1, allow_stale=True, progress=False)
+    assert (report.stale, report.stats.rows, len(report.warnings)) == (1, 2, 1)
+    Path(DOCUMENTS).unlink()  # then there is nothing that the attributes could be of instead
+    assert stat(["d/attributes"], processes=1, progress=False).stale == 0
+
+
+def foreign(*spans: list[Any]) -> None:
+    """Attributes as something else writes them, without a record."""
+    rows = [json.dumps({"id": one, "attributes": {"x": [span]}}) for one, span in zip("ab", spans, strict=True)]
+    write_lines(Path(f"d/attributes/{NAME}/a.jsonl"), rows)
+
+
+def test_spans_behind_the_text_show_that_attributes_without_a_record_are_of_another_text() -> None:
+    size = len(TEXT)
+    foreign([0, size, 1.0], [3, size + 1, 0.5])  # Dolma's last paragraph may end one character behind the text
+    assert run().streams[0].counts.kept == 2
+    foreign([0, size, 1.0], [0, size + 2, 0.5])
+    with pytest.raises(DataError, match=r"line 2.*'x' has the span \[0, 37, 0\.5\].*35 characters") as caught:
+        run()
+    assert caught.value.kind == "stale-attributes"
+    assert run(allow_stale=True).streams[0].counts.kept == 2 == run(exact=True).streams[0].counts.kept
+    foreign([0, size, 1.0], [0, 900, 1])  # Dolma's mark of a duplicate by another key than the text
+    assert run().streams[0].counts.kept == 2
+
+
+def test_a_set_that_something_else_wrote_over_is_compared_by_ids() -> None:
+    by_tag()
+    write(OTHER)
+    foreign([0, 5, 1.0], [0, 5, 1.0])
+    assert run().streams[0].counts.kept == 2
+
+
+def test_manifests_of_earlier_versions_have_no_hashes() -> None:
+    by_dedupe()
+    path = Path(f"d/attributes/{NAME}/.feedmill/manifest.json")
+    manifest = json.loads(path.read_text())
+    entry = manifest["files"]["a.jsonl"]
+    assert len(entry.pop("xxh3")) == 32 == len(entry["documents"].pop("xxh3"))
+    path.write_text(json.dumps(manifest))
+    assert run().stale == 0
+    write()  # the same bytes, but nobody can tell
+    with pytest.raises(DataError, match="Make the attributes again"):
+        run()
+
+
+def test_attributes_made_before_the_texts_changed_do_not_touch_them() -> None:
+    """The way a user meets it: the texts were extracted again, under the ids that they had."""
+    by_tag()
+    name = f"{NAME}__pii_regex_v2__EMAIL_ADDRESS"
+    stream = {
+        "name": "m",
+        "documents": ["d/documents/*"],
+        "attributes": [NAME],
+        "output": {"path": "out"},
+        "span_replacement": [{"span": f"$.attributes.{name}", "min_score": 0.5, "replacement": "|||"}],
+    }
+    mix(read_config({"streams": [stream]}), processes=1, progress=False)
+    assert read(Path("out/m-0000.jsonl.gz"))[0]["text"] == "Write to|||now please."
+    write(OTHER)
+    with pytest.raises(DataError, match="another version"):
+        mix(read_config({"streams": [stream]}), processes=1, progress=False)
+    by_tag()
+    mix(read_config({"streams": [stream]}), processes=1, progress=False)
+    assert read(Path("out/m-0000.jsonl.gz"))[0]["text"] == OTHER

@@ -1,0 +1,134 @@
+"""Shards that are not those that were indexed: noticed when they are read by number, by key, by a loader, over S3."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import feedmill as fm
+from feedmill.errors import DataError
+from feedmill.storage import open_store
+
+META = ".nv-meta"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Two shards of five samples, of the same size."""
+    samples = [{"__key__": f"k{i}", "txt": f"t {i}"} for i in range(10)]
+    fm.write(str(tmp_path / "base"), samples, samples_per_shard=5, progress=False)
+    return tmp_path / "base"
+
+
+def swap(base: Path) -> Path:
+    """Put the first shard in the place of the second."""
+    first, second = sorted((base / "shards").glob("*.tar"))
+    assert first.stat().st_size == second.stat().st_size
+    shutil.copy(first, second)
+    return second
+
+
+def without_sidecar(base: Path) -> None:
+    """As Energon itself prepares it."""
+    (base / META / "feedmill.shards.json").unlink()
+
+
+def without_words(base: Path) -> None:
+    """As an older release of Feedmill prepared it."""
+    path = base / META / "feedmill.shards.json"
+    content = json.loads(path.read_text())
+    del content["uuid"]
+    for record in content["shards"].values():
+        del record["word"]
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("older", [None, without_sidecar, without_words])
+def test_a_shard_swapped_for_one_of_its_size_is_noticed(base: Path, older) -> None:
+    if older is not None:
+        older(base)
+    assert [s.key for s in fm.open(base)] == [f"k{i}" for i in range(10)]
+    shard = swap(base)
+    dataset = fm.open(base)
+    assert [s.key for s in dataset.read(range(5))] == [f"k{i}" for i in range(5)]
+    for ask in [lambda: dataset[7], lambda: dataset.read(range(10)), lambda: dataset["k7"], lambda: dataset.locate(7)]:
+        with pytest.raises(DataError, match="not the shard that was indexed") as caught:
+            ask()
+        assert caught.value.file == str(shard) and caught.value.kind == "stale-index"
+        assert "feedmill prepare" in caught.value.fix and "feedmill check" in caught.value.fix
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_loader_says_so_too(base: Path, processes: bool) -> None:
+    swap(base)
+    plan = fm.Plan.over(fm.open(base), epochs=1)
+    workers = fm.Workers(1, processes=True) if processes else 0
+    with pytest.raises(DataError, match="not the shard that was indexed"):
+        list(fm.Loader(plan, 2, rank=0, world_size=1, workers=workers))
+
+
+def test_a_shard_of_another_size_is_noticed_before_its_first_sample(base: Path) -> None:
+    shard = sorted((base / "shards").glob("*.tar"))[1]
+    with shard.open("ab") as f:
+        f.write(bytes(10240))
+    with pytest.raises(DataError, match=r"expected [\d,]+ bytes, found"):
+        fm.open(base)[5]
+
+
+def test_a_copy_is_the_same_dataset(base: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(base, tmp_path / "copy", copy_function=shutil.copyfile)
+    for path in copy.rglob("*.tar"):
+        os.utime(path, ns=(5, 5))
+    assert [s.key for s in fm.open(copy)] == [f"k{i}" for i in range(10)]
+    assert fm.open(copy).fingerprint() == fm.open(base).fingerprint()
+    swap(copy)
+    with pytest.raises(DataError, match="expected content of hash"):
+        fm.open(copy)[5]
+
+
+def test_an_index_that_another_tool_made_since_is_believed(base: Path) -> None:
+    """The sidecar names the index that it belongs to: beside another one it says nothing of the shards."""
+    other = base.parent / "other"
+    fm.write(
+        str(other), [{"__key__": f"o{i}", "txt": f"u {i}"} for i in range(10)], samples_per_shard=5, progress=False
+    )
+    sidecar = (base / META / "feedmill.shards.json").read_text()
+    (other / META / "feedmill.shards.json").write_text(sidecar)
+    assert [s.key for s in fm.open(other)] == [f"o{i}" for i in range(10)]
+
+
+def test_preparing_again_takes_the_shards_as_they_are(base: Path) -> None:
+    samples = [{"__key__": f"n{i}", "txt": f"t {i}"} for i in range(5)]
+    fm.write(str(base.parent / "new"), samples, progress=False)
+    new = next((base.parent / "new" / "shards").glob("*.tar"))
+    shutil.copy(new, sorted((base / "shards").glob("*.tar"))[1])
+    with pytest.raises(DataError):
+        fm.open(base)[5]
+    fm.prepare(str(base), progress=False)
+    assert [s.key for s in fm.open(base)][5:] == [f"n{i}" for i in range(5)]
+
+
+def test_old_records_get_their_words_when_prepared_again(base: Path) -> None:
+    without_words(base)
+    fm.prepare(str(base), progress=False)
+    content = json.loads((base / META / "feedmill.shards.json").read_text())
+    assert all(len(record["word"]) == 32 for record in content["shards"].values())
+    assert content["uuid"] == (base / META / "index.uuid").read_text()
+
+
+def test_the_same_over_s3(base: Path, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    remote = open_store(f"{s3_bucket}/d")
+    for path in base.rglob("*"):
+        if path.is_file():
+            remote.write_bytes(path.relative_to(base).as_posix(), path.read_bytes())
+    assert [s.key for s in fm.open(remote.url)] == [f"k{i}" for i in range(10)]
+    first, second = sorted(entry.path for entry in remote.files(suffixes=(".tar",)))
+    remote.write_bytes(second, remote.read(first))
+    with pytest.raises(DataError, match="expected content of hash") as caught:
+        fm.open(remote.url)[5]
+    assert caught.value.file == f"{remote.url}/{second}"
