@@ -40,6 +40,8 @@ from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 
 META = ".nv-meta"
+WORK = f"{META}/feedmill.work"
+"""Where writers keep what is unfinished; `job.json` in it says what that is."""
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
 MAX_SAMPLES = 1 << 40
@@ -78,6 +80,27 @@ def idx_name(shard: str) -> str:
     """The name of a shard's offset file: its last suffix replaced by ``.tar.idx``."""
     folder, slash, name = shard.rpartition("/")
     return f"{folder}{slash}{name.rpartition('.')[0] or name}.tar.idx"
+
+
+def refuse_unfinished(store: Store) -> None:
+    """Raise `DataError` where an interrupted writer has left what would be read as another dataset: some of its shards
+    without an index, or shards of which some are old and some new with an index of neither."""
+    path = f"{WORK}/job.json"
+    if not store.is_local or not store.exists(path):
+        return
+    try:
+        job = orjson.loads(store.read(path))
+    except (orjson.JSONDecodeError, NotFound):
+        return  # its writer says so; or it is done
+    half = isinstance(job, dict) and bool(job.get("swapping"))
+    if half or not (store.exists(INFO) or store.exists(INFO_YAML)):
+        verb = job.get("verb", "write") if isinstance(job, dict) else "write"
+        raise DataError(
+            f"a '{verb}' is {'putting changed shards in place' if half else 'writing this dataset'}, or was interrupted",
+            file=store.url,
+            kind="unfinished-change" if half else "unfinished-write",
+            fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
+        )
 
 
 def read_info(store: Store) -> dict[str, int]:

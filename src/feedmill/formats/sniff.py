@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared
+from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared, refuse_unfinished
 from feedmill.formats.jsonl import open_jsonl
 from feedmill.formats.shardindex import plain_shards
 from feedmill.formats.shardlist import (
@@ -88,6 +88,7 @@ def sniff(url: str) -> Found:
     Raises:
         NotFound: nothing is there, or nothing that is known; says what was found.
         ConfigError: it is something to be opened in another way.
+        DataError: what wrote it was interrupted, and has to be finished first.
     """
     folder = is_local_folder(url)
     if url.endswith((".yaml", ".yml")) and not folder:
@@ -116,6 +117,7 @@ def sniff(url: str) -> Found:
             if url.endswith(_PACKED_LINES)
             else _KNOWN,
         )
+    refuse_unfinished(store)
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
     if looks_like_manifest(store, MANIFEST):

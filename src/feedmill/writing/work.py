@@ -21,6 +21,7 @@ import orjson
 import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats import energon
 from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.storage import Store
@@ -29,7 +30,7 @@ from feedmill.storage.local import LocalStore
 from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
 
-FOLDER = ".nv-meta/feedmill.work"
+FOLDER = energon.WORK
 JOURNAL = "feedmill.shards.journal"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
