@@ -20,7 +20,7 @@ import msgspec
 import orjson
 import xxhash
 
-from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats import energon
 from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
@@ -88,8 +88,9 @@ class Work:
 
     def note(self, **facts: Any) -> None:
         """Add facts to the job, durably."""
-        self.job |= facts
-        self.place.write_bytes("job.json", self._encoded(self.job))
+        job = {**self.job, **facts}
+        self.place.write_bytes("job.json", self._encoded(job))
+        self.job = job
 
     def _encoded(self, job: Mapping[str, Any]) -> bytes:
         try:
@@ -188,6 +189,15 @@ def unfinished(store: Store) -> dict[str, Any] | None:
             fix=f"Run 'feedmill check' on the dataset; if all is well, remove {place.root}.",
         ) from None
     return job
+
+
+def tidy(store: Store) -> None:
+    """Remove the folder of work that is done, where its process was killed before it had removed all of it."""
+    place = _place(store)
+    if place.exists("lock") and not place.exists("job.json"):
+        with contextlib.suppress(StorageError), place.lock("lock", what="", file=store.url):  # somebody may begin now
+            if not place.exists("job.json"):
+                place.remove_folder()
 
 
 class _Job(msgspec.Struct):
