@@ -50,8 +50,8 @@ def _see(function: Callable[..., Any], names: tuple[str, ...], folder: Path) -> 
 
 UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # drawn anew
 UNFINISHED = ("unfinished-change", "unfinished-write")
-"""docs/writing.md: killed while shards are put in place, or when an old dataset has gone, it is not opened until the same
-command has finished."""
+"""docs/writing.md and docs/convert.md: killed while shards are put in place, or when an old dataset has gone, it is not
+opened until the same command has finished."""
 ONE = ("--workers", "1")
 
 
@@ -71,7 +71,8 @@ def writing() -> list[Case]:
              see(looks.media, "media"), 10, differing=UUID, plain=looks.without_time),
         Case("repair tars", ("repair", "d", *ONE), data.cut_tars, d, 30, differing=UUID),
         Case("repair jsonl", ("repair", "x.jsonl", *ONE), data.bad_lines, see(looks.rows, "x.jsonl")),
-        Case("append", ("append", "d", "more", "--samples", "4", *ONE), data.both(data.sample_set, data.more), d, 60, each=True),
+        Case("append", ("append", "d", "more", "--samples", "4", *ONE), data.both(data.sample_set, data.more), d, 60,
+             each=True),
         Case("delete", delete, data.sample_set, d, 80, unfinished=UNFINISHED),
         Case("add-parts", ("add-parts", "d", "extra", *ONE), data.both(data.sample_set, data.extra), d, 80,
              unfinished=UNFINISHED),
@@ -100,6 +101,16 @@ def converting() -> list[Case]:
         case("parquet", "source", "out.parquet", "parquet", some, *few),
         case("jsonl", "source", "out.jsonl", "jsonl", texts, *few),
         case("over", "source", "out.jsonl", "jsonl", data.both(texts, data.old_lines), "--overwrite", *few),
+        case(
+            "over shards",
+            "source",
+            "out",
+            "wds",
+            data.both(some, data.old_conversion),
+            "--overwrite",
+            *few,
+            unfinished=UNFINISHED,
+        ),
         case("rows", "rows", "out", "parquet", tree, look=see(looks.lines, "out"), each=True),
         case("lines", "rows", "out.jsonl.gz", "jsonl.gz", tree, look=see(looks.lines, "."), each=True),
         case("megatron", "t", "out", "megatron", data.token_files, look=see(looks.tokens_below, "out"), each=True),
@@ -118,7 +129,8 @@ def tokenizing() -> list[Case]:
     packing = ("modalities", "data", "pack_encoded_data", "c.yaml")
     chats = ("modalities", "data", "prepare_instruction_tuning_data", "--config_file_path", "c.yaml")
     nanotron = ("nanotron", "preprocess_data", "--tokenizer-name-or-path", str(data.TOKENIZER), "--output-folder",
-                "out", "--n-tasks", "2", "--workers", "1", "--logging-dir", "logs", "jsonl", "--dataset", "texts")  # fmt: skip
+                "out", "--n-tasks", "2", "--workers", "1", "--logging-dir", "logs", "jsonl", "--dataset",
+                "texts")  # fmt: skip
     dolma = ("dolma", "tokens", "--documents", "texts/*.jsonl", "--destination", "out", "--processes", "1",
              "--tokenizer.name_or_path", str(data.TOKENIZER), "--tokenizer.eos_token_id", "2")  # fmt: skip
     return [
@@ -131,11 +143,12 @@ def tokenizing() -> list[Case]:
         case("vla-text", "", "--seq-len", "15", *ONE, look=see(looks.samples, "out/x")),
         case("pbin,ds,megatron,dolma", "x.pbin x.ds x.bin x.npy", each=True, name="tokenize four"),
         Case("dolma tokens", dolma, data.texts, see(looks.tokens_below, "out"), each=True),
-        Case("nanotron", nanotron, data.texts, see(looks.tokens_below, "out"), each=True),
+        Case("nanotron", nanotron, data.texts, see(looks.tokens_below, "out"), each=True, plain=looks.without_log),
         Case("modalities pack", packing, data.packing, see(looks.tokens, "a.pbin")),
         # (its packed files say by which inputs they were made, with the times of files of the same run)
-        Case("modalities chats", chats, data.chats, see(looks.everything, "out"), each=True,
-             differing=rb'"job": "\w+"'),
+        Case(
+            "modalities chats", chats, data.chats, see(looks.everything, "out"), each=True, differing=rb'"job": "\w+"'
+        ),
     ]
 
 
@@ -177,7 +190,8 @@ def curating() -> list[Case]:
 
     dolma = ("dolma dedupe --documents d/documents/* --dedupe.name x --dedupe.documents.attribute_name x"
              " --dedupe.documents.key $.text --bloom_filter.file f.bin --bloom_filter.read_only=false"
-             " --bloom_filter.estimated_doc_count 1000 --bloom_filter.desired_false_positive_rate 1e-6 --processes 1")  # fmt: skip
+             " --bloom_filter.estimated_doc_count 1000 --bloom_filter.desired_false_positive_rate 1e-6"
+             " --processes 1")  # fmt: skip
     return [
         case("tag", "tag d/documents/* -n e -t char_length_v1 -t gopher_v2 -p 1", "d/attributes"),
         case("tag by 2", "tag d/documents/* -n e -t char_length_v1 -p 2", "d/attributes"),
@@ -203,7 +217,8 @@ def vla_and_energon() -> list[Case]:
         Case("vla merge-stats", ("vla", "merge-stats", "r/stats.json", "r/stats.json", "--output", "s.json"),
              data.robotics, see(looks.files, "s.json"), 5),
         Case("energon prepare", ("energon", "prepare", "d", "--split-ratio", "2,1,0", "--sample-type",
-             "CrudeWebdataset", "--non-interactive", *ONE), data.plain_tars, see(looks.samples, "d"), 50, each=True, differing=UUID),
+             "CrudeWebdataset", "--non-interactive", *ONE), data.plain_tars, see(looks.samples, "d"), 50, each=True,
+             differing=UUID),
         Case("energon prepare-media", ("energon", "prepare-media", "d", "--media-metadata-by-extension", *ONE),
              data.pictures, see(looks.media, "d"), 10, plain=looks.without_time),
     ]  # fmt: skip

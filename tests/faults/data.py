@@ -207,3 +207,11 @@ def old_pbin(folder: Path, name: str = "f.pbin") -> None:
 
 
 old_tokens = partial(old_pbin, name="out/x.pbin")
+
+
+def old_conversion(folder: Path) -> None:
+    """What a conversion to a folder of shards replaces."""
+    import feedmill as fm
+
+    sample_set(folder, "before", 6, 300, 3)
+    fm.convert(str(folder / "before"), str(folder / "out"), "wds", workers=1, progress=False, samples_per_shard=3)

@@ -1,8 +1,8 @@
-"""What a machine that loses its power forgets: bytes of files that nobody synced, and names in folders that nobody synced.
+"""What a machine that loses its power forgets: bytes that nobody synced, and names in folders that nobody synced.
 
-`Unsynced` is told of every call before it is made, and keeps what a later loss brings back. A file's bytes are safe once
-it was synced after the last write; a name (made, moved, removed) once its folder was. Journaling file systems keep
-more than that, no program may count on it.
+`Unsynced` is told of every call before it is made, and keeps what a later loss brings back. A file's bytes are safe
+once it was synced after the last write; a name (made, moved, removed) once its folder was. Journaling file systems keep
+more than that; no program may count on it.
 """
 
 from __future__ import annotations

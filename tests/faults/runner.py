@@ -139,7 +139,9 @@ def main() -> None:
     os.dup2(2, 1)
     importlib.import_module("feedmill.cli.app")
     gc.freeze()
-    scratch = tempfile.mkdtemp(prefix="feedmill-faults-", dir=sys.argv[1])  # and no object whose finalizer the forked ones would run
+    scratch = tempfile.mkdtemp(
+        prefix="feedmill-faults-", dir=sys.argv[1]
+    )  # and no object whose finalizer the forked ones would run
     try:
         while True:
             try:
@@ -262,4 +264,3 @@ def _why_not(scratch: str) -> str | None:
 
 
 _ANSWERS: dict[str, Callable[..., Any]] = {"run": _run, "call": _call, "load": _load, "why_not": _why_not}
-

@@ -36,9 +36,35 @@ _FORK, _VFORK, _CLONE, _EXEC, _SECCOMP, _STOP = 1, 2, 3, 4, 7, 128
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _ANY = 0x40000000  # of waitpid: threads, too
 _HERE = -100  # of a folder's descriptor: the current one
-_REGISTERS = (
-    "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs"
-).split()
+_REGISTERS = [
+    "r15",
+    "r14",
+    "r13",
+    "r12",
+    "rbp",
+    "rbx",
+    "r11",
+    "r10",
+    "r9",
+    "r8",
+    "rax",
+    "rcx",
+    "rdx",
+    "rsi",
+    "rdi",
+    "orig_rax",
+    "rip",
+    "cs",
+    "eflags",
+    "rsp",
+    "ss",
+    "fs_base",
+    "gs_base",
+    "ds",
+    "es",
+    "fs",
+    "gs",
+]
 _ARGUMENTS = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
 
 

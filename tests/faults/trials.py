@@ -100,14 +100,14 @@ class Trials:
         assert other == self.wanted, f"{self.case.name}: two runs differ in {_differ(other, self.wanted)}"
 
     def points(self, fault: str, most: int | None = None) -> list[int]:
-        """The calls, from 1, at which a fault makes sense; with `most` a sample of so many, other ones for each fault."""
+        """The calls, from 1, at which a fault makes sense; with `most` a sample, for each fault other ones."""
         fit = [at for at, call in enumerate(self.calls, 1) if fault != "short" or call.name in _WRITES]
         if most is None or len(fit) <= most:
             return fit
         return sorted(random.Random(f"{self.case.name} {fault}").sample(fit, most))
 
     def find(self, words: str, turn: int = 0) -> int:
-        """The number, from 1, of the call that is shown like this (a regular expression); `turn` chooses among several."""
+        """The number, from 1, of the call that this regular expression finds; `turn` chooses among several."""
         return [at for at, call in enumerate(self.calls, 1) if re.search(words, str(call))][turn]
 
     def run(self, fault: str, at: int) -> list[str]:
@@ -229,7 +229,9 @@ class Trials:
 
 def _differ(found: dict[str, bytes], wanted: dict[str, bytes], *, more: bool = False) -> list[str]:
     """Names of files that are missing or other; and, unless `more` are no matter, of those that are too many."""
-    names = [f"{name} is {'other' if name in found else 'missing'}" for name in wanted if found.get(name) != wanted[name]]
+    names = [
+        f"{name} is {'other' if name in found else 'missing'}" for name in wanted if found.get(name) != wanted[name]
+    ]
     return names if more else names + [f"{name} is left" for name in found if name not in wanted]
 
 
@@ -243,10 +245,10 @@ def main(name: str, fault: str = "", at: str = "") -> None:
         for number, call in enumerate(trials.calls, 1):
             if fault == "calls":
                 print(number, call)
-        faults = [] if fault == "calls" else [fault] if fault else FAULTS
-        for one, number in [(one, number) for one in faults for number in ([int(at)] if at else trials.points(one))]:
-            for problem in trials.run(one, number):
-                print(f"{one} {number} {trials.calls[number - 1]}: {problem}")
+        for one in [] if fault == "calls" else [fault] if fault else FAULTS:
+            for number in [int(at)] if at else trials.points(one):
+                for problem in trials.run(one, number):
+                    print(f"{one} {number} {trials.calls[number - 1]}: {problem}")
         print(trials.told)
 
 

@@ -96,7 +96,7 @@ def refuse_unfinished(store: Store) -> None:
     if half or not (store.exists(INFO) or store.exists(INFO_YAML)):
         verb = job.get("verb", "write") if isinstance(job, dict) else "write"
         raise DataError(
-            f"a '{verb}' is {'putting changed shards in place' if half else 'writing this dataset'}, or was interrupted",
+            f"a '{verb}' is {'putting changed shards in place' if half else 'writing this'}, or was interrupted",
             file=store.url,
             kind="unfinished-change" if half else "unfinished-write",
             fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",

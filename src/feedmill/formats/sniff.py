@@ -6,7 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from feedmill.errors import ConfigError, NotFound
+import orjson
+
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared, refuse_unfinished
 from feedmill.formats.jsonl import open_jsonl
@@ -62,6 +64,8 @@ _LISTS = {".tar": WEBDATASET, ".parquet": PARQUET}
 FILE_ORDERS = ("sorted", "nanotron")
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
+CONVERSION = ".feedmill-convert/job.json"
+"""What a conversion that is not finished has in a folder."""
 SUFFIXES = (*_FILES, *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
@@ -118,6 +122,7 @@ def sniff(url: str) -> Found:
             else _KNOWN,
         )
     refuse_unfinished(store)
+    _refuse_conversion(store, indexed=True)
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
     if looks_like_manifest(store, MANIFEST):
@@ -125,6 +130,7 @@ def sniff(url: str) -> Found:
     marked = kind_of_folder(store)
     if marked is not None:
         return Found(marked, store)
+    _refuse_conversion(store, indexed=False)
     for suffix, kind in _FOLDERS.items():
         if next(iter(store.files(suffixes=(suffix,))), None) is not None:
             return Found(kind, store, remarks=_left_aside(store) if kind == WEBDATASET else ())
@@ -150,6 +156,24 @@ def sniff(url: str) -> Found:
         if lines
         else known,
     )
+
+
+def _refuse_conversion(store: Store, *, indexed: bool) -> None:
+    """Raise `DataError` where an interrupted conversion has left a part of its files, or files of an old and a new
+    result, and nothing else tells that: of a folder that is not `indexed` the files alone say what there is."""
+    if not store.is_local or not store.exists(CONVERSION):
+        return
+    try:
+        job = orjson.loads(store.read(CONVERSION))
+    except (orjson.JSONDecodeError, NotFound):
+        return  # its writer says so; or it is done
+    if isinstance(job, dict) and ("proof" in job or not (indexed or job.get("staged"))):
+        raise DataError(
+            "a 'convert' is writing this dataset, or was interrupted",
+            file=store.url,
+            kind="unfinished-write",
+            fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
+        )
 
 
 def _left_aside(store: Store) -> tuple[str, ...]:
