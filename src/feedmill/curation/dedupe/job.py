@@ -103,9 +103,10 @@ def dedupe(
         [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None,
     )
     if bloom is None:
-        if _done(files, options, run_print, report, None):
-            return report
         work = work_folder(files[0], options.name, "work", run_print)
+        if _done(files, options, run_print, report, None):
+            remove_folder(work)  # a run may have been killed while it did that
+            return report
         with _alone(LocalStore(work), "lock", f"this attribute set ({options.name!r})", files[0].name):
             results = _exact(files, known, options, work, compression, processes, progress)
             _record(files, results, options, run_print, report, None)

@@ -91,14 +91,16 @@ def find_near(
         options.as_dict(),
         None if signatures is None else open_store(signatures).locate(""),
     )
-    if _done(files, options, run_print, report):
-        return report
     folder = work_folder(files[0], options.name, "near", run_print) if signatures is None else signatures
+    if _done(files, options, run_print, report):
+        if signatures is None:
+            remove_folder(folder)  # a run may have been killed while it did that
+        return report
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, processes, progress)
         results = _finish(dumps, files, options, processes, progress)
+        dumps.forget_work()  # before the record: a run that finds that does nothing more
         _record(files, results, options, run_print, report)
-        dumps.forget_work()
     if signatures is None:
         remove_folder(folder)
     return report
