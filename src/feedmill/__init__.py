@@ -28,6 +28,7 @@ _HOME = {
     "DataError": "errors",
     "Dataset": "formats.base",
     "Decoder": "samples.decode",
+    "DedupeOptions": "curation.dedupe.options",
     "FeedmillError": "errors",
     "FileStore": "samples.stores",
     "FileStoreCachePool": "loading.filecache",
@@ -37,6 +38,7 @@ _HOME = {
     "Loader": "loading.loader",
     "LossMask": "samples.targets",
     "MissingExtra": "errors",
+    "MixConfig": "curation.mix.config",
     "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
     "OCRSample": "samples.types",
@@ -65,16 +67,29 @@ _HOME = {
     "WindowDataset": "formats.tokens.windows",
     "Workers": "loading.workers",
     "Writer": "writing.writer",
+    "add_parts": "writing.add_parts",
+    "append": "writing.append",
     "basic_sample_keys": "samples.crude",
     "check": "indexing.check",
     "convert": "converting.convert",
     "cooker": "loading.cooking",
+    "dedupe": "curation.dedupe.job",
+    "delete": "writing.delete",
+    "filter": "tokens.filter",
+    "merge": "tokens.merge",
+    "mix": "curation.mix.job",
     "open": "samples.open",
     "open_store": "storage",
     "prepare": "indexing.prepare",
     "prepare_media": "indexing.prepare_media",
     "repair": "indexing.repair",
+    "reshard": "writing.reshard",
+    "shuffle": "tokens.shuffle",
+    "split": "tokens.split",
+    "stat": "curation.stat",
     "stateless": "loading.encoder",
+    "tag": "curation.tag",
+    "tokenize": "tokens.tokenize",
     "with_targets": "samples.targets",
     "write": "writing.write",
     "writer": "writing.writer",
@@ -82,6 +97,12 @@ _HOME = {
 
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
+    from feedmill.curation.dedupe.job import dedupe
+    from feedmill.curation.dedupe.options import DedupeOptions
+    from feedmill.curation.mix.config import MixConfig
+    from feedmill.curation.mix.job import mix
+    from feedmill.curation.stat import stat
+    from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.formats.base import Dataset, Sample, Source
     from feedmill.formats.tokens.base import TokenDataset
@@ -123,6 +144,15 @@ if TYPE_CHECKING:
     )
     from feedmill.storage import open_store
     from feedmill.storage.base import Store
+    from feedmill.tokens.filter import filter
+    from feedmill.tokens.merge import merge
+    from feedmill.tokens.shuffle import shuffle
+    from feedmill.tokens.split import split
+    from feedmill.tokens.tokenize import tokenize
+    from feedmill.writing.add_parts import add_parts
+    from feedmill.writing.append import append
+    from feedmill.writing.delete import delete
+    from feedmill.writing.reshard import reshard
     from feedmill.writing.write import write
     from feedmill.writing.writer import Writer, writer
 
@@ -136,6 +166,7 @@ __all__ = [
     "DataError",
     "Dataset",
     "Decoder",
+    "DedupeOptions",
     "FeedmillError",
     "FileStore",
     "FileStoreCachePool",
@@ -145,6 +176,7 @@ __all__ = [
     "Loader",
     "LossMask",
     "MissingExtra",
+    "MixConfig",
     "MultiChoiceVQASample",
     "NotFound",
     "OCRSample",
@@ -173,16 +205,29 @@ __all__ = [
     "WindowDataset",
     "Workers",
     "Writer",
+    "add_parts",
+    "append",
     "basic_sample_keys",
     "check",
     "convert",
     "cooker",
+    "dedupe",
+    "delete",
+    "filter",
+    "merge",
+    "mix",
     "open",
     "open_store",
     "prepare",
     "prepare_media",
     "repair",
+    "reshard",
+    "shuffle",
+    "split",
+    "stat",
     "stateless",
+    "tag",
+    "tokenize",
     "with_targets",
     "write",
     "writer",

@@ -63,6 +63,23 @@ class FeedmillError(Exception):
         return {k: v for k, v in {**fields, "what": self.what, "fix": self.fix}.items() if v is not None}
 
 
+def defect_of(error: BaseException) -> FeedmillError:
+    """An error that no check foresaw, as one message of kind ``defect``: what it is, where, and where to report it."""
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] == "feedmill":
+            where = f" in {module}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    said = " ".join(str(error).split())[:300]
+    return FeedmillError(
+        f"this is a defect of Feedmill ({type(error).__name__}{where}{': ' if said else ''}{said})",
+        kind="defect",
+        fix="Report it in the issue tracker of the project, with the command and, if possible, the file that it read."
+        " FEEDMILL_DEBUG=1 shows the traceback.",
+    )
+
+
 def _rebuild(cls: type[FeedmillError], what: str, fields: dict[str, Any]) -> FeedmillError:
     error = cls.__new__(cls)
     FeedmillError.__init__(error, what, **{k: v for k, v in fields.items() if k != "what"})

@@ -48,8 +48,11 @@ root=$(realpath "$root")
 
 if [ -z "${BARE_INSIDE:-}" ]; then # once more in namespaces of its own: what it mounts and starts ends with it
     export BARE_INSIDE=yes
-    exec unshare --mount --propagation private --pid --fork --kill-child "$0" \
-        --users "$users" ${odd:+--odd} ${again:+--again} ${command:+--command "$command"} "$root"
+    env --default-signal=INT unshare --mount --propagation private --pid --fork --kill-child "$0" \
+        --users "$users" ${odd:+--odd} ${again:+--again} ${command:+--command "$command"} "$root" &
+    inside=$!
+    trap 'kill -KILL $inside 2>/dev/null' EXIT INT TERM HUP
+    wait $inside && exit 0 || exit $?
 fi
 
 debian=$root/debian logs=$root/logs

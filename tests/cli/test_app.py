@@ -166,3 +166,28 @@ def test_an_empty_argument_is_not_the_current_folder(words: list[str], tmp_path:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2 and "it is empty" in done.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyError("made[new]"), MemoryError(), RecursionError("too deep"), UnicodeError("x")])
+def test_what_no_check_foresaw_is_one_message_that_says_whose_defect_it_is(
+    verb: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verb(error)
+    result = CliRunner().invoke(app, ["try"])
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+    assert f"a defect of Feedmill ({type(error).__name__}" in result.output
+    assert "issue tracker" in result.output and "FEEDMILL_DEBUG=1" in result.output
+    shown = CliRunner().invoke(app, ["try", "--json"]).stdout.removeprefix("working\n")
+    assert json.loads(shown)["error"]["kind"] == "defect"
+    monkeypatch.setenv("FEEDMILL_DEBUG", "1")
+    assert CliRunner().invoke(app, ["try"]).exception is error
+
+
+@pytest.mark.parametrize("words", ["dolma mix", "energon info x", "modalities data", "vla", "nanotron"])
+def test_the_peers_commands_too_say_whose_defect_it_is(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("unforeseen")
+
+    monkeypatch.setattr(app_module.VerbGroup.__mro__[1], "invoke", fails)
+    result = CliRunner().invoke(app, words.split())
+    assert result.exit_code == 1 and "a defect of Feedmill (KeyError" in result.output

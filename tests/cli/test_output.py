@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from feedmill.cli.output import emit, facts, fail, human_size, printable, table, to_json
+from feedmill.cli.output import emit, facts, fail, human_rate, human_size, printable, table, to_json
 from feedmill.errors import FeedmillError
 
 
@@ -73,3 +75,32 @@ def test_an_error_about_an_odd_name_is_a_document_too(capsys: pytest.CaptureFixt
 
 def test_text_of_data_does_not_command_the_terminal() -> None:
     assert printable("a\tb\n\x1b[2J\x9b1m\x07é\r") == "a\tb\n\\x1b[2J\\x9b1m\\x07é\\r"
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 100])
+def test_a_narrow_terminal_breaks_no_number(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console(width=width, highlight=False, force_terminal=True, color_system=None)
+    monkeypatch.setattr("feedmill.cli.output._console", lambda: console)
+    columns = ["source", "samples", "used", "tokens", "asked", "realised", "drawn", "repeats", "to read"]
+    row = ["a/rather/long/name", 141_384, 141_384, 9_876_543, "50.0000%", "49.9998%", "≈250,000", 1.768, "48.2 MB"]
+    console.file = io.StringIO()
+    table(columns, [row, ["b", *row[1:]]])
+    out = console.file.getvalue() + capsys.readouterr().out
+    for text in (*columns[1:], "141,384", "9,876,543", "50.0000%", "49.9998%", "≈250,000", "48.2 MB"):
+        assert out.count(text) >= (1 if text in columns else 2), text
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= width
+
+
+def test_long_texts_are_folded_beside_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(width=60, highlight=False, force_terminal=True, color_system=None, file=io.StringIO())
+    monkeypatch.setattr("feedmill.cli.output._console", lambda: console)
+    table(["name", "count", "why"], [["a", 12_345, "words " * 20]])
+    assert "12,345" in console.file.getvalue() and console.file.getvalue().count("words") == 20
+
+
+def test_rates() -> None:
+    assert [human_rate(n, "tokens") for n in (0, 310, 1234, 2.4e6, 3e9)] == [
+        *("0 tokens/s", "310 tokens/s", "1.2 k tokens/s", "2.4 M tokens/s", "3.0 G tokens/s"),
+    ]

@@ -91,8 +91,18 @@ def test_text_that_is_put_in_is_not_looked_up_again(tmp_path: Path) -> None:
 
 def test_a_file_that_holds_itself_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("a: &x [*x]\n")
-    with pytest.raises(ConfigError, match="holds itself"):
+    with pytest.raises(ConfigError, match="contains itself"):
         load_config(str(tmp_path / "c.yaml"))
+
+
+def test_what_unfolds_without_end_is_refused_at_once(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    with pytest.raises(ConfigError, match="unfold"):
+        load("\n".join(lines), tmp_path)
+    doubling = [f"a{n}: x${{a{n + 1}}}${{a{n + 1}}}" for n in range(40)]
+    with pytest.raises(ConfigError, match="more than 10,000 references"):
+        load("\n".join([*doubling, "a40: x"]), tmp_path)
 
 
 def test_the_folder_of_a_url_is_one(tmp_path: Path) -> None:

@@ -134,3 +134,13 @@ def test_of_many_files_some_are_read(tmp_path: Path) -> None:
     assert len(content_of_files(store, names)) == 32
     seen = [int(path) for path, _ in store.seen]
     assert len(seen) == MOST and {0, len(names) - 1} <= set(seen)
+
+
+def test_a_line_that_moved_under_its_index_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "aa"}\n{"text": "bbbb"}\n')
+    fm.prepare(str(path), progress=False)
+    path.write_text('{"text": "aaaa"}\n{"text": "bb"}\n')
+    with pytest.raises(FeedmillError, match="as it was when the file was indexed") as caught:
+        fm.open(path)[0]
+    assert caught.value.kind == "stale-index" and caught.value.offset == 0

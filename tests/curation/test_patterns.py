@@ -42,10 +42,57 @@ def test_a_pattern_that_matches_nothing_is_a_warning():
     assert warnings == ["no file matches a/documents/*.zst"]
 
 
-@pytest.mark.parametrize("pattern", ["a/documents/*.zst", "a/x.gz", "*/documents/x.gz", "b/documents", ""])
+@pytest.mark.parametrize(
+    "pattern", ["a/documents/*.zst", "a/x.gz", "*/document/x.gz", "b/documents", "", "b/doc*/x.gz"]
+)
 def test_what_leads_nowhere(pattern):
     with pytest.raises(ConfigError):
         find_documents([pattern])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("a/doc*/x.gz", ["a/documents/x.gz"]),
+        ("a/doc*/y/*", ["a/documents/y/1.gz", "a/documents/y/2.gz"]),
+        ("a/d[o]cument?/**", [f"a/{name[2:]}" for name in FILES[:4]]),
+        ("*/documents/x.gz", ["a/documents/x.gz", "b/documents/x.gz"]),
+        ("*/doc*/*", ["a/documents/x.gz", "b/documents/x.gz"]),
+        ("**/x.gz", ["a/documents/x.gz", "b/documents/x.gz"]),
+        ("?/*/y/[!1]*", ["a/documents/y/2.gz"]),
+    ],
+)
+@pytest.mark.parametrize("how", ["relative", "absolute", "a URL"])
+def test_wildcards_for_the_folder_of_documents_and_for_the_dataset(tmp_path, pattern, wanted, how):
+    """As Dolma takes them: the files that match say where they belong."""
+    (tmp_path / "b/documents").mkdir(parents=True)
+    (tmp_path / "b/documents/x.gz").write_bytes(b"x")
+    (tmp_path / "b/.feedmill/documents").mkdir(parents=True)
+    (tmp_path / "b/.feedmill/documents/x.gz").write_bytes(b"x")
+    before = {"relative": "", "absolute": f"{tmp_path}/", "a URL": f"file://{tmp_path}/"}[how]
+    found = find_documents([f"{before}{pattern}"])
+    plain = before.removeprefix("file://")
+    assert [file.name for file in found] == [f"{plain}{name}" for name in wanted]
+    assert [f"{file.root}/{file.path}" for file in found] == [f"{plain}{name}" for name in wanted]
+    assert all(file.path.startswith("documents/") for file in found)
+    assert find_documents([*{file.name for file in found[:1]}, f"{before}{pattern}"]) == found
+
+
+def test_a_file_that_matches_outside_of_documents_is_named(tmp_path):
+    (tmp_path / "a/dock").mkdir()
+    (tmp_path / "a/dock/x.gz").write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"a/dock/x\.gz' has no folder 'documents'"):
+        find_documents(["a/doc*/x.gz"])
+
+
+def test_wildcards_for_the_folder_of_documents_in_object_stores(s3_bucket):
+    from feedmill.storage import open_store
+
+    for name in ("c/documents/1.gz", "d/documents/2.gz", "d/attributes/n/2.gz"):
+        open_store(s3_bucket).write_bytes(name, b"x")
+    found = find_documents([f"{s3_bucket}/*/doc*/*.gz"])
+    assert [file.name for file in found] == [f"{s3_bucket}/c/documents/1.gz", f"{s3_bucket}/d/documents/2.gz"]
+    assert found[0].root == f"{s3_bucket}/c"
 
 
 def test_another_name_of_the_folder():

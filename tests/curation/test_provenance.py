@@ -108,7 +108,7 @@ def test_statistics_of_attributes_of_other_texts_are_refused() -> None:
     by_tag()
     assert stat(["d/attributes/**"], processes=1, progress=False).stats.rows == 2
     write(OTHER)
-    with pytest.raises(DataError, match="another version of .*documents/a.jsonl"):
+    with pytest.raises(DataError, match=r"another version of .*documents/a\.jsonl"):
         stat(["d/attributes"], processes=1, progress=False)
     assert len(stat(["d/attributes"], processes=1, on_error="continue", progress=False).failed) == 1
     report = stat(["d/attributes"], processes=1, allow_stale=True, progress=False)

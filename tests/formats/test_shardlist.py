@@ -11,6 +11,8 @@ import sourcedata
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.shardlist import expand_patterns
+from feedmill.formats.sniff import sniff
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from tars import make_shards, write_tar
 
@@ -116,3 +118,21 @@ def test_check_and_preview_take_patterns(root: Path) -> None:
     assert checked.exit_code == 1 and "shard_001.tar" in checked.output
     repaired = CliRunner().invoke(app, ["repair", url])
     assert repaired.exit_code == 1 and "Repair the folder of its shards" in repaired.output
+
+
+def test_names_are_not_filled_in_from_the_environment(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has \$DATA, and names are not filled in"):
+        sniff(f"{tmp_path}/$DATA/x")
+    (tmp_path / "$DATA").mkdir()
+    write_tar(tmp_path / "$DATA/a.tar", [("0.txt", b"a")])
+    assert sniff(f"{tmp_path}/$DATA").kind == "webdataset"  # a folder that is there
+    (tmp_path / "recipe.yaml").write_text("source: {path: $ELSEWHERE/x}\n")
+    with pytest.raises(ConfigError, match=r"has \$ELSEWHERE, .*Write the whole path"):
+        Recipe.load(tmp_path / "recipe.yaml").plan()
+
+
+def test_webdatasets_own_spelling_of_a_file_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tar(tmp_path / "a.tar", [("0.txt", b"a")])
+    assert len(open_dataset(f"file:{tmp_path}/a.tar")) == 1
+    monkeypatch.chdir(tmp_path)
+    assert len(open_dataset("file:a.tar")) == 1

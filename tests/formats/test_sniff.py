@@ -136,3 +136,12 @@ def test_a_folder_of_packed_lines_names_the_verbs_that_read_them(tmp_path: Path)
     (tmp_path / "documents" / "0.jsonl.gz").write_bytes(b"")
     with pytest.raises(NotFound, match="Packed lines are read by convert, tokenize, tag, dedupe, mix, stat"):
         sniff(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["ep.hdf5", "x/ep.h5", "robots.tfrecord-00000-of-00002"])
+def test_robot_data_that_is_not_read_names_a_way(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"data")
+    for place in (tmp_path, tmp_path / name):
+        with pytest.raises(NotFound, match=r"is not read\. LeRobot's converters make"):
+            sniff(str(place))

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.formats.yamls import read_config, read_settings, read_yaml
+from feedmill.formats.yamls import Document, read_config, read_settings, read_yaml
 
 
 def value(text: str | bytes):
@@ -84,11 +87,43 @@ def test_lines_of_paths() -> None:
     assert document.at(("gone",)) == "dir/f.yaml:1"
 
 
-def test_deep_nesting_is_no_matter() -> None:
-    found, depth = value("[" * 900 + "]" * 900), 0
+@pytest.mark.parametrize("read", [read_yaml, read_settings, read_config])
+@pytest.mark.parametrize("brackets", ["[]", ("{a: ", "}")])
+def test_a_hundred_levels_are_read_and_more_refused_at_once(read: Any, brackets: Sequence[str]) -> None:
+    left, right = brackets
+    found, depth = read(left * 100 + right * 100, "f.yaml"), 0
+    found = found.value if isinstance(found, Document) else found
     while found:
-        found, depth = found[0], depth + 1
-    assert depth == 899
+        found, depth = found[0] if isinstance(found, list) else found["a"], depth + 1
+    assert depth >= 99
+    with pytest.raises(ConfigError, match=r"f.yaml:1: this is nested more than 100 levels deep"):
+        read(left * 200_000, "f.yaml")
+
+
+def test_json_is_bounded_likewise() -> None:
+    with pytest.raises(ConfigError, match="nested more than 100 levels"):
+        read_config("[" * 500 + "]" * 500, "split.json")
+    with pytest.raises(ConfigError, match="not JSON"):
+        read_config("[" * 100_000, "split.json")
+
+
+def test_aliases_unfold_to_a_bounded_number_of_values() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    with pytest.raises(ConfigError, match="aliases unfold to more than 100,000 values"):
+        read_settings("\n".join(lines), "f.yaml")
+    with pytest.raises(ConfigError, match="contains itself"):
+        read_settings("a: &a [*a]", "f.yaml")
+    deep = ["a0: &a0 x", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 200))]
+    with pytest.raises(ConfigError, match="nested more than 100"):
+        read_settings("\n".join(deep), "f.yaml")
+    assert read_settings("a: &a [1]\nb: *a", "f.yaml") == {"a": [1], "b": [1]}
+
+
+def test_values_that_their_yaml_type_does_not_take_are_one_message() -> None:
+    for text in ('!!int ""', "2020-13-01", "!!binary x", "!!omap 1"):
+        with pytest.raises(ConfigError, match="no YAML"):
+            read_settings(text, "f.yaml")
 
 
 def test_json_configs_follow_json() -> None:
@@ -120,9 +155,9 @@ _Quoting.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:
 def test_settings_of_other_tools_allow_aliases_and_refuse_a_key_twice() -> None:
     assert read_settings("a: &x {b: [1]}\nc: *x", "f") == {"a": {"b": [1]}, "c": {"b": [1]}}
     assert read_settings("", "f") is None
-    with pytest.raises(ConfigError, match="'b' is given twice") as info:
+    with pytest.raises(ConfigError, match="the key 'b' is given twice") as info:
         read_settings("a:\n  b: 1\n  b: 2", "f.yaml")
     assert info.value.file == "f.yaml:3"
-    for text in ("a: [", "!!python/object:os.system {}", b"\xff", "[" * 20000):
+    for text in ("a: [", "!!python/object:os.system {}", b"\xff"):
         with pytest.raises(ConfigError, match="no YAML"):
             read_settings(text, "f")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
 from feedmill.indexing import splitting
+from feedmill.indexing.prepare import prepare
+from tars import make_shards
 
 RATIO = st.lists(st.fractions(0, 10, max_denominator=20), min_size=1, max_size=3).filter(any)
 
@@ -89,3 +92,33 @@ def test_shards_that_leave_another_split_than_the_first_are_told() -> None:
         " --split-parts says otherwise"
     ]
     assert splitting.leaving(parts, ["2.tar", "3.tar", "4.tar"]) == []
+
+
+@given(st.integers(1, 40), RATIO, st.booleans())
+def test_an_empty_split_is_said_with_a_number_that_is_enough(
+    count: int, ratio: list[Fraction], cumulative: bool
+) -> None:
+    def sizes(whole: int) -> dict[str, int]:
+        shards = [str(i) for i in range(whole)]
+        return {n: len(s) for n, s in splitting.by_ratio(shards, ratio, cumulative=cumulative).items()}
+
+    found = splitting.empty_splits(sizes(count), ratio, "shards", cumulative=cumulative)
+    asked = [name for name, part in zip(splitting.NAMES, ratio, strict=False) if part]
+    assert bool(found) == (not all(sizes(count)[name] for name in asked))
+    if found:
+        enough = int(found[0].split(", ")[-1].split(" ")[0].replace(",", ""))
+        assert enough > count and all(sizes(enough)[name] for name in asked)
+
+
+def test_a_huge_ratio_is_quick() -> None:
+    assert "500,001 are enough" in splitting.empty_splits({"train": 3}, [Fraction(10**6), Fraction(1)], "lines")[0]
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_preparing_warns_of_empty_splits(tmp_path: Path, count: int) -> None:
+    make_shards(tmp_path / "d", [2] * count)
+    report = prepare(str(tmp_path / "d"), split_ratio="8,1,1", progress=False)
+    assert report.splits["test"] == 0
+    assert any("'test' is empty" in warning and "are enough" in warning for warning in report.warnings)
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * count)
+    assert "lines are too few" in prepare(str(tmp_path / "a.jsonl"), split_ratio="8,1,1", progress=False).warnings[0]

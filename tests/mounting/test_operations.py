@@ -301,7 +301,7 @@ def test_many_threads_read_at_once(root: Path) -> None:
 
 
 def test_a_large_folder_is_listed_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 50_000
+    count = 9_000
     number = np.arange(count)
     zeros = np.zeros(count, np.int64)
     rows = IndexRows(zeros, number, number * 1024, zeros + 1024, [f"k{i:06d}" for i in range(count)],
@@ -317,8 +317,8 @@ def test_a_large_folder_is_listed_piece_by_piece(tmp_path: Path, monkeypatch: py
         next(listing)
     assert len(asked) == 2  # one page of keys, one of their files
     assert sum(1 for _ in listing) == count - 10
-    found = catalog.file("k049999.txt")
-    assert found is not None and (found.size, found.sample) == (5, 49_999)
+    found = catalog.file("k008999.txt")
+    assert found is not None and (found.size, found.sample) == (5, 8_999)
 
 
 def test_what_cannot_be_mounted(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from feedmill.errors import NotFound, StorageError
-from feedmill.storage import open_store
+from feedmill.storage import cache, open_store
 from feedmill.storage.cache import cache_folder, cached_copy
 from feedmill.storage.remote import RemoteStore
 
@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def copies(folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+    return sorted(path.name for path in folder.iterdir() if path.suffix not in (".lock", ".hash"))
 
 
 def test_a_local_file_is_its_own_copy(folder, tmp_path):
@@ -104,3 +104,46 @@ def test_a_user_without_a_home_has_no_cache_folder(monkeypatch, tmp_path):
     assert str(cache_folder()) == "/nonexistent/.cache/feedmill"
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", "here")
     assert str(cache_folder()) == "here"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_copy_that_was_damaged_at_its_size_is_fetched_again(folder, s3_bucket, monkeypatch, caplog, large):
+    if large:
+        monkeypatch.setattr(cache, "_HASHED", 0)
+    store = open_store(s3_bucket)
+    store.write_bytes("a.sqlite", b"one")
+    copy = cached_copy(store, "a.sqlite")
+    copy.write_bytes(b"two")
+    os.utime(copy, ns=(1, 1))
+    assert cached_copy(store, "a.sqlite").read_bytes() == b"one"
+    assert "is damaged, it is fetched again" in caplog.text
+    copy.with_name(copy.name + ".hash").write_bytes(b"what?")
+    assert cached_copy(store, "a.sqlite").read_bytes() == b"one"
+
+
+def test_a_large_copy_is_hashed_only_where_it_changed(folder, s3_bucket, monkeypatch):
+    monkeypatch.setattr(cache, "_HASHED", 0)
+    store = open_store(s3_bucket)
+    store.write_bytes("a.sqlite", b"one")
+    copy = cached_copy(store, "a.sqlite")
+    hashed = []
+    plain = cache.hash_file
+    monkeypatch.setattr(cache, "hash_file", lambda path: hashed.append(path) or plain(path))
+    assert cached_copy(store, "a.sqlite") == copy and not hashed
+    os.utime(copy, ns=(1, 1))  # as when the cache was copied
+    assert [cached_copy(store, "a.sqlite") for _ in range(3)] == [copy] * 3 and len(hashed) == 1
+
+
+def test_what_a_killed_download_left_is_swept_by_the_next(folder, s3_bucket):
+    store = open_store(s3_bucket)
+    store.write_bytes("a.sqlite", b"one")
+    code = (
+        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.cache import cached_copy\n"
+        "from feedmill.storage.remote import RemoteStore\n"
+        "RemoteStore.download = lambda self, path, f: os._exit(9)\n"
+        "cached_copy(open_store(sys.argv[1]), 'a.sqlite')"
+    )
+    assert subprocess.run([sys.executable, "-c", code, s3_bucket], check=False).returncode == 9
+    assert any(path.name.endswith(".feedmill-tmp") for path in folder.iterdir())
+    cached_copy(store, "a.sqlite")
+    assert not any(path.name.endswith(".feedmill-tmp") for path in folder.iterdir())

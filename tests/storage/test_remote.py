@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import boto3
 import pytest
@@ -223,3 +224,84 @@ def test_a_user_without_a_home_can_use_object_stores(monkeypatch, tmp_path):
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(KeyError("no such user")))
     assert open_store("s3://bucket/x").url == "s3://bucket/x"
+
+
+class Troubled(Handler):
+    """Gives the next answers with an error, or says nothing, or lets the rest of the bytes drip."""
+
+    errors = 0
+    silent = threading.Event()
+    tries = 0
+
+    def do_GET(self) -> None:
+        type(self).tries += 1
+        if type(self).errors > 0:
+            type(self).errors -= 1
+            self.send_error(503)
+        elif type(self).silent.is_set():
+            while type(self).silent.is_set():
+                time.sleep(0.01)
+        else:
+            super().do_GET()
+
+
+@pytest.fixture
+def troubled(tmp_path) -> Iterator[str]:
+    (tmp_path / "a.txt").write_bytes(b"0123456789")
+    Troubled.errors = Troubled.tries = 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Troubled, directory=str(tmp_path)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    Troubled.silent.clear()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+SOON = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2), "base": 2}
+"""So that many tries take no time: what ends them is their number or the whole time, as without it."""
+
+
+def test_a_server_that_has_answered_is_waited_for_however_many_tries_it_takes(troubled):
+    store = RemoteStore(troubled, retry_config={"backoff": SOON})
+    assert store.read("a.txt", 0, 4) == b"0123"
+    Troubled.errors = 60
+    assert store.read("a.txt", 0, 4) == b"0123" and Troubled.errors == 0
+    other = RemoteStore(troubled, retry_config={"backoff": SOON})  # it is the server that is known
+    Troubled.errors = 60
+    assert other.read_ranges("a.txt", [4], [2]) == [b"45"]
+
+
+def test_a_server_that_never_answered_is_given_up_soon(troubled):
+    Troubled.errors = 60
+    with pytest.raises(StorageError):
+        RemoteStore(troubled, retry_config={"backoff": SOON}).read("a.txt", 0, 4)
+    assert Troubled.tries == 11
+
+
+def test_the_time_ends_the_tries(troubled):
+    store = RemoteStore(troubled, retry_config={"backoff": SOON, "retry_timeout": timedelta(milliseconds=200)})
+    assert store.read("a.txt", 0, 4) == b"0123"
+    Troubled.errors = 1 << 40
+    with pytest.raises(StorageError):
+        store.read("a.txt", 0, 4)
+    assert Troubled.tries > 11
+
+
+def test_the_times_are_those_of_the_docs():
+    from feedmill.storage import options
+
+    page = " ".join((Path(__file__).parents[2] / "docs" / "storage.md").read_text().split())
+    assert options._PATIENCE["retry_timeout"] == timedelta(minutes=3) and "for three minutes" in page
+    assert options._CLIENT == {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
+    assert "gives no byte for a minute" in page and "six hours" in page
+    assert options._HASTE["max_retries"] == 10 and "tried ten times" in page
+
+
+def test_a_silent_server_is_given_up(troubled):
+    quick = {"retry_config": {"max_retries": 1, "backoff": SOON}, "client_options": {"read_timeout": "100ms"}}
+    store = RemoteStore(troubled, **quick)
+    Troubled.silent.set()
+    assert refused(lambda: store.read("a.txt", 0, 4)).kind == "timeout"
+    assert Troubled.tries == 2

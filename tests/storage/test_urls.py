@@ -80,10 +80,19 @@ def test_split(url, folder, name):
         ("s3://bucket/a", "..", "s3://bucket"),
         ("/a", "/b", "/b"),
         ("/a", "s3://x/y", "s3://x/y"),
+        ("/a", "file:b/c", "/a/b/c"),
+        ("/a", "file:/b", "/b"),
+        ("/a", "file:///b", "/b"),
     ],
 )
 def test_join(base, path, joined):
     assert join_url(base, path) == joined
+
+
+def test_the_home_folder_is_filled_in(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert join_url("/a", "~/data") == "/home/me/data"
+    assert join_url("/a", "b~/data") == "/a/b~/data"
 
 
 def test_join_stays_in_the_bucket():

@@ -75,7 +75,7 @@ def test_two_columns_of_one_name_are_one_message(tmp_path: Path, names: list[str
 def test_a_finished_command_leaves_the_work_of_a_running_one_alone(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["one"])
     tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1)
-    other = WorkFolder(LocalStore(tmp_path / ".o.feedmill-work"))
+    other = WorkFolder(LocalStore(tmp_path / ".o.feedmill-work"), LocalStore(tmp_path), "o")
     other.open("another job, with --overwrite")
     piece = tmp_path / ".o.feedmill-work" / "000000.piece"
     piece.write_text(json.dumps("half done"))

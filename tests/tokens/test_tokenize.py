@@ -264,7 +264,7 @@ def test_pieces_of_other_inputs_options_or_tokenizers_are_not_used(change: str, 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
-    folder = WorkFolder(LocalStore(tmp_path / ".a.feedmill-work"))
+    folder = WorkFolder(LocalStore(tmp_path / ".a.feedmill-work"), LocalStore(tmp_path), "a")
     folder.open("other")
     try:
         with pytest.raises(StorageError, match="another run"):

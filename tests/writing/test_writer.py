@@ -25,7 +25,8 @@ from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import LocalStore
-from feedmill.writing.layout import Layout, parse_size
+from feedmill.storage.limits import parse_size
+from feedmill.writing.layout import Layout
 from feedmill.writing.work import FOLDER, identity
 from written import Broken, breaking, contents, files, samples
 

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 from feedmill import __version__
 from feedmill.cli.output import fail, json_wanted
-from feedmill.errors import FeedmillError
+from feedmill.errors import FeedmillError, defect_of
 
 DEBUG = "FEEDMILL_DEBUG"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
@@ -113,6 +113,12 @@ class VerbGroup(TyperGroup):
         except BrokenPipeError:
             # The reader (`head`, a pager) has seen enough. Python flushes stdout once more at exit: let it go nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(1)
+        except Exception as error:  # whatever was not foreseen: bad input must not show a traceback
+            usage = isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code")  # the parser's own
+            if usage or os.environ.get(DEBUG) == "1":
+                raise
+            fail(defect_of(error), as_json=json_wanted(ctx))
             ctx.exit(1)
 
 

@@ -112,7 +112,8 @@ def show_plan(plan: Plan) -> None:
 def show(report: ConvertReport) -> None:
     """Print what was written."""
     noun = {"tokens": "documents"}.get(report.plan.family, report.plan.family)
-    found = f"same as the source, {report.digest}" if report.digest else "not verified"
+    but = " but for what is lost" if report.plan.losses else ""
+    found = f"same as the source{but}, {report.digest}" if report.digest else "not verified"
     facts(
         [
             ("written", f"{report.samples:,} {noun}, {human_size(report.bytes)} in {counted(report.outputs, 'file')}"),

@@ -52,8 +52,11 @@ def show(report: MixReport) -> None:
         typer.echo(f"{typer.style(one.name, bold=True)}: {counts.kept:,} of {counts.read:,} documents {what}{times}")
         for rule, number in counts.dropped.most_common():
             ids = ", ".join(str(one) for one in counts.examples.get(rule, []))
-            typer.echo(f"  dropped {number:,} by {rule}: {ids}{', ...' if number > 3 else ''}")
-        if counts.replaced:
+            shown = f": {ids}{', ...' if number > 3 else ''}" if number else ""
+            typer.echo(f"  dropped {number:,} by {rule}{shown}")
+        if one.replaces:
             typer.echo(f"  replaced {counted(counts.replaced, 'span')}")
+    if report.absent:
+        typer.echo(f"no row has {', '.join(report.absent)}")
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)

@@ -13,6 +13,8 @@ import typer
 from feedmill.errors import FeedmillError
 
 _JSON = "feedmill.json"
+_NAME, _LONG = 12, 32
+"""Columns of a table: the narrowest that the first one may be folded to, and any other that is wider."""
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and newline; and halves of pairs
 
 
@@ -76,19 +78,48 @@ def json_wanted(ctx: typer.Context) -> bool:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """Print a table; columns whose cells are all numbers are set to the right, with thousands separators."""
+    """Print a table; columns whose cells are all numbers are set to the right, with thousands separators.
+
+    Numbers and other short cells are never broken: where they do not fit side by side, each row is a list.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     lines = [list(row) for row in rows]
+    cells = [[_cell(value) for value in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    console = _console()
+    if sum(_least(n, width) for n, width in enumerate(widths)) + 3 * len(widths) - 1 > console.width:
+        _turned(columns, cells, title)
+        return
     grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for number, name in enumerate(columns):
         numeric = bool(lines) and all(isinstance(line[number], int | float) for line in lines)
-        grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for line in lines:
-        grid.add_row(*(Text(_cell(value)) for value in line))
-    _print(grid)
+        whole = _least(number, widths[number]) == widths[number]
+        justify: Any = "right" if numeric else "left"
+        grid.add_column(name, justify=justify, overflow="fold", no_wrap=whole)
+    for line in cells:
+        grid.add_row(*map(Text, line))
+    console.print(grid)
+
+
+def _least(number: int, width: int) -> int:
+    """What a column needs at least: all of it, but for names in front and for long texts, which may be folded."""
+    return min(width, _NAME if number == 0 else _LONG)
+
+
+def _turned(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | None) -> None:
+    """Each row as a list of names and values."""
+    if title is not None:
+        typer.echo(title)
+    width = max(map(len, columns))
+    for line in cells:
+        typer.echo("")
+        for name, text in zip(columns, line, strict=True):
+            if text:
+                typer.echo(f"{name.ljust(width)}  {text}")
+    typer.echo("")
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
@@ -113,6 +144,14 @@ def human_size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:,.0f} {unit}"
 
 
+def human_rate(count: float, noun: str) -> str:
+    """A rate for people: ``"2.4 M tokens/s"``, ``"310 tokens/s"``."""
+    for unit, size in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f}{unit} {noun}/s"
+    return f"{count:.0f} {noun}/s"
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -123,11 +162,11 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _print(renderable: Any) -> None:
+def _console() -> Any:
     from rich.console import Console
 
     # Without a terminal nothing limits the width: a file should not be wrapped at 80 characters.
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 160
-    console.print(renderable)
+    return console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.options import AllowEmpty, Json
-from feedmill.cli.output import counted, emit, facts, human_size
+from feedmill.cli.output import counted, emit, facts, human_rate, human_size
 
 if TYPE_CHECKING:
     from feedmill.tokens.tokenize import TokenizeReport
@@ -140,7 +140,7 @@ def tokenize(
 def show(report: TokenizeReport) -> None:
     """Print what was done."""
     rate = report.bytes / max(report.seconds, 1e-9)
-    speed = f", {human_size(rate)}/s, {report.tokens / max(report.seconds, 1e-9) / 1e6:.1f} M tokens/s"
+    speed = f", {human_size(rate)}/s, {human_rate(report.tokens / max(report.seconds, 1e-9), 'tokens')}"
     reused = f" ({report.reused} of {report.units} pieces of work by an earlier run)" if report.reused else ""
     engine = f"{report.tokenizer} ({report.backend})"
     facts(

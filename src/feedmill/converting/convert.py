@@ -11,10 +11,12 @@ from feedmill.converting.engine import Conversion, ConvertReport, begin, finishe
 from feedmill.converting.notes import Notes
 from feedmill.converting.placing import is_staged, place_of, refuse_present, settle, stage
 from feedmill.converting.plan import OnError, Options, Plan, check_places
-from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family
+from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family, is_one_file
+from feedmill.converting.unread import unread
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.columns import load_pyarrow
 from feedmill.storage import is_local_folder
-from feedmill.writing.layout import parse_size
+from feedmill.storage.limits import parse_size
 
 _ENDINGS = (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar", ".pbin", ".ds", ".bin", ".idx", ".npy")
 
@@ -94,7 +96,7 @@ def _convert(
     kind = kind_of(source)
     family(kind, to, source)
     _check_destination(destination, to)
-    is_file = _is_file(destination)
+    is_file = is_one_file(destination, to)
     notes = Notes(destination, is_file=is_file)
     with closing(notes):
         settled = settle(notes, *place_of(destination, is_file=is_file))
@@ -118,7 +120,17 @@ def _convert(
 
 
 def _planned(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+    """The conversion, its plan with what is lost and what is not read."""
+    conversion = _family(source, destination, to, kind, options, notes)
+    if options.split is None:  # else most of it is left out because that is asked for
+        conversion.plan.losses += unread(source, kind, conversion.dataset)
+    return conversion
+
+
+def _family(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
     which = family(kind, to, source)
+    if to == "parquet":
+        load_pyarrow()
     if which == SAMPLES:
         from feedmill.converting.samples import plan_samples
 
@@ -144,13 +156,9 @@ def _check_options(to: str, options: Options) -> None:
             raise ConfigError(f"{option} goes with {belongs}", kind="bad-option", fix="Leave it out, or add that.")
 
 
-def _is_file(destination: str) -> bool:
-    return destination.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"))
-
-
 def _check_destination(destination: str, to: str) -> None:
     ending = next((e for e in _ENDINGS if destination.endswith(e)), "")
-    if not ending or (_is_file(destination) and ending == f".{to}"):
+    if not ending or is_one_file(destination, to):
         return
     lines = to.startswith(("jsonl", "parquet"))
     raise ConfigError(

@@ -8,6 +8,7 @@ is written when all are there.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from feedmill.converting.placing import place_of
 from feedmill.converting.plan import Options, Plan
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import DataError
+from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -71,6 +73,8 @@ class Conversion:
         finish: makes the destination whole of all its outputs; gives its files, paths in the store.
         check: ``(shared, written) -> the first difference, or None``; reads the destination back.
         noun: what is counted, for people.
+        dataset: the source, where it is opened as samples.
+        notes: what the user should know of the result.
     """
 
     plan: Plan
@@ -84,6 +88,8 @@ class Conversion:
     is_file: bool = False
     noun: str = "samples"
     staged: bool = False
+    dataset: Dataset | None = None
+    notes: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -181,7 +187,7 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
     done = _work(conversion, options, known)
     skipped = sum(len(each.bad) for each in done)
     if not any(each.samples for each in done):
-        raise DataError("there is nothing to convert", file=plan.source, kind="no-samples", fix="Check the source.")
+        raise _nothing(plan.source, conversion.noun, [bad for each in done for bad in each.bad])
     if not conversion.staged:
         placing.clear_away(notes, store)
     files = conversion.finish(store, done)
@@ -217,7 +223,7 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
         bytes=sum(target.stat(path).size for path in files),
         skipped=skipped,
         examples=examples,
-        notes=[note for each in done for note in each.extra.get("notes", [])],
+        notes=[*conversion.notes, *(note for each in done for note in each.extra.get("notes", []))],
         resumed=resumed,
         digest=proof.digest if options.verify else None,
         proof=target.locate(proof_place(name)),
@@ -242,6 +248,18 @@ def _work(conversion: Conversion, options: Options, known: Mapping[int, Done]) -
                 if options.max_bad is not None and bad > options.max_bad:
                     raise _too_many(conversion.plan.source, out, bad, options.max_bad)
     return out
+
+
+def _nothing(source: str, noun: str, bad: Sequence[Bad]) -> DataError:
+    """The error for a result without anything in it, with the most frequent reasons."""
+    reasons = Counter(each.reason for each in bad)
+    counted = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(3))
+    return DataError(
+        "there is nothing to convert" + (f": 0 of {len(bad):,} {noun} kept ({counted})" if bad else ""),
+        file=source,
+        kind="no-samples",
+        fix="Check the source." if not bad else "Fix them, or correct the options.",
+    )
 
 
 def _too_many(source: str, done: Sequence[Done], bad: int, most: int) -> DataError:

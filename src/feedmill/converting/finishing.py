@@ -11,17 +11,22 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from feedmill.converting.notes import Done
+from feedmill.converting.plan import Options
+from feedmill.converting.said import Facts, keeps_description
+from feedmill.converting.unread import COMPANIONS
 from feedmill.errors import DataError
 from feedmill.formats import energon, energon_members, jsonl, jsonl_splits, mds, sidecar
 from feedmill.formats.jsonl_splits import Pieces
 from feedmill.formats.mds_write import write_index
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.sniff import sniff
 from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
 from feedmill.formats.wids import write_wids
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
+from feedmill.samples.description import CRUDE, describe_type
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache import cached_copy
 from feedmill.writing.commit import Media, commit
@@ -30,7 +35,6 @@ from feedmill.writing.writer import Keys
 
 if TYPE_CHECKING:
     from feedmill.converting.engine import Unit
-    from feedmill.converting.said import Facts
     from feedmill.converting.samples import Part, Shared
 
 WIDS = "wids.json"
@@ -38,7 +42,7 @@ _META = (
     *(energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH),
     *(f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"),
 )
-_BESIDE = {"webdataset": _META, "wds": (WIDS,), "vla": (MANIFEST,), "mds": (mds.INDEX,)}
+_BESIDE = {"webdataset": _META, "wds": (WIDS,), "vla": (*COMPANIONS, MANIFEST), "mds": (mds.INDEX,)}
 
 
 def may_write(to: str, pattern: str) -> tuple[Sequence[str], str]:
@@ -51,7 +55,7 @@ def finish_samples(
     facts: Facts,
     parts: Sequence[Part],
     units: Sequence[Unit],
-    wids: bool,
+    options: Options,
     media: bool,
     store: Store,
     done: Sequence[Done],
@@ -72,16 +76,18 @@ def finish_samples(
         return [name, jsonl.idx_name(name), jsonl_splits.splits_name(name)]
     if shared.to == "webdataset":
         index = Media(cached_copy(open_store(shared.source), energon.INDEX)) if media else None
-        return _prepared(shared, facts, parts, units, index, store, filled)
+        return _prepared(shared, facts, options, parts, units, index, store, filled)
     if shared.to in ("wds", "vla"):
         for path in paths:
             store.delete(energon.idx_name(path))  # no other tool knows what it is
         files = list(paths)
         if shared.to == "vla":
             rows = [Row(each.path, each.samples) for each in filled]
+            for name in facts.companions:
+                store.write_bytes(name, sniff(shared.source).store.read(name))
             store.write_bytes(MANIFEST, manifest_text(rows))
-            return [*files, MANIFEST]
-        if wids:
+            return [*files, *facts.companions, MANIFEST]
+        if options.wids:
             write_wids(store, paths, WIDS)
             return [*files, WIDS]
         return files
@@ -106,6 +112,7 @@ def _line_splits(
 def _prepared(
     shared: Shared,
     facts: Facts,
+    options: Options,
     parts: Sequence[Part],
     units: Sequence[Unit],
     media: Media | None,
@@ -135,8 +142,9 @@ def _prepared(
     splits: dict[str, list[str]] = {part.split or "train": [] for part in parts}
     for each in filled:
         splits[split_of[each.number] or "train"].append(each.path)
-    keep = facts.description and "sample_loader" not in facts.description and not shared.fields
-    description = facts.description if keep else None
+    description = (
+        facts.description if keeps_description(facts, options) else describe_type(CRUDE[0])
+    )  # Energon opens nothing without one
     commit(store, shards, splits, description=description, media=media)
     files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
     return [*files, *(path for path in _META if store.exists(path))]

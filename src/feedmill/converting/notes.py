@@ -22,6 +22,7 @@ import xxhash
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import Entry, Store, open_store, split_url
 from feedmill.storage.cache import cache_folder
+from feedmill.storage.claims import Claim
 from feedmill.storage.local import LocalStore
 
 FOLDER = ".feedmill-convert"
@@ -81,6 +82,12 @@ class Notes:
         self.folder = Path(self.store.root)
         self._fresh = not self.folder.parent.exists()
         self._lock = self.store.lock("lock", what="another process is converting to this place", file=destination)
+        try:
+            folder, name = split_url(destination) if is_file else (destination, "")
+            self._claim = Claim(open_store(folder), name)
+        except BaseException:
+            self._lock.close()
+            raise
 
     def read_job(self) -> dict[str, Any] | None:
         """The job that was begun here and not finished."""
@@ -101,7 +108,7 @@ class Notes:
             try:
                 done = msgspec.json.decode(path.read_bytes(), type=Done)
                 entry = self._stat(store, done.path) if done.path else None
-            except (msgspec.MsgspecError, UnicodeDecodeError, NotFound):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotFound):
                 continue
             if entry is None or (entry.size, entry.version) == (done.size, done.version):
                 found[done.number] = done
@@ -136,6 +143,7 @@ class Notes:
         """Let go; what is noted stays, and nothing at all where nothing was begun."""
         if not self._lock.held:
             return
+        self._claim.close()
         if not (self.folder / "job.json").exists():
             self.finish()
             if self._fresh:

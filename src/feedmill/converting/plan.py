@@ -47,11 +47,13 @@ class Loss:
         what: what is lost, or becomes something else.
         content: whether it is part of samples, documents or tokens, and not only said about them.
         fix: how to keep it.
+        unread: whether it is not read at all, whatever the destination has a place for.
     """
 
     what: str
     content: bool = False
     fix: str = ""
+    unread: bool = False
 
 
 @dataclass(slots=True)
@@ -87,8 +89,12 @@ class Plan:
         lost = [loss for loss in self.losses if loss.content]
         if lost and not allow_loss:
             fix = " ".join(dict.fromkeys(loss.fix for loss in lost if loss.fix))
+            left = "; ".join(loss.what for loss in lost if loss.unread)
+            lacks = "; ".join(loss.what for loss in lost if not loss.unread)
+            what = [f"{self.to} has no place for {lacks}"] if lacks else []
+            what += [f"not all data there is a dataset of {self.kind}: it would leave out {left}"] if left else []
             raise ConfigError(
-                f"{self.to} has no place for {'; '.join(loss.what for loss in lost)}",
+                "; ".join(what),
                 file=self.source,
                 kind="loses-content",
                 fix=f"{fix} To convert without it, add --allow-loss.".strip(),

@@ -74,6 +74,6 @@ def read_proof(store: Store, name: str) -> Proof | None:
         return None
     try:
         found = msgspec.json.decode(store.read(proof_place(name)), type=Proof)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return found if found.version == VERSION else None

@@ -32,6 +32,7 @@ from feedmill.converting.plan import Loss, Options, Plan, named
 from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.said import described
 from feedmill.converting.shards import arrow_table
+from feedmill.converting.table import is_one_file
 from feedmill.converting.taking import KEY, digest, simple
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats import jsonl, jsonl_splits
@@ -91,7 +92,7 @@ def opened(source: str, split: str | None) -> Dataset:
 def plan_rows(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
     """The conversion of rows. Raises as opening the source does, and `ConfigError` for options that make no sense."""
     opened.cache_clear()
-    is_file = destination.endswith(f".{to}")
+    is_file = is_one_file(destination, to)
     shared = Shared(
         source, options.split, destination, to, options.fields, options.on_error == "skip", str(notes.folder), is_file
     )

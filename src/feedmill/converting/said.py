@@ -6,14 +6,18 @@ import sqlite3
 from contextlib import closing
 from typing import Any, NamedTuple
 
+import msgspec
+
 from feedmill.converting.columns import mds_columns, parquet_columns
 from feedmill.converting.plan import Loss, Options, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
-from feedmill.errors import NotFound
+from feedmill.converting.unread import COMPANIONS
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats import energon, yamls
 from feedmill.formats.base import Dataset
 from feedmill.formats.jsonl import JsonlDataset
 from feedmill.formats.rows import RowsDataset
+from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.formats.webdataset import TarDataset
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache import cached_copy
@@ -35,6 +39,9 @@ class Facts(NamedTuple):
         description: content of ``dataset.yaml``, or None.
         media: whether its index has media metadata.
         typed: whether its parts are columns with types.
+        kind: its format.
+        companions: files of VLA Foundry's robotics beside its manifest.
+        classes: columns whose names of classes or shapes of arrays only the table's schema has.
     """
 
     parts: list[tuple[str, int]]
@@ -44,6 +51,9 @@ class Facts(NamedTuple):
     description: dict[str, Any] | None
     media: bool
     typed: bool
+    kind: str = ""
+    companions: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Facts:
@@ -56,7 +66,21 @@ def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Fa
         store = open_store(url)
         description, media = _description(store), _has_media(store)
     excluded = int(described(dataset).get("excluded") or 0)
-    return Facts(parts, list(splits), loose, excluded, description, media, isinstance(dataset, RowsDataset))
+    companions = tuple(n for n in COMPANIONS if isinstance(dataset, ManifestDataset) and dataset.store.exists(n))
+    typed = isinstance(dataset, RowsDataset)
+    return Facts(parts, list(splits), loose, excluded, description, media, typed, kind, companions, _in_schema(dataset))
+
+
+def _in_schema(dataset: Dataset) -> tuple[str, ...]:
+    """Columns of Hugging Face with more than a type of Arrow: names of classes, shapes of arrays."""
+    metadata = getattr(getattr(dataset, "schema", None), "metadata", None) or {}
+    try:
+        features = msgspec.json.decode(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        items = features.items()
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        return ()
+    kinds = ("ClassLabel", "Array2D", "Array3D", "Array4D", "Array5D")
+    return tuple(name for name, feature in items if isinstance(feature, dict) and feature.get("_type") in kinds)
 
 
 def _loose(dataset: Dataset) -> int:
@@ -104,7 +128,14 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[d
         losses = _binary(found)
     elif facts.typed:
         losses = [Loss("types of columns: a part's suffix says how it is read")]
+    if facts.classes:
+        losses.append(Loss(f"names of classes and shapes of arrays of {named(facts.classes)}"))
     return columns, [*losses, *_about(to, facts, options)]
+
+
+def is_keyed(found: Survey) -> bool:
+    """Whether lines of JSON have keys: all of them do, unless no sample has any part but ``json``."""
+    return set(names(found)) != {"json"}
 
 
 def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
@@ -118,14 +149,36 @@ def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
         out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
     if facts.media and not keeps_media(to, facts, options):
         out.append(Loss("media metadata: collect it again with 'feedmill prepare-media'"))
-    if facts.description is not None:
+    if facts.description is not None and set(facts.description) - {"__module__", "__class__"}:  # else it is crude
         if to != "webdataset":
             out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
         elif options.fields:
             out.append(Loss("the sample type and field map: they may name parts that are left out"))
         elif "sample_loader" in facts.description:
             out.append(Loss("the sample's own code (sample_loader.py): copy it into .nv-meta"))
+    if facts.companions and not keeps_companions(to, facts, options):
+        out.append(
+            Loss(f"{', '.join(facts.companions)}: a run of VLA Foundry's robotics needs them beside its manifest")
+        )
+    if facts.kind == "lerobot":
+        out.append(Loss("what meta/ says: frames per second, the robot's type, names of joints, statistics, tasks"))
+        if to == "vla":
+            out.append(
+                Loss(
+                    "VLA Foundry's robotics: a sample is one frame, its windows (lowdim.npz) are made by its own tools"
+                )
+            )
     return out
+
+
+def keeps_description(facts: Facts, options: Options) -> bool:
+    """Whether a prepared folder says of its samples what the source does; else they are crude."""
+    return bool(facts.description) and "sample_loader" not in (facts.description or {}) and not options.fields
+
+
+def keeps_companions(to: str, facts: Facts, options: Options) -> bool:
+    """Whether the files of VLA Foundry's robotics go along: to its own format, where samples stay whole."""
+    return bool(facts.companions) and to == "vla" and not options.fields
 
 
 def keeps_media(to: str, facts: Facts, options: Options) -> bool:
@@ -137,8 +190,14 @@ def keeps_media(to: str, facts: Facts, options: Options) -> bool:
 def _binary(found: Survey) -> list[Loss]:
     binary = binary_parts(found)
     if not binary:
-        single = set(names(found)) == {"json"} and found[COUNTS]["keyed"]
+        single = not is_keyed(found) and found[COUNTS]["keyed"]
         return [Loss("keys: samples of nothing but a part json are lines, and numbered")] if single else []
+    if set(binary) == set(names(found)):
+        raise ConfigError(
+            f"all parts are bytes ({named(binary)}), and JSON has no place for them: nothing would be left",
+            kind="no-parts",
+            fix="Convert to another format, or take other --fields.",
+        )
     fix = "Take the parts of text with --fields, or convert to another format: JSON has no place for bytes."
     return [Loss(f"the bytes of {named(binary)}", content=True, fix=fix)]
 

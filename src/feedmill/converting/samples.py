@@ -16,9 +16,20 @@ from feedmill.converting.finishing import finish_samples, may_write
 from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
 from feedmill.converting.plan import SAMPLES_EACH, Options, Plan
 from feedmill.converting.reading import read_each, refuse_twofold_columns
-from feedmill.converting.said import KEEP_SPLITS, binary_parts, described, keeps_media, losses_of, source_facts
+from feedmill.converting.said import (
+    KEEP_SPLITS,
+    binary_parts,
+    described,
+    is_keyed,
+    keeps_companions,
+    keeps_description,
+    keeps_media,
+    losses_of,
+    source_facts,
+)
 from feedmill.converting.shards import line_digest, open_output
 from feedmill.converting.survey import Survey, merge, survey
+from feedmill.converting.table import is_one_file
 from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
@@ -41,6 +52,7 @@ PATTERNS = {
 }
 MDS_SIZE = 64 << 20
 SURVEYED = ("mds", "parquet", "jsonl")
+_CRUDE = "the samples are crude: Energon and Feedmill give their parts undecoded; to name a type, run"
 
 
 class Part(NamedTuple):
@@ -59,6 +71,7 @@ class Shared:
         columns: of formats that have some.
         drop: parts that are left out.
         prefix: whether keys that are row numbers of a split get its name, as splits would have the same ones.
+        keyed: whether lines of JSON have keys.
     """
 
     source: str
@@ -72,6 +85,7 @@ class Shared:
     columns: Mapping[str, str] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
     prefix: bool = False
+    keyed: bool = True
 
 
 @lru_cache(8)
@@ -88,7 +102,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     facts = source_facts(whole, source, kind, options.split)
     parts = [Part(split, count) for split, count in facts.parts] if to in KEEP_SPLITS else []
     parts = parts or [Part(options.split, len(whole))]
-    is_file = destination.endswith(f".{to}")
+    is_file = is_one_file(destination, to)
     if to == "jsonl" and not is_file:
         raise ConfigError(
             "samples become the lines of one file", file=destination, fix="Name a file that ends in '.jsonl'."
@@ -111,14 +125,23 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     found = _surveyed(shared, units, options, notes, identity) if to in SURVEYED else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
+    if kind == "jsonl" and to == "mds" and list(columns) == ["json"]:
+        plan.names["json"] += ", each line as it is (converted to parquet first, each name has a column)"
     identity["survey"] = found
     prefix = sum(part.samples > 0 for part in parts) > 1 and isinstance(whole, RowsDataset)
     drop = frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
-    shared = replace(shared, prefix=prefix, columns=columns, drop=drop)
+    keyed = to != "jsonl" or is_keyed(found)
+    shared = replace(shared, prefix=prefix, columns=columns, drop=drop, keyed=keyed)
     media = keeps_media(to, facts, options)
-    finish = partial(finish_samples, shared, facts, parts, units, options.wids, media)
+    companions = facts.companions if keeps_companions(to, facts, options) else ()
+    facts = facts._replace(companions=companions)
+    finish = partial(finish_samples, shared, facts, parts, units, options, media)
     writes = ((), "") if is_file else may_write(to, PATTERNS[to])
-    return Conversion(plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file)
+    crude = to == "webdataset" and not keeps_description(facts, options)
+    return Conversion(
+        plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file,
+        dataset=whole, notes=[f"{_CRUDE} 'feedmill prepare {destination} --sample-type TYPE --field-map MAP'"] * crude,
+    )  # fmt: skip
 
 
 def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, str]) -> dict[str, str]:
@@ -250,7 +273,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     dataset = opened(shared.source, unit.what[0])
     try:
         for number, taken in samples_of(shared, unit, bad):
-            output = output or open_output(shared.to, store, path, shared.columns)
+            output = output or open_output(shared.to, store, path, shared.columns, keyed=shared.keyed)
             try:
                 hashes.append(output.add(taken))
             except (DataError, NotFound) as error:

@@ -83,15 +83,16 @@ class TarOutput:
 
 
 class LineOutput:
-    """Lines of JSON."""
+    """Lines of JSON, with keys or without."""
 
-    def __init__(self, store: Store, path: str) -> None:
+    def __init__(self, store: Store, path: str, *, keyed: bool) -> None:
+        self._keyed = keyed
         self._stack = ExitStack()
         self._file: BinaryIO = self._stack.enter_context(store.write(path))
 
     def add(self, taken: Taken) -> bytes:
         """See `Output`."""
-        line = encode_json(folded(taken))
+        line = encode_json(folded(taken, keyed=self._keyed))
         self._file.write(line + b"\n")
         return line_digest(line)
 
@@ -216,10 +217,10 @@ class _GivenUp(FeedmillError):
     """Makes the store drop a file."""
 
 
-def open_output(to: str, store: Store, path: str, columns: Mapping[str, str]) -> Output:
-    """An output of this format."""
+def open_output(to: str, store: Store, path: str, columns: Mapping[str, str], *, keyed: bool = True) -> Output:
+    """An output of this format; lines are `keyed` or not."""
     if to == "mds":
         return MdsOutput(store, path, columns)
     if to == "parquet":
         return ParquetOutput(store, path, columns)
-    return LineOutput(store, path) if to == "jsonl" else TarOutput(store, path)
+    return LineOutput(store, path, keyed=keyed) if to == "jsonl" else TarOutput(store, path)

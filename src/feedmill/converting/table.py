@@ -18,7 +18,10 @@ class Target(NamedTuple):
 
 
 TARGETS: Final[dict[str, Target]] = {
-    "webdataset": Target("a prepared folder: tars and `.nv-meta`", "media metadata, where not all is taken"),
+    "webdataset": Target(
+        "a prepared folder: tars and `.nv-meta`, of crude samples where the source has no sample type",
+        "media metadata, where not all is taken",
+    ),
     "wds": Target("a folder of tars; with `--wids` an index of them", "splits, sample types, subflavors"),
     "vla": Target("a folder of tars and `manifest.jsonl`", "splits, sample types, subflavors"),
     "jsonl": Target("a `.jsonl` file and its `.idx`", "bytes, sample types, subflavors"),
@@ -72,6 +75,11 @@ TOKEN_SOURCES = ("pbin", "ds", "megatron", "dolma")
 ROW_SOURCES = ("jsonl", "parquet", "arrow", "huggingface")
 
 
+def is_one_file(destination: str, to: str) -> bool:
+    """Whether a destination is one file: lines and tables are, where its name ends so; all else is a folder."""
+    return to in _LINES and destination.endswith(f".{to}")
+
+
 def check_target(to: str) -> None:
     """Raises `ConfigError` where a format can't be written, with what may have been meant."""
     if to in TARGETS:
@@ -106,6 +114,12 @@ def family(kind: str, to: str, url: str) -> str:
     elif to in TOKEN_TARGETS:
         what = f"{source.name if source else kind} has no tokens, and which tokenizer to use is yours to say"
         fix = "Make tokens of text with 'feedmill tokenize'."
+    elif source is not None and to in _LINES and "jsonl" in source.targets:
+        what = f"{source.name} is not converted to {to} at once"
+        fix = f"Convert it to jsonl, and that file to {to}."
+    elif kind == "documents":
+        what = f"{source.name if source else kind} is not converted to {to} at once"
+        fix = f"Convert it to parquet, and that to {to}."
     else:
         what = f"{source.name if source else kind} is not converted to {to}"
         fix = f"It can be converted to {', '.join(source.targets) if source else 'nothing'}."

@@ -149,13 +149,15 @@ def encoded(key: str, name: str, text: str) -> bytes:
         ) from None
 
 
-def folded(taken: Taken) -> dict[str, Any]:
-    """A sample as the object of a JSON line; a sample of nothing but the part json is that object.
+def folded(taken: Taken, *, keyed: bool) -> dict[str, Any]:
+    """A sample as the object of a JSON line: its key and parts, or where they are not `keyed` the part json alone.
+
+    A part json that is no object, or has a ``__key__`` of its own, stands beside its key.
 
     Raises:
         DataError: a part is not text.
     """
-    if list(taken.values) == ["json"] and not taken.typed:
+    if not keyed and list(taken.values) == ["json"] and not taken.typed:
         row = parse_json(taken.key, "json", plain_bytes(taken.values["json"]))
         if isinstance(row, dict) and KEY not in row:
             return row
@@ -180,7 +182,10 @@ def parse_json(key: str, name: str, data: bytes) -> Any:
         return loads(data)
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"the part {name!r} is no JSON ({error})", record=key, kind="bad-json", fix="Mend it, or leave it out."
+            f"the part {name!r} is no JSON ({error})",
+            record=key,
+            kind="bad-json",
+            fix="Fix it, or convert to another format: tars, MDS and Parquet keep a part as it is.",
         ) from None
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -16,10 +13,10 @@ from feedmill.errors import DataError
 from feedmill.formats import pth
 from feedmill.formats.base import Sample, locate
 from feedmill.formats.sniff import open_raw
+from feedmill.storage.codec import gunzip
 
 _BATCH = 256
 _TENSOR = "input_ids.pth"
-_MOST = 64 << 20
 
 
 def files_of(source: str) -> tuple[list[Any], int, frozenset[str]]:
@@ -74,10 +71,9 @@ def _ids(sample: Sample, beside: Collection[str]) -> npt.NDArray[np.int64]:
         if name == _TENSOR:
             return _of_tensor(sample, pth.load(data))
         if name == "json.gz":
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-                data = file.read(_MOST + 1)
+            data = gunzip(data)
         found = orjson.loads(data)
-    except (OSError, EOFError, zlib.error, orjson.JSONDecodeError) as error:
+    except (OSError, EOFError, orjson.JSONDecodeError) as error:
         raise _no_tokens(sample, str(error)) from None
     except DataError as error:
         raise locate(error, sample.source, f"{sample.key}.{name}") from error

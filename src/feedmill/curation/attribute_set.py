@@ -21,8 +21,8 @@ import orjson
 import xxhash
 
 from feedmill import __version__
-from feedmill.errors import DataError
-from feedmill.storage import Store
+from feedmill.errors import ConfigError, DataError
+from feedmill.storage import Store, is_local_file
 
 VERSION = 1
 FOLDER = ".feedmill"
@@ -31,6 +31,26 @@ FOLDER = ".feedmill"
 def manifest_path(name: str) -> str:
     """Where the manifest of an attribute set lies, below the data set's root."""
     return f"attributes/{name}/{FOLDER}/manifest.json"
+
+
+def refuse_blocked(store: Store, folder: str = "") -> None:
+    """Raise ConfigError where a file has the name of the folder for records in an attribute set.
+
+    Dolma's patterns match hidden names: of a folder ``.feedmill`` among documents, which earlier versions wrote, its
+    ``dedupe`` makes an empty attribute file of this name.
+
+    Args:
+        folder: the attribute set's, in the store.
+    """
+    path = f"{folder}/{FOLDER}" if folder else FOLDER
+    if is_local_file(store.locate(path)):
+        raise ConfigError(
+            "this is a file, and a folder of this name is needed for records of the attribute set; Dolma makes such a"
+            f" file where a pattern matches a folder {FOLDER!r} among documents",
+            file=store.locate(path),
+            kind="blocked-records",
+            fix="Delete the file.",
+        )
 
 
 def read_manifest(store: Store, name: str) -> dict[str, Any] | None:

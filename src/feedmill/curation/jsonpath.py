@@ -51,6 +51,7 @@ from feedmill.errors import ConfigError
 Path = Callable[[Any], list[Any]]
 _KEY = re.compile(r"[^\W]+(?:[-/\\#]|[^\W])*|[-/\\#_](?:[-/\\#]|[^\W])*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_DIGITS = 18
 _INTEGER = re.compile(r"-?\d+")
 _STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.S)
 _SIGN = re.compile(r"==|!=|~=|<=|>=|<|>|(?:in|nin|size|noneOf|anyOf|subsetOf)(?!\w)")
@@ -117,6 +118,18 @@ def _beneath(key: str, test: Test) -> Callable[[Any], bool]:
 
 
 @cache
+def named_below(text: str, key: str) -> tuple[str, ...]:
+    """The keys that an expression names right below ``$.<key>``, in its steps or in a filter on it. Raises as above.
+
+    >>> named_below("$.attributes[?(@.a[0][2] > 1 && !@.b)]", "attributes")
+    ('a', 'b')
+    """
+    parser = _Parser(text, key)
+    parser.whole()
+    return tuple(dict.fromkeys(parser.named))
+
+
+@cache
 def compile_straight(text: str) -> Callable[[Any], Any] | None:
     """Of a path straight down, a function to the value that is there, or `MISSING`; None for other paths. Raises as
     above."""
@@ -135,15 +148,19 @@ def _straight(keys: list[str | int]) -> Path:
 class _Parser:
     """Recursive descent; each method takes what it parses and gives a function for it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, watched: str = "") -> None:
         self.text, self.at = text, 0
+        self.watched = watched
+        self.named: list[str] = []  # keys right below the watched one
+        self.before: list[str | int] | None = None  # the keys before the step that is parsed, if there is nothing else
+        self.inside = False  # the filter that is parsed is one of the watched key's value
 
     def whole(self) -> tuple[list[str | int], list[Step]]:
         self.space()
         if not self.text[self.at :].startswith(("$", "@")):
             self.fail("a path begins with '$'")
         try:
-            keys, steps, _ = self.chain()
+            keys, steps, _ = self.chain(True)
         except RecursionError:
             raise ConfigError("the JSONPath is nested too deeply", kind="bad-jsonpath", fix="Simplify it.") from None
         self.space()
@@ -179,8 +196,17 @@ class _Parser:
             self.at = found.end()
         return found
 
-    def chain(self) -> tuple[list[str | int], list[Step], bool]:
-        """Keys that lead straight down, then steps; and whether the path is one of the whole document."""
+    def note(self, keys: list[str | int], root: bool) -> None:
+        """Take down a key right below the watched one, if these lead to one."""
+        below = keys[1:2] if root and keys[:1] == [self.watched] else [] if root or not self.inside else keys[:1]
+        self.named += [key for key in below if isinstance(key, str)]
+
+    def chain(self, whole: bool = False) -> tuple[list[str | int], list[Step], bool]:
+        """Keys that lead straight down, then steps; and whether the path is one of the whole document.
+
+        Args:
+            whole: nothing stands around it.
+        """
         keys: list[str | int] = []
         steps: list[Step] = []
         many, root = False, False
@@ -198,6 +224,7 @@ class _Parser:
                 self.at += len(".length()")
                 steps.append(count if many else length)
             else:
+                self.before = keys if not steps and (root or whole) else None
                 step, several = self.step()
                 if step is None:
                     break
@@ -206,6 +233,7 @@ class _Parser:
                     keys.append(step)
                 else:
                     steps.append(down(step) if isinstance(step, str | int) else step)
+        self.note(keys, root or whole)
         return keys, steps, root
 
     def step(self) -> tuple[str | int | Step | None, bool]:
@@ -252,10 +280,12 @@ class _Parser:
             self.expect("]")
             return children, True
         if self.take("?"):
+            outer, self.inside = self.inside, self.before == [self.watched]
             self.expect("(")
             test = self.alternatives()
             self.expect(")")
             self.expect("]")
+            self.inside = outer
             return Filter(test), True
         if self.text[self.at : self.at + 1] in ("'", '"'):
             keys: list[str | int] = []
@@ -287,6 +317,8 @@ class _Parser:
 
     def integer(self) -> int | None:
         found = self.match(_INTEGER)
+        if found and len(found[0]) > _DIGITS:
+            self.fail(f"a number has {len(found[0])} digits, at most {_DIGITS} were expected")
         return int(found[0]) if found else None
 
     def index(self, number: int | None) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from feedmill.curation.attribute_set import read_manifest, write_manifest
+from feedmill.curation.attribute_set import read_manifest, refuse_blocked, write_manifest
 from feedmill.curation.patterns import DocumentFile, by_root
+from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import open_store
 
 
@@ -18,6 +19,7 @@ def recorded(
     manifests, entries = [], []
     for root, members in by_root(files).items():
         store = open_store(root or ".")
+        refuse_blocked(store, f"{ATTRIBUTES}/{name}")
         manifest = read_manifest(store, name)
         if manifest is None or any(manifest.get(key) != value for key, value in facts.items()):
             return None

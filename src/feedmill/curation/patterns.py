@@ -1,8 +1,8 @@
 """Which document files a run takes, and where their attributes lie.
 
 A pattern names a file, a folder, or files by ``*`` (within a name), ``**`` (any folders), ``?`` and ``[...]``; where a
-file or folder of this machine has that very name, it is meant. The part before the folder ``documents`` is the data
-set's root; attributes are below the same root.
+file or folder of this machine has that very name, it is meant. The part of a file's path before ``documents`` is the
+dataset's root; attributes are below the same root. Wildcards may stand for that folder and the root, too.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def find_documents(
         ConfigError: nothing matches, or a pattern has no such folder.
     """
     found: dict[tuple[str, str], DocumentFile] = {}
+    real: dict[str, str] = {}
     for pattern in patterns:
-        root, path = _split(pattern, documents)
-        real = real_place(root or ".")
-        matched = _matches(root, path)
+        matched = _files(pattern, documents)
         if not matched and warnings is not None:
             warnings.append(f"no file matches {pattern}")
-        for entry in matched:
-            file = DocumentFile(root, entry.path, entry.size, entry.version)
+        for file in matched:
             refuse_odd_names(file.name)
-            found.setdefault((real, entry.path), file)
+            if file.root not in real:
+                real[file.root] = real_place(file.root or ".")
+            found.setdefault((real[file.root], file.path), file)
     if not found:
         raise ConfigError(
             f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
@@ -87,30 +87,53 @@ def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
     return found
 
 
-def _split(pattern: str, documents: str) -> tuple[str, str]:
-    """The root and the path below it."""
+def _files(pattern: str, documents: str) -> list[DocumentFile]:
     if pattern.startswith("file://"):
         pattern = join_url(*split_url(pattern))
     scheme, separator, rest = pattern.partition("://")
-    parts = (rest if separator else pattern).split("/")
+    root, below = _split(rest if separator else pattern, documents)
+    if below is None or (_MAGIC.search(root) and (separator or not is_local_folder(root))):
+        return _spread(pattern, documents)
+    root = f"{scheme}://{root}" if separator else root
+    return [DocumentFile(root, entry.path, entry.size, entry.version) for entry in _matches(root, below)]
+
+
+def _split(path: str, documents: str) -> tuple[str, str | None]:
+    """The root and the path below it; no such path where no folder has the name of that for documents."""
+    parts = path.split("/")
     if documents not in parts:
-        raise ConfigError(
-            f"the pattern {pattern!r} has no folder {documents!r}, so it is not clear where attributes belong",
-            kind="no-documents-folder",
-            fix=f"Keep documents in a folder {documents!r}.",
-        )
+        return "", None
     at = parts.index(documents)
     root = "/".join(parts[:at])
-    if pattern.startswith("/") and not root:
+    if path.startswith("/") and not root:
         root = "/"
-    if _MAGIC.search(root) and (separator or not is_local_folder(root)):
-        raise ConfigError(
-            f"the pattern {pattern!r} leaves the data set open",
-            kind="bad-pattern",
-            fix=f"Use wildcards behind the folder {documents!r} only, and one pattern for each data set.",
-        )
-    below = "/".join(part for part in parts[at:] if part not in ("", "."))
-    return (f"{scheme}://{root}" if separator else root), below
+    return root, "/".join(part for part in parts[at:] if part not in ("", "."))
+
+
+def _spread(pattern: str, documents: str) -> list[DocumentFile]:
+    """The files of a pattern that leaves the folder of documents, or the root, to wildcards: each file says which."""
+    wild = _MAGIC.search(pattern)
+    base = pattern[: wild.start()].rpartition("/")[0] if wild else ""
+    if not wild or base.endswith(":/"):
+        raise _no_folder(pattern, documents)
+    base = base or ("/" if pattern.startswith("/") else "")
+    found = []
+    for entry in _matches(base, pattern[len(base) :].lstrip("/")):
+        scheme, separator, rest = f"{base.rstrip('/')}/{entry.path}".partition("://")
+        whole = rest if separator else scheme
+        root, path = _split(whole if base else whole.lstrip("/"), documents)
+        if path is None:
+            raise _no_folder(whole, documents)
+        found.append(DocumentFile(f"{scheme}://{root}" if separator else root, path, entry.size, entry.version))
+    return found
+
+
+def _no_folder(path: str, documents: str) -> ConfigError:
+    return ConfigError(
+        f"the path {path!r} has no folder {documents!r}, so it is not clear where attributes belong",
+        kind="no-documents-folder",
+        fix=f"Keep documents in a folder {documents!r}.",
+    )
 
 
 def _matches(root: str, path: str) -> list[Entry]:

@@ -85,7 +85,7 @@ def read_record(store: Store, path: str) -> Record | None:
     """The record of an output; None where there is none that can be read."""
     try:
         return msgspec.json.decode(store.read(record_path(path)), type=Record)
-    except (FeedmillError, msgspec.DecodeError):
+    except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

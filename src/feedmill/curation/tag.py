@@ -19,6 +19,7 @@ import msgspec
 
 from feedmill import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.attribute_set import refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.inputs import Input
@@ -29,9 +30,10 @@ from feedmill.formats.documents import rows_of, whole_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import open_store, split_url
+from feedmill.storage import LocalStore, open_store, split_url
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
+from feedmill.storage.limits import max_unpacked
 
 FAIL, CONTINUE = "fail", "continue"
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
@@ -129,6 +131,8 @@ def tag(
         raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
+    for root in outputs:
+        refuse_blocked(open_store(root))
     report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.path))
@@ -190,7 +194,8 @@ def _tag_file(task: Task, workers: int) -> Done:
         raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
         stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(closing(_tagged(work, blocks(whole_lines(stream)), workers))):
+        lines = whole_lines(stream, max_unpacked(task.input.size) if compression(name) else None, work.file)
+        for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
@@ -234,8 +239,13 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 @contextmanager
 def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
     """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
-    with open_store(output.root).write(output.path) as raw:
-        file = HashedWriter(raw)
+    store = open_store(output.root)
+    with ExitStack() as stack:
+        if isinstance(store, LocalStore):
+            busy = "another process is writing these attributes"
+            lock = f"{records.FOLDER}/{output.path}.feedmill-lock"
+            stack.enter_context(store.alone(lock, what=busy, file=store.locate(output.path)))
+        file = HashedWriter(stack.enter_context(store.write(output.path)))
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream
 

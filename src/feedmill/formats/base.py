@@ -257,9 +257,10 @@ class Dataset(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """A short hash of what this data set holds: the same data in the same order gives the same word.
+        """A short hash of what this dataset holds: the same data in the same order gives the same word.
 
-        Cheap: made from the index (shards, counts, sizes), never from the data.
+        Cheap: made from the index (shards, counts, hashes), and where that has no hashes from some blocks of each file
+        (`feedmill.formats.content`), read when it is first asked for.
         """
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002

@@ -9,7 +9,7 @@ from feedmill.errors import ConfigError
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?|([a-zA-Z])\.\.([a-zA-Z])(?:\.\.(-?\d+))?")
 _NUMBER = re.compile(r"\d+")
-MAX_EXPANSION = 10_000_000
+MAX_EXPANSION = 1_000_000
 
 
 def expand(pattern: str) -> list[str]:

@@ -245,7 +245,7 @@ class ArrowFile(ColumnFile):
             if columns is not None:
                 batch = batch.select(list(columns))
             batch.validate(full=True)  # or reading its values would follow damaged offsets anywhere in memory
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged(self._where, error, offset=begin, record=f"record batch {block}") from None
         return batch, _MAPPED
 

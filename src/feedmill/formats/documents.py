@@ -8,6 +8,7 @@ byte 0x0A and with nothing else (U+2028 and carriage returns occur inside of row
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import BinaryIO, cast
@@ -18,6 +19,7 @@ from feedmill.errors import ConfigError
 from feedmill.storage import Store
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter
+from feedmill.storage.limits import max_unpacked, too_large
 
 BLOCK = 1 << 20
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
@@ -52,7 +54,7 @@ def read_lines(
 
     Raises:
         NotFound, StorageError: the file is not there or cannot be read.
-        DataError: its compression is damaged.
+        DataError: its compression is damaged, or a row unpacks to more than the limit.
     """
     kind = compression(path) if kind is None else kind
     with (
@@ -60,15 +62,16 @@ def read_lines(
         open(local, "rb", buffering=0) as file,
     ):
         raw = file if hashed is None else cast(BinaryIO, HashedReader(file))
+        limit = max_unpacked(os.fstat(file.fileno()).st_size) if kind else None
         with unpacked(raw, kind, file=store.locate(path)) as stream:
-            yield from _chunks(stream, raw, advance)
+            yield from _chunks(whole_lines(stream, limit, store.locate(path)), raw, advance)
         if isinstance(raw, HashedReader) and hashed is not None:
             hashed(raw.hexdigest())
 
 
-def _chunks(stream: BinaryIO, raw: BinaryIO, advance: Callable[[int], None] | None) -> Iterator[bytes]:
+def _chunks(lines: Iterator[bytes], raw: BinaryIO, advance: Callable[[int], None] | None) -> Iterator[bytes]:
     before = 0
-    for chunk in whole_lines(stream):
+    for chunk in lines:
         if advance is not None:
             now = raw.tell()
             advance(now - before)
@@ -76,16 +79,30 @@ def _chunks(stream: BinaryIO, raw: BinaryIO, advance: Callable[[int], None] | No
         yield chunk
 
 
-def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines of a stream with their ends, block by block; memory holds a block, or the longest line."""
+def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = None) -> Iterator[bytes]:
+    """Lines of a stream with their ends, block by block; memory holds a block, or the longest line.
+
+    Args:
+        limit: the most bytes of a line (see `feedmill.storage.limits`); None for a stream that is not unpacked.
+        file: named in errors.
+
+    Raises:
+        DataError: of kind ``too-large``.
+    """
     rest: list[bytes] = []
+    begin = size = 0  # of the line that has begun: its place in the stream, and how much of it there is
     while chunk := stream.read(BLOCK):
         cut = chunk.rfind(b"\n") + 1
         if not cut:
             rest.append(chunk)
+            size += len(chunk)
+            if limit is not None and size > limit:
+                raise too_large(limit, file=file, record=f"the line at byte {begin:,} of the unpacked text")
             continue
         yield b"".join([*rest, memoryview(chunk)[:cut]])
         rest = [chunk[cut:]]
+        begin += size + cut
+        size = len(chunk) - cut
     if any(rest):
         yield b"".join(rest)
 

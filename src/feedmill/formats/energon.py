@@ -30,6 +30,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon_members, sidecar, yamls
 from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
+from feedmill.formats.changing import FOLDER, JOB
 from feedmill.formats.content import content_of_files
 from feedmill.formats.energon_members import Members
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets
@@ -40,8 +41,6 @@ from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 
 META = ".nv-meta"
-WORK = f"{META}/feedmill.work"
-"""Where writers keep what is unfinished; `job.json` in it says what that is."""
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
 MAX_SAMPLES = 1 << 40
@@ -49,6 +48,11 @@ MAX_SAMPLES = 1 << 40
 INDEX, UUID = f"{META}/index.sqlite", sidecar.UUID
 
 _SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?"
+_NO_TABLES = (
+    "SELECT name, CASE type WHEN 'table' THEN 'virtual table' ELSE type END FROM sqlite_master"
+    " WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL %'"
+)
+_LONGEST_VALUE = 64 << 20
 _HAS_PARTS = "SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'"
 _PART = (  # of two parts with one name, the first
     "SELECT s.tar_file_id, p.content_byte_offset, p.content_byte_size FROM samples s"
@@ -85,7 +89,7 @@ def idx_name(shard: str) -> str:
 def refuse_unfinished(store: Store) -> None:
     """Raise `DataError` where an interrupted writer has left what would be read as another dataset: some of its shards
     without an index, or shards of which some are old and some new with an index of neither."""
-    path = f"{WORK}/job.json"
+    path = f"{FOLDER}/{JOB}"
     if not store.is_local or not store.exists(path):
         return
     try:
@@ -355,15 +359,24 @@ class PreparedShards(ShardTable):
 
 
 def open_index(path: Path) -> sqlite3.Connection:
-    """A read-only connection that takes no locks: the index is only ever replaced as a whole."""
+    """A read-only connection that takes no locks: the index is only ever replaced as a whole.
+
+    Views, triggers and virtual tables compute what they give, without end if their author likes: an index that has any
+    is refused (`DataError`), and so is a value that is longer than any name is.
+    """
     from urllib.parse import quote
 
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, check_same_thread=False)
     try:
         connection.execute(f"PRAGMA mmap_size = {1 << 40}")
-        connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'samples'").fetchone()
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+        odd = connection.execute(_NO_TABLES).fetchone()
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: of sqlite's own words about damaged text
+        connection.close()
         raise bad_index(str(path), str(error)) from None
+    if odd is not None:
+        connection.close()
+        raise bad_index(str(path), f"{odd[0]!r:.80} is a {odd[1]}, expected plain tables only")
     return connection
 
 

@@ -115,7 +115,7 @@ def _saved_files(store: Store, folder: str) -> list[str]:
         )
     files = state.get("_data_files")
     if not isinstance(files, list) or not all(
-        isinstance(f, dict) and isinstance(f.get("filename"), str) for f in files
+        isinstance(f, dict) and isinstance(f.get("filename"), str) and f["filename"] for f in files
     ):
         raise _bad(store, f"{folder}{STATE}", "'_data_files' must name files")
     out = [folder + store.check_path(file["filename"]) for file in files]
@@ -171,6 +171,8 @@ def _read(store: Store, path: str) -> dict[str, Any]:
         raise _bad(store, path, str(error)) from None
     if not isinstance(found, dict):
         raise _bad(store, path, "it is no object")
+    if not isinstance(found.get("features") or {}, dict):
+        raise _bad(store, path, "'features' must be an object")
     return found
 
 

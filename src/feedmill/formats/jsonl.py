@@ -149,9 +149,22 @@ class JsonlDataset(Dataset):
         records = self._records(wanted)
         lines = read_records(self.store, self.path, self._offsets[records], self._offsets[records + 1])
         return [
-            self._sample(index, record, line.strip())
+            self._sample(index, record, self._whole(record, line.strip()))
             for index, record, line in zip(wanted.tolist(), records.tolist(), lines, strict=True)
         ]
+
+    def _whole(self, record: int, line: bytes) -> bytes:
+        """The line, as it was when it was indexed: one object."""
+        if line[:1] != b"{" or line[-1:] != b"}" or b"\n" in line:
+            raise DataError(
+                "this record is not one line from '{' to '}', as it was when the file was indexed",
+                file=self.store.locate(self.path),
+                offset=int(self._offsets[record]),
+                record=str(record),
+                kind="stale-index",
+                fix=f"Run 'feedmill prepare {self.url}' again; without an index, open the file again.",
+            )
+        return line
 
     def _sample(self, index: int, record: int, line: bytes) -> Sample:
         source = partial(self._source, index, record)

@@ -23,7 +23,7 @@ import bz2
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar, cast
 
 import numpy as np
 import orjson
@@ -33,7 +33,8 @@ from feedmill.formats.mds_encodings import Column, column
 from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.storage import Store
-from feedmill.storage.codec import GZIP, ZSTD, unpacked
+from feedmill.storage.codec import GZIP, ZSTD, read_within, unpacked
+from feedmill.storage.limits import max_unpacked, too_large
 
 INDEX = "index.json"
 CACHE_BYTES = 512 << 20
@@ -192,17 +193,20 @@ def _row(columns: Sequence[Column], block: bytes) -> dict[str, Any]:
 def _unpack(store: Store, shard: Shard) -> tuple[bytes, int]:
     where = store.locate(shard.path)
     packed = store.read(shard.path)
+    limit = max_unpacked(len(packed))
+    if shard.raw_bytes > limit:
+        raise too_large(limit, file=where)
     if shard.compression == "bz2":
         try:
             with bz2.open(io.BytesIO(packed)) as stream:
-                raw = stream.read(shard.raw_bytes + 1)
+                raw = read_within(cast(BinaryIO, stream), limit, file=where)
         except (OSError, EOFError) as error:
             raise DataError(
                 f"the compressed shard is damaged ({error})", file=where, kind="bad-compression", fix=_AGAIN
             ) from None
     else:
         with unpacked(io.BytesIO(packed), ZSTD if shard.compression == "zstd" else GZIP, file=where) as stream:
-            raw = stream.read(shard.raw_bytes + 1)
+            raw = read_within(stream, limit, file=where)
     if len(raw) != shard.raw_bytes:
         raise DataError(
             f"unpacked it is not of {shard.raw_bytes} bytes, as {INDEX} says", file=where, kind="wrong-size", fix=_AGAIN

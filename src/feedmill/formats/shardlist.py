@@ -19,6 +19,7 @@ from feedmill.storage import open_store, split_url
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 _MAGIC = re.compile(r"[*?\[]")
+_VARIABLE = re.compile(r"(\$\{[^}]*\}?|(?<![^/])\$[A-Za-z_]\w*)")
 _COMMAND = re.compile(r"::|(?:^|/)pipe:")
 
 
@@ -32,9 +33,10 @@ def refuse_commands(url: str) -> None:
             fix="Give the path or URL of the data itself, such as s3://bucket/shard-{000..099}.tar: Feedmill reads"
             " object stores without commands.",
         )
-    if "${" in url:
+    variable = _VARIABLE.search(url)
+    if variable is not None and ("${" in url or not os.path.exists(url)):
         raise ConfigError(
-            f"{url[:120]!r} is to be filled in from the environment",
+            f"{url[:120]!r} has {variable[1]}, and names are not filled in from the environment",
             kind="refused-url",
             fix="Write the whole path or URL.",
         )

@@ -51,7 +51,7 @@ def read(store: Store, *, older: bool = False) -> dict[str, ShardRecord]:
         content = msgspec.json.decode(store.read(PATH), type=_File)
     except NotFound:
         return {}
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}  # it only saves work: without it everything is scanned again
     fits = content.version == VERSION and (older or content.uuid in ("", read_uuid(store)))
     return content.shards if fits else {}

@@ -1,4 +1,8 @@
-"""What a path is: the only place that knows all formats."""
+"""Recognize the format of a path that is opened for reading.
+
+What can be written, converted, checked and repaired is listed where that is done: `converting.table`,
+`tokens.outputs`, `indexing.check`, `indexing.repair`.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +70,7 @@ _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") f
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
 CONVERSION = ".feedmill-convert/job.json"
 """What a conversion that is not finished has in a folder."""
+_ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
 SUFFIXES = (*_FILES, *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
@@ -119,7 +124,7 @@ def sniff(url: str) -> Found:
             kind="unknown-format",
             fix=f"Unpack it, or give it to a verb that reads packed lines: {_VERBS_OF_LINES}."
             if url.endswith(_PACKED_LINES)
-            else _KNOWN,
+            else _way([url]) or _KNOWN,
         )
     refuse_unfinished(store)
     _refuse_conversion(store, indexed=True)
@@ -154,7 +159,7 @@ def sniff(url: str) -> Found:
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
-        else known,
+        else _way(inside) or known,
     )
 
 
@@ -174,6 +179,14 @@ def _refuse_conversion(store: Store, *, indexed: bool) -> None:
             kind="unfinished-write",
             fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
         )
+
+
+def _way(paths: Sequence[str]) -> str:
+    """How robot data of other formats can be read, where files are of one; else nothing."""
+    for mark, name in _ROBOTS.items():
+        if any(mark in path.lower() for path in paths):
+            return f"{name} is not read. LeRobot's converters make a LeRobot dataset of it, which is."
+    return ""
 
 
 def _left_aside(store: Store) -> tuple[str, ...]:

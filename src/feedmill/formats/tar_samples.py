@@ -20,6 +20,7 @@ from feedmill.jobs.buffers import empty
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_many_compiled import plain_samples, read_all
 from feedmill.storage import Store
+from feedmill.storage.limits import max_unpacked, too_large
 
 REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again."
 
@@ -229,7 +230,8 @@ def parse_any(block: bytes) -> Parsed | None:
     key: str | None = None
     spans: dict[str, tuple[int, int]] = {}
     names: list[str] = []
-    content = block
+    limit = max_unpacked(len(block))
+    size, expanded = len(block), [block]  # what is expanded stands behind the block
     for member in tar.walk(block):
         found = tar.sample_name(member.name) if member.regular else None
         if found is None:
@@ -246,8 +248,11 @@ def parse_any(block: bytes) -> Parsed | None:
         if member.sparse is None:
             spans[found[1]] = (member.data, member.data + member.size)
         else:
-            expanded = tar.expand(block, member)
-            spans[found[1]] = (len(content), len(content) + len(expanded))
-            content += expanded
+            size += member.size
+            if size - len(block) > limit:
+                raise too_large(limit, record=member.name, offset=member.start)
+            expanded.append(tar.expand(block, member))
+            spans[found[1]] = (size - member.size, size)
         names.append(found[1])
+    content = block if len(expanded) == 1 else b"".join(expanded)
     return None if key is None else (key, spans, names, content)

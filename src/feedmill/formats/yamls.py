@@ -18,10 +18,16 @@ from typing import Any
 import yaml
 
 from feedmill.errors import ConfigError
+from feedmill.storage.limits import DEEPEST, TOO_DEEP, check_nesting
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+UNREADABLE = (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError)
+"""What building values raises: the readers of YAML's own types, as of ``!!int ""``, fail in many ways."""
 _WORDS = {"null": None, "~": None, "": None, "true": True, "yes": True, "false": False, "no": False}
+
+MOST_VALUES = 100_000
+"""What aliases may repeat: a long list of sources or samples needs none."""
 
 Path = tuple[str | int, ...]
 
@@ -61,7 +67,9 @@ def read_config(text: str | bytes, where: str) -> Document:
     if not where.endswith(".json"):
         return read_yaml(text, where)
     try:
-        return Document(json.loads(text), where)
+        value = json.loads(text)
+        check_nesting(value, where)
+        return Document(value, where)
     except json.JSONDecodeError as error:
         raise ConfigError(f"not JSON: {error.msg}", file=f"{where}:{error.lineno}", fix="Mend this line.") from None
     except (ValueError, RecursionError) as error:  # not UTF-8, numbers of thousands of digits, or nested too deep
@@ -83,7 +91,7 @@ def read_yaml(text: str | bytes, where: str) -> Document:
             file=f"{where}:{mark.line + 1}" if mark else where,
             fix="Mend this line; text with ': ', '#', braces or brackets needs quotes.",
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # not UTF-8, or numbers of thousands of digits
         raise ConfigError(f"not YAML: {error}", file=where, fix="Save the file as UTF-8 text.") from None
 
 
@@ -94,15 +102,59 @@ def read_settings(text: str | bytes, where: str) -> Any:
         ConfigError: a syntax error, or a key given twice, of which they would lose one without a word.
     """
     try:
-        node = yaml.compose(text, Loader=_SAFE)
-        _refuse_twice(node, where)
+        refuse_twice(compose(text, where), where)
         return yaml.load(text, Loader=_SAFE)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"this is no YAML: {error}", file=where, kind="bad-yaml") from None
 
 
-def _refuse_twice(node: Any, where: str) -> None:
-    todo, seen = [node], set()
+def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | None:
+    """The nodes of a document that is safe to build values of; None for an empty one.
+
+    Raises:
+        yaml.YAMLError, ValueError: it is no YAML.
+        ConfigError: it is nested deeper than `DEEPEST`, or aliases in it unfold to more than `MOST_VALUES`.
+    """
+    depth = 0
+    for event in yaml.parse(text, _SAFE):  # events come without recursion, nodes with it
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise _refused(TOO_DEEP, event, where, "Check the brackets.")
+    root: yaml.Node | None = yaml.compose(text, loader)
+    written: dict[int, tuple[int, int]] = {}
+    if root is not None and _unfolded(root, where, written)[0] - len(written) > MOST_VALUES:
+        raise _refused(f"aliases unfold to more than {MOST_VALUES:,} values", root, where)
+    return root
+
+
+def _unfolded(node: yaml.Node, where: str, written: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """How many values a node unfolds to and how deep they are, with what aliases repeat; `written` has each node."""
+    if id(node) in written:
+        if not written[id(node)][0]:
+            raise _refused("an alias contains itself", node, where)
+        return written[id(node)]
+    written[id(node)] = (0, 0)
+    total = depth = 1
+    if isinstance(node, yaml.CollectionNode):
+        pairs = isinstance(node, yaml.MappingNode)
+        for child in (one for pair in node.value for one in pair) if pairs else node.value:
+            more, below = _unfolded(child, where, written)
+            total, depth = total + more, max(depth, below + 1)
+    if depth > DEEPEST + 1:
+        raise _refused(TOO_DEEP, node, where)
+    written[id(node)] = (total, depth)
+    return total, depth
+
+
+def _refused(what: str, at: Any, where: str, fix: str = "Remove it.") -> ConfigError:
+    line = at.start_mark.line + 1 if at.start_mark else 1
+    return ConfigError(what, file=f"{where}:{line}", kind="bad-yaml", fix=fix)
+
+
+def refuse_twice(node: yaml.Node | None, where: str) -> None:
+    """Raise `ConfigError` for a key given twice in one mapping, of which one would be lost without a word."""
+    todo: list[Any] = [node]
+    seen: set[int] = set()
     while todo:
         one = todo.pop()
         if id(one) in seen or not isinstance(one, yaml.CollectionNode):
@@ -115,7 +167,7 @@ def _refuse_twice(node: Any, where: str) -> None:
         for key, value in one.value:
             if isinstance(key, yaml.ScalarNode) and key.value in names:
                 raise ConfigError(
-                    f"{key.value!r} is given twice",
+                    f"the key {key.value!r} is given twice",
                     file=f"{where}:{key.start_mark.line + 1}",
                     kind="given-twice",
                     fix="Keep one of the two.",
@@ -140,7 +192,7 @@ def scalar(text: str) -> Any:
 
 
 class _Builder:
-    """Builds the document from parser events, with an own stack so that deep nesting is no matter."""
+    """Builds the document from parser events."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -187,6 +239,8 @@ class _Builder:
             raise self._error(event, f"the anchor &{event.anchor} is not supported", "Take it out.")
         if self.stack and isinstance(self.stack[-1][0], dict) and self.pending is None:
             raise self._error(event, "a key that is itself a mapping or list", "Put text with braces in quotes.")
+        if len(self.stack) >= DEEPEST:
+            raise self._error(event, TOO_DEEP, "Check the brackets.")
         self.stack.append((container, self._place(event, container)))
 
     def _place(self, event: Any, value: Any) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from feedmill.indexing.prepare import find_shards
 from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.fields import named_fields
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import Entry, Store
@@ -174,6 +176,7 @@ def _check_shards(
     store: Store, entries: list[Entry], index: _Index | None, report: CheckReport, workers: int | None, progress: bool
 ) -> None:
     seen: dict[str, str] = {}
+    field_map, out = _declared(store) if index is not None else ({}, set())
     with Progress("checking", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
         for found in scan_all(store, entries, workers=workers, rescan=True, advance=bar.advance):
             if index is not None and index.counts and found.shard not in index.counts:
@@ -192,6 +195,8 @@ def _check_shards(
             report.findings += repeated_parts(store, found)
             if index is not None and index.counts and found.scan.problem is None:
                 report.findings += index.compare(found)
+                problem = unreadable(field_map, found.scan, store.locate(found.shard), out)
+                report.findings += [problem] if problem is not None else []
     if index is not None:
         present = {entry.path for entry in entries}
         for shard in index.counts:
@@ -204,6 +209,15 @@ def _check_shards(
                         fix="Restore it, or run 'feedmill prepare' to index the folder without it.",
                     )
                 )
+
+
+def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
+    """The field map, and the keys of samples that the split file excludes; a description or split file that cannot be
+    read is reported elsewhere."""
+    with suppress(FeedmillError):
+        splits = energon.read_splits(store)
+        return declared_map(store), {key for _, key in splits.samples_out} if splits else set()
+    return {}, set()
 
 
 def _trailing(store: Store, found: Scanned) -> DataError:

@@ -18,6 +18,7 @@ from typing import Any
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
 from feedmill.formats.braces import expand
+from feedmill.formats.changing import changing
 from feedmill.formats.energon_media import write_tables
 from feedmill.formats.shard_journal import Journal
 from feedmill.indexing import splitting
@@ -155,36 +156,41 @@ def prepare(
     store = open_store(url)
     energon.refuse_unfinished(store)
     report = PrepareReport(url)
-    entries = _chosen(store, exclude, shards, listed=tar_index_only, exact=energon_exact)
-    _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
-    _check_writable(store)
-    energon_write.check_description_name(store, dataset_yaml_name)
-    dividing = partial(
-        _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
-    )
-    if not tar_index_only:
-        dividing([entry.path for entry in entries])  # options that make no sense are refused now, not after the scan
-    description = describe_type(sample_type, field_map) if sample_type is not None else None
-    journal, notes = Journal.of(store), MediaNotes.of(store)
-    try:
-        scanned = _scan(store, entries, journal, report, skip_bad_shards, workers, digest, rescan, progress)
-        kept = [found.shard for found in scanned]
-        splits = None if tar_index_only else dividing(kept)
-        if splits is not None and split_ratio is None and not split_parts:
-            report.warnings += splitting.leaving((energon.read_splits(store) or energon.Splits()).parts, kept)
-        if field_map and len(report.parts) < MAX_PARTS:
-            check_parts(field_map, report.parts)
-        write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
-        if description is not None:
-            write_description(store, description, dataset_yaml_name, report.parts)
-        energon_write.match_modes(store, kept)
-    finally:
-        journal.close(remove=False)
-        notes.close(remove=False)
-    journal.close(remove=True)
-    notes.close(remove=True)
-    present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
-    report.splits = {name: len(names) for name, names in present.items()}
+    with changing(store):
+        entries = _chosen(store, exclude, shards, listed=tar_index_only, exact=energon_exact)
+        _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
+        _check_writable(store)
+        energon_write.check_description_name(store, dataset_yaml_name)
+        dividing = partial(
+            _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
+        )
+        if not tar_index_only:
+            dividing([entry.path for entry in entries])  # nonsense is refused now, not after the scan
+        description = describe_type(sample_type, field_map) if sample_type is not None else None
+        journal, notes = Journal.of(store), MediaNotes.of(store)
+        try:
+            scanned = _scan(store, entries, journal, report, skip_bad_shards, workers, digest, rescan, progress)
+            kept = [found.shard for found in scanned]
+            splits = None if tar_index_only else dividing(kept)
+            if splits is not None and split_ratio is None and not split_parts:
+                report.warnings += splitting.leaving((energon.read_splits(store) or energon.Splits()).parts, kept)
+            if splits is not None and split_ratio is not None and not split_parts:
+                sizes = {name: len(names) for name, names in splits.items()}
+                numbers = splitting.ratio_of(split_ratio)
+                report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=energon_exact)
+            if field_map and len(report.parts) < MAX_PARTS:
+                check_parts(field_map, report.parts)
+            write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
+            if description is not None:
+                write_description(store, description, dataset_yaml_name, report.parts)
+            energon_write.match_modes(store, kept)
+        finally:
+            journal.close(remove=False)
+            notes.close(remove=False)
+        journal.close(remove=True)
+        notes.close(remove=True)
+        present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
+        report.splits = {name: len(names) for name, names in present.items()}
     report.seconds = time.perf_counter() - began
     return report
 

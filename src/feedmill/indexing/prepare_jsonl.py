@@ -10,11 +10,12 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats import jsonl, jsonl_splits
+from feedmill.formats.changing import changing
 from feedmill.formats.jsonl_splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.indexing import splitting
 from feedmill.indexing.prepare import PrepareReport
-from feedmill.storage import open_store, split_url
+from feedmill.storage import Store, open_store, split_url
 
 BLOCKS = 1000
 """Into how many runs of neighbouring records a file is cut to be shuffled before it is divided."""
@@ -53,21 +54,30 @@ def prepare_jsonl(
             " makes some"
         )
     numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # refused before the file is read
-    offsets = jsonl.index_file(store, name)
-    if numbers is not None:
-        splits: LineSplits | None = divide(offsets, numbers, shuffle=shuffle)
-    else:
-        splits = jsonl_splits.read_splits(store, name)
-        if splits is not None:
-            if not splits.fits(offsets):
-                raise jsonl_splits.unfitting(store, name, splits, offsets)
-            splits = splits.extended(offsets)
-    if splits is not None:  # before the index: with that the file counts as prepared
-        jsonl_splits.write_splits(store, name, splits)
-        report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
-    jsonl.write_index(store, name, offsets)
+    with changing(store, name):
+        offsets = jsonl.index_file(store, name)
+        splits = _splits(store, name, offsets, numbers, shuffle)
+        if splits is not None:  # before the index: with that the file counts as prepared
+            jsonl_splits.write_splits(store, name, splits)
+            report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
+            if numbers is not None:
+                report.warnings += splitting.empty_splits(report.splits, numbers, "lines")
+        jsonl.write_index(store, name, offsets)
     report.samples, report.bytes = len(offsets) - 1, int(offsets[-1])
     return report
+
+
+def _splits(
+    store: Store, name: str, offsets: Int64s, ratio: Sequence[Fraction] | None, shuffle: bool
+) -> LineSplits | None:
+    if ratio is not None:
+        return divide(offsets, ratio, shuffle=shuffle)
+    splits = jsonl_splits.read_splits(store, name)
+    if splits is None:
+        return None
+    if not splits.fits(offsets):
+        raise jsonl_splits.unfitting(store, name, splits, offsets)
+    return splits.extended(offsets)
 
 
 def divide(offsets: Int64s, ratio: Sequence[Fraction], *, shuffle: bool) -> LineSplits:

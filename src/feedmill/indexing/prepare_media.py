@@ -19,6 +19,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon_write
+from feedmill.formats.changing import changing
 from feedmill.formats.energon import INDEX, INFO, INFO_YAML, open_index, read_info
 from feedmill.formats.energon_media import read_tables, write_tables
 from feedmill.formats.sidecar import ShardRecord
@@ -92,13 +93,14 @@ def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, p
     store = open_store(url)
     prepared = store.exists(INFO) or store.exists(INFO_YAML)
     report = MediaReport(url, WEBDATASET if prepared else FOLDER)
-    notes = MediaNotes.of(store)
-    try:
-        work = _add_to_index if prepared else _index_folder
-        work(store, media, notes, report, workers, progress)
-    finally:
-        notes.close(remove=False)
-    notes.close(remove=True)
+    with changing(store):
+        notes = MediaNotes.of(store)
+        try:
+            work = _add_to_index if prepared else _index_folder
+            work(store, media, notes, report, workers, progress)
+        finally:
+            notes.close(remove=False)
+        notes.close(remove=True)
     if not report.images + report.av and not report.broken:
         report.warnings.append("no file is a media file by this choice")
     report.seconds = time.perf_counter() - began

@@ -19,10 +19,11 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats import jsonl, jsonl_splits
+from feedmill.formats.changing import changing
 from feedmill.formats.energon import PreparedShards, idx_name, read_info, read_splits
 from feedmill.formats.energon_write import write_splits
 from feedmill.formats.offsets import load_offsets, read_records
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, sniff
+from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, Found, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
@@ -108,6 +109,11 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
             fix=f"Repair the shards that 'feedmill check' names one by one ('feedmill repair {folder}/SHARD.tar'), then"
             f" write the manifest anew: 'feedmill vla manifest {folder} --overwrite'.",
         )
+    with changing(found.store, found.name if found.kind in (JSONL, TAR) else ""):
+        return _repair(found, url, workers, progress)
+
+
+def _repair(found: Found, url: str, workers: int | None, progress: bool) -> RepairReport:
     report = RepairReport(url)
     listed: list[str] | None = None
     excluded: set[tuple[str, str]] = set()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from itertools import accumulate, pairwise
 
 from feedmill.errors import ConfigError
 from feedmill.formats.braces import expand
@@ -45,17 +47,20 @@ def by_ratio(shards: Sequence[str], ratio: Sequence[Fraction], *, cumulative: bo
         cumulative: cut at the floor of the exact running sum, as Energon does (but for its float sums, which lose
             shards). Otherwise sizes come from the largest remainder, nearest to the ratio asked.
     """
-    if cumulative:
-        whole, total = len(shards), sum(ratio)
-        cuts = [whole * sum(ratio[: i + 1], Fraction(0)) // total for i in range(len(ratio))]
-    else:
-        sizes = list(sizes_by_ratio(len(shards), ratio).values())
-        cuts = [sum(sizes[: i + 1]) for i in range(len(ratio))]
+    cuts = list(accumulate(_sizes(len(shards), ratio, cumulative=cumulative)))
     begins = [0, *cuts[:-1]]
     out: dict[str, list[str]] = {name: [] for name in NAMES} | {
         name: list(shards[a:b]) for name, a, b in zip(NAMES, begins, cuts, strict=False)
     }
     return {name: out[name] for name in NAMES}
+
+
+def _sizes(whole: int, ratio: Sequence[Fraction], *, cumulative: bool) -> list[int]:
+    """Sizes of as many splits as the ratio has parts, see `by_ratio`."""
+    if not cumulative:
+        return list(sizes_by_ratio(whole, ratio).values())[: len(ratio)]
+    cuts = [int(whole * part // sum(ratio)) for part in accumulate(ratio)]
+    return [cuts[0], *(b - a for a, b in pairwise(cuts))]
 
 
 def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
@@ -65,6 +70,27 @@ def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
     for i in sorted(range(len(ratio)), key=lambda i: (sizes[i] - exact[i], i))[: whole - sum(sizes)]:
         sizes[i] += 1
     return dict(zip(NAMES, sizes + [0] * (len(NAMES) - len(sizes)), strict=True))
+
+
+def empty_splits(
+    splits: Mapping[str, int], ratio: Sequence[Fraction], noun: str, *, cumulative: bool = False
+) -> list[str]:
+    """What to say of splits that a ratio asks for and that got nothing, with a number of `noun` that is enough.
+
+    >>> empty_splits({"train": 5, "val": 1, "test": 0}, parse_ratio("8,1,1"), "shards")
+    ["the split 'test' is empty: 6 shards are too few for this ratio, 7 are enough"]
+    """
+    names = [name for name, part in zip(NAMES, ratio, strict=False) if part and not splits.get(name)]
+    if not names:
+        return []
+    whole = sum(splits.values())
+    low, high = whole, max(whole + 1, math.ceil(sum(ratio) / min(part for part in ratio if part)))  # then each has one
+    while high - low > 1:
+        middle = (low + high) // 2
+        sizes = _sizes(middle, ratio, cumulative=cumulative)
+        low, high = (low, middle) if all(n for n, part in zip(sizes, ratio, strict=True) if part) else (middle, high)
+    which = f"the split {names[0]!r} is" if len(names) == 1 else f"the splits {' and '.join(map(repr, names))} are"
+    return [f"{which} empty: {whole:,} {noun} are too few for this ratio, {high:,} are enough"]
 
 
 def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool = True) -> dict[str, list[str]]:

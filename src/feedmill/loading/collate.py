@@ -1,8 +1,9 @@
 """Samples into one batch: a dict of columns.
 
 A column whose values are arrays of one shape and dtype is stacked; numbers become an array; everything else stays a
-list. Samples need not be alike (a blend of pages and plain documents): the batch has the union of their fields, with
-None where a sample lacks one.
+list. ``cu_seqlens`` and ``boundaries`` become one array, whose rows repeat their last entry where they have fewer.
+Samples need not be alike (a blend of pages and plain documents): the batch has the union of their fields, with None
+where a sample lacks one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.tokens.windows import Window
 from feedmill.jobs.buffers import empty
 from feedmill.samples.fields import named_fields, parts_together
+from feedmill.samples.targets import ENDS, ends_together
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -42,9 +44,10 @@ def collate(samples: Sequence[Any]) -> Any:
         columns = {name: [record.get(name) for record in records] for name in names}
         if all(isinstance(sample, Window) for sample in samples):
             return {
-                name: column(values) if (rows := _rows(values)) is None else rows for name, values in columns.items()
+                name: _named(name, values) if (rows := _rows(values)) is None else rows
+                for name, values in columns.items()
             }
-        return {name: column(values) for name, values in columns.items()}
+        return {name: _named(name, values) for name, values in columns.items()}
     if samples and all(isinstance(sample, tuple) and len(sample) == len(samples[0]) for sample in samples):
         return tuple(column(list(values)) for values in zip(*samples, strict=True))
     return column(list(samples))
@@ -87,6 +90,14 @@ def _tell(parts: Parts, name: str, values: list[Any]) -> None:
         if told is not None:
             source = parts.source(number)
             told(source.where, source.offset, f"{source.key}.{name}")
+
+
+def _named(name: str, values: list[Any]) -> Any:
+    if name in ENDS and all(isinstance(value, np.ndarray) for value in values):
+        together = ends_together(values)
+        if together is not None:
+            return together
+    return column(values)
 
 
 def column(values: list[Any]) -> Any:

@@ -13,6 +13,7 @@ from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.mounting.catalog import File
 from feedmill.storage import Store
+from feedmill.storage.limits import max_unpacked, too_large
 
 
 class Content(ABC):
@@ -77,6 +78,9 @@ class TarContents(Contents):
             if member.name == file.name and member.size == file.size:
                 if member.sparse is None:
                     return Stored(self.store, path, begin + member.data, member.size)
+                limit = max_unpacked(end - begin)
+                if member.size > limit:
+                    raise too_large(limit, file=self.store.locate(path), record=member.name, offset=begin)
                 return Held(tar.expand(_Window(self.store, path, begin, end), member))  # type: ignore[arg-type]
         raise self._stale(file, path)
 

@@ -7,7 +7,6 @@ when it is asked (`feedmill.samples.avdecoder`), or what the decoder is told.
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_i
 from feedmill.samples.media import kind_of_header
 from feedmill.samples.npz import read_npz
 from feedmill.samples.types import did_you_mean
+from feedmill.storage.codec import gunzip
 
 ENERGON_AV_SUFFIXES = frozenset({"avi", "flac", "flv", "mkv", "mov", "mp3", "mp4", "wav", "webm"})
 AV_SUFFIXES = ENERGON_AV_SUFFIXES | {"aac", "m4a", "m4v", "oga", "ogg", "ogv", "opus"}
@@ -105,7 +105,7 @@ class Decoder:
             return pth.load(data, to=self.tensors)
         try:
             if suffix == "gz":
-                data = gzip.decompress(data)
+                data = gunzip(data)
                 suffix = name[:-3].rpartition(".")[2]
             return self._value(name, suffix, data)
         except FeedmillError:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from feedmill.errors import ConfigError
+import numpy as np
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats import yamls
+from feedmill.formats.energon import META
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.fieldmap import FieldMap, parse_expression
 from feedmill.samples.types import SAMPLE_TYPES, fields_of, sample_type
+from feedmill.storage import Store
 
 CRUDE = ("CrudeWebdataset", "CrudeSample")
 MODULE = "megatron.energon"
@@ -51,6 +57,48 @@ def check_parts(field_map: Mapping[str, str], parts: Sequence[str]) -> None:
                 kind="bad-field-map",
                 fix=f"The samples have: {', '.join(map(repr, parts))}.",
             )
+
+
+def declared_map(store: Store) -> dict[str, str]:
+    """The field map of a prepared dataset's ``dataset.yaml``; empty where there is none. Raises `ConfigError` where the
+    file cannot be read."""
+    path = f"{META}/dataset.yaml"
+    if not store.exists(path):
+        return {}
+    content = yamls.read_config(store.read(path), store.locate(path)).value
+    found = content.get("field_map") if isinstance(content, Mapping) else None
+    if not isinstance(found, Mapping):
+        return {}
+    return {name: text for name, text in found.items() if isinstance(name, str) and isinstance(text, str)}
+
+
+def unreadable(field_map: Mapping[str, str], scan: ShardScan, file: str, out: Container[str] = ()) -> DataError | None:
+    """The error for the first sample of a shard that lacks every part which some field is read from.
+
+    Args:
+        out: keys that no split has.
+    """
+    lacking: dict[int, str] = {}
+    for name, expression in field_map.items():
+        wanted = {option.part for option in parse_expression(expression)}
+        if "__key__" not in wanted:
+            having = {sample for sample, part in zip(scan.sample.tolist(), scan.parts, strict=True) if part in wanted}
+            for sample in range(len(scan.keys)):
+                if sample not in having and scan.keys[sample] not in out:
+                    lacking.setdefault(sample, name)
+    if not lacking:
+        return None
+    first = min(lacking)
+    expression, there = field_map[lacking[first]], scan.parts[slice(*np.searchsorted(scan.sample, [first, first + 1]))]
+    return DataError(
+        f"the field {lacking[first]!r} is read from {expression!r}, and the sample has no such part (it has:"
+        f" {', '.join(map(repr, there)) or 'none'}); so it is with {len(lacking)} of {len(scan.keys)} samples here",
+        file=file,
+        offset=int(scan.starts[first]),
+        record=scan.keys[first],
+        kind="missing-field",
+        fix="Give the samples that part, leave them out, or change the field map in dataset.yaml.",
+    )
 
 
 def loader_template(name: str, parts: Sequence[str]) -> str:

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from isal import isal_zlib
 
+from feedmill.storage.limits import max_unpacked, too_large
+
 Array = np.ndarray[Any, Any]
 
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
@@ -36,14 +38,17 @@ def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool 
 
     Raises:
         ValueError, OSError, zipfile.BadZipFile, zlib.error: it is no npz, is damaged, or has objects in it.
+        DataError: of kind ``too-large``.
     """
     wanted = None if names is None else set(names)
     found = _directory(data)
+    limit = max_unpacked(len(data))
     if found is not None:
         out: dict[str, Array] | None = {}
         for name, method, crc, packed, size, local in found:
             if wanted is not None and name not in wanted:
                 continue
+            limit = _rest(limit, size, len(data))
             array = _array(data, method, crc, packed, size, local, writable)
             if array is None:
                 out = None
@@ -52,8 +57,22 @@ def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool 
             out[name] = array
         if out is not None:
             return out
+    if not data.startswith(b"PK"):
+        raise ValueError("it is no zip archive")
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files if wanted is None or name in wanted}
+        limit = max_unpacked(len(data))
+        names = [name for name in archive.files if wanted is None or name in wanted]
+        for entry in archive.zip.infolist():
+            if entry.filename.removesuffix(".npy") in names:
+                limit = _rest(limit, entry.file_size, len(data))
+        return {name: archive[name] for name in names}
+
+
+def _rest(limit: int, size: int, stored: int) -> int:
+    """What may still be unpacked after so many bytes. Raises `DataError` of kind ``too-large``."""
+    if size > limit:
+        raise too_large(max_unpacked(stored))
+    return limit - size
 
 
 def _directory(data: bytes) -> list[tuple[str, int, int, int, int, int]] | None:

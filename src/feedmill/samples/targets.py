@@ -1,74 +1,26 @@
-"""Windows of tokens into inputs and targets, and the loss mask between two markers: Modalities' collators.
+"""Rows of tokens into inputs and targets: windows, packed rows, and documents of any length.
 
 Give `with_targets` to the loader as its `collate`; with a mask as ``functools.partial(with_targets, mask=...)``.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.samples.lossmask import Bools, LossMask, Tokens
 
-Tokens = npt.NDArray[np.integer[Any]]
+__all__ = ["IGNORE", "LossMask", "ends_together", "with_targets"]
 
-
-@dataclass(frozen=True, slots=True)
-class LossMask:
-    """Keeps those targets that lie between a begin and an end marker, and hides all others from the loss.
-
-    The markers themselves are hidden. A last begin without an end holds to the end of the row. In a row without any
-    begin, or without any end, everything is hidden. Each row is judged alone: Modalities looks for the markers in the
-    whole batch, so that what a row teaches depends on the rows beside it; for a batch of one row the two agree.
-
-    Args:
-        begin, end: ids of the markers.
-        ignore: what hidden targets become.
-
-    Raises:
-        ConfigError: both markers are the same.
-
-    >>> LossMask(begin=1, end=2)(np.array([[9, 1, 8, 7, 2, 9]])).tolist()
-    [[-100, -100, 8, 7, -100, -100]]
-    """
-
-    begin: int
-    end: int
-    ignore: int = -100
-
-    def __post_init__(self) -> None:
-        if self.begin == self.end:
-            raise ConfigError(
-                f"the begin and the end marker are both {self.begin}", fix="Give two different ids.", kind="bad-markers"
-            )
-
-    def __call__(self, targets: Tokens) -> npt.NDArray[np.int64]:
-        """The targets with all others hidden, a new int64[n, width].
-
-        Args:
-            targets: integers[n, width].
-
-        Raises:
-            DataError: a row has an end before its begin, or a begin inside of a begin; names the row and the place.
-        """
-        begins, ends = targets == self.begin, targets == self.end
-        usable = begins.any(axis=1) & ends.any(axis=1)
-        inside = np.cumsum(begins.astype(np.int8) - ends.astype(np.int8), axis=1, dtype=np.int64)
-        wrong = np.argwhere(usable[:, None] & ((inside < 0) | (inside > 1)))
-        if len(wrong):
-            row, place = wrong[0].tolist()
-            what = "an end marker comes before its begin" if inside[row, place] < 0 else "a second begin marker follows"
-            raise DataError(
-                f"row {row} of the batch: {what}, at target {place}",
-                kind="bad-markers",
-                fix="Mend the sample, or check the marker ids.",
-            )
-        kept = usable[:, None] & (inside == 1) & ~begins
-        return np.where(kept, targets, np.int64(self.ignore)).astype(np.int64, copy=False)
+IGNORE = -100
+"""What targets become that do not count in the loss: the default ``ignore_index`` of torch's cross entropy."""
+ENDS = ("cu_seqlens", "boundaries")
+"""Fields of a row that say where its documents begin, and its end: [0, ..., width]."""
 
 
 def with_targets(
@@ -78,33 +30,197 @@ def with_targets(
     inputs: str = "inputs",
     targets: str = "targets",
     mask: LossMask | None = None,
-) -> dict[str, npt.NDArray[Any]]:
+    ignore_index: int | None = None,
+    across_documents: bool | None = None,
+    pad: int = 0,
+) -> dict[str, Any]:
     """A batch of inputs and targets: all tokens but the last, and all but the first.
 
+    A target is ignored where it is padding, where it begins another document than its input is of, and where `mask`
+    says so. Rows of different lengths are padded to the longest.
+
     Args:
-        samples: windows of one length, w.
+        samples: rows of w tokens or fewer, as numpy arrays or torch tensors. A field ``tokens`` says how many are no
+            padding; ``positions`` (0 where a document begins), ``cu_seqlens`` or ``boundaries`` where documents are.
         key: the field that has their tokens.
         inputs, targets: names in the batch.
-        mask: hides targets from the loss.
+        mask: ignores targets outside of answers.
+        ignore_index: what ignored targets become; the mask's `ignore`, or -100.
+        across_documents: whether the first token of a document is a target of the document before it. None: not where
+            the row says where documents begin; rows that do not say it (windows opened without ``positions``) are taken
+            as one stream. False: it is an error if a row does not say it.
+        pad: fills shorter rows up in the inputs.
 
     Returns:
-        Two arrays [n, w - 1]: views of one batch, unless there is a mask.
+        ``inputs`` and ``targets``, integers [n, w - 1], and every other field of the rows: arrays as long as the tokens
+        are cut like the inputs, ``tokens`` counts inputs, and ``cu_seqlens`` and ``boundaries`` are [n, k] arrays that
+        end at w - 1 (rows with fewer documents repeat it). Where nothing can be ignored, inputs and targets are views
+        of one batch in the rows' own type; else the targets are int64. Tensors where the tokens are tensors.
 
     Raises:
-        DataError: the windows have different lengths, or fewer than 2 tokens; or as `LossMask` does.
+        ConfigError: documents must not be crossed, and a row does not say where they begin.
+        DataError: no row has 2 tokens; or as `LossMask` does.
 
     >>> batch = with_targets([{"input_ids": np.array([5, 6, 7])}])
     >>> batch["inputs"].tolist(), batch["targets"].tolist()
     ([[5, 6]], [[6, 7]])
     """
-    rows = [sample[key] for sample in samples]
-    widths = sorted({len(row) for row in rows})
-    if len(widths) != 1 or widths[0] < 2:
+    rows = [_array(sample[key]) for sample in samples]
+    width = max(map(len, rows), default=0)
+    if width < 2:
         raise DataError(
-            f"the windows of a batch have to be of one length, 2 or more; these have {widths} tokens",
+            f"there is no target in rows of at most {width} tokens: 2 or more were expected",
             kind="bad-windows",
-            fix="Open token data with seq_len=... .",
+            fix="Open token data with seq_len=..., or pack it.",
         )
-    batch = np.stack(rows)
-    shifted = batch[:, 1:]
-    return {inputs: batch[:, :-1], targets: shifted if mask is None else mask(shifted)}
+    ignore = ignore_index if ignore_index is not None else IGNORE if mask is None else mask.ignore
+    batch = _together(rows, width, pad)
+    real = [_real(sample, len(row)) for sample, row in zip(samples, rows, strict=True)]
+    starts = [None if across_documents else _starts(sample, count) for sample, count in zip(samples, real, strict=True)]
+    if across_documents is False and any(found is None for found in starts):
+        raise ConfigError(
+            "a row does not say where its documents begin, and targets must not cross from one to the next",
+            kind="no-documents",
+            fix="Open token data with positions=True, or leave across_documents out.",
+        )
+    ignored = _ignored(width, real, starts) if _may_ignore(samples, rows, width, starts) else None
+    out: dict[str, Any] = {inputs: batch[:, :-1], targets: batch[:, 1:]}
+    if mask is not None or ignored is not None:
+        out[targets] = _masked(samples, batch, real, mask, ignored, ignore)
+    names = dict.fromkeys(name for sample in samples for name in sample if name not in (key, "__key__"))
+    for name in names:
+        out[name] = _field(name, [sample.get(name) for sample in samples], rows, real, width)
+    if len({*map(len, rows)}) > 1 and "tokens" not in out:
+        out["tokens"] = _field("tokens", real, rows, real, width)
+    return _as_given(out) if _is_tensor(samples[0][key]) else out
+
+
+def ends_together(values: Sequence[Any], width: int | None = None) -> npt.NDArray[Any] | None:
+    """``cu_seqlens`` or ``boundaries`` of several rows as one array [n, k]; None where they are something else.
+
+    Rows with fewer entries repeat their last one: sequences without tokens, which change nothing. With `width` rows end
+    there: what is beyond is cut, and where a row is shorter the rest counts as one more sequence.
+    """
+    rows = [_array(value) for value in values]
+    if not rows or any(row.ndim != 1 or row.dtype.kind not in "iu" or not len(row) for row in rows):
+        return None
+    if width is not None:
+        end = [width]
+        rows = [np.unique(np.concatenate((np.minimum(row, width), end))).astype(row.dtype) for row in rows]
+    out = np.empty((len(rows), max(map(len, rows))), rows[0].dtype)
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)], line[len(row) :] = row, row[-1]
+    return out
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    """The value as an array; a tensor shares its memory."""
+    return np.asarray(value.detach().cpu() if _is_tensor(value) else value)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # a value can only be a tensor where somebody has imported it
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _as_given(batch: dict[str, Any]) -> dict[str, Any]:
+    torch = sys.modules["torch"]
+    return {
+        name: torch.from_numpy(np.ascontiguousarray(value))
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+        else value
+        for name, value in batch.items()
+    }
+
+
+def _together(rows: list[Tokens], width: int, pad: int) -> Tokens:
+    if all(len(row) == width for row in rows):
+        return np.stack(rows)
+    out = np.full((len(rows), width), pad, np.result_type(*rows))
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)] = row
+    return out
+
+
+def _real(sample: Mapping[str, Any], length: int) -> int:
+    """How many tokens of a row are no padding."""
+    tokens = sample.get("tokens")
+    if tokens is None or _array(tokens).ndim:
+        return length
+    return min(int(tokens), length)
+
+
+def _starts(sample: Mapping[str, Any], real: int) -> list[int] | None:
+    """Where documents begin in a row, from 0; None where the row does not say it."""
+    for name in ENDS:
+        if sample.get(name) is not None:
+            found = _array(sample[name])
+            return sorted({0, *found[found < real].tolist()})
+    if sample.get("positions") is None:
+        return None
+    return sorted({0, *np.flatnonzero(_array(sample["positions"])[:real] == 0).tolist()})
+
+
+def _may_ignore(
+    samples: Sequence[Mapping[str, Any]], rows: list[Tokens], width: int, starts: Sequence[list[int] | None]
+) -> bool:
+    """Whether the kind of these rows has targets to ignore, whether or not these few have some."""
+    return (
+        any(found is not None for found in starts)
+        or any(len(row) < width for row in rows)
+        or any(sample.get("tokens") is not None for sample in samples)
+    )
+
+
+def _ignored(width: int, real: list[int], starts: Sequence[list[int] | None]) -> Bools:
+    """bool[n, width - 1]: targets that are padding, or begin a document."""
+    out = np.arange(1, width) >= np.asarray(real)[:, None]
+    for line, places in zip(out, starts, strict=True):
+        for place in places or ():
+            if place:
+                line[place - 1] = True
+    return out
+
+
+def _masked(
+    samples: Sequence[Mapping[str, Any]],
+    batch: Tokens,
+    real: list[int],
+    mask: LossMask | None,
+    ignored: Bools | None,
+    ignore: int,
+) -> npt.NDArray[np.int64]:
+    """The targets, int64[n, width - 1], without those that are ignored."""
+    targets: npt.NDArray[np.int64] = batch[:, 1:].astype(np.int64)
+    if mask is not None and mask.scope == "row":
+        targets = np.where(mask(targets) == mask.ignore, ignore, targets)
+    elif mask is not None:
+        kept = np.zeros(batch.shape, np.bool_)
+        for number, (sample, row, count) in enumerate(zip(samples, batch, real, strict=True)):
+            places = _starts(sample, count)
+            if places is None:
+                known = getattr(sample, "starts", None)  # a window knows it without saying it
+                places = [0] if known is None else [place for place in known() if place < count]
+            kept[number, :count] = mask.learned(sample, row[:count], places, number)
+        targets = np.where(kept[:, 1:], targets, ignore)
+    if ignored is not None:
+        targets = np.where(ignored, ignore, targets)
+    return targets
+
+
+def _field(name: str, values: list[Any], rows: list[Tokens], real: list[int], width: int) -> Any:
+    """One further field of all rows, as it goes with inputs of ``width - 1`` tokens."""
+    if name == "tokens" and all(value is not None and not _array(value).ndim for value in values):
+        return np.minimum(np.asarray(real, np.int64), width - 1)
+    if any(value is None for value in values):
+        return values
+    if name in ENDS:
+        together = ends_together(values, width - 1)
+        return values if together is None else together
+    if not all(isinstance(value, np.ndarray | np.number | int | float) or _is_tensor(value) for value in values):
+        return values
+    arrays = [_array(value) for value in values]
+    if all(array.ndim == 1 and len(array) == len(row) for array, row in zip(arrays, rows, strict=True)):
+        return _together(arrays, width, 0)[:, :-1]
+    alike = all(array.shape == arrays[0].shape and array.dtype == arrays[0].dtype for array in arrays)
+    return np.stack(arrays) if alike and arrays[0].dtype != object else values

@@ -61,10 +61,13 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def join_url(base: str, path: str) -> str:
-    """`path` as seen from the folder `base`; absolute paths and URLs stay as they are.
+    """`path` as seen from the folder `base`; absolute paths and URLs stay as they are, ``~/`` is the home folder.
 
     Raises `ConfigError` where ``..`` leads out of a bucket.
     """
+    if path.startswith("~/"):
+        return os.path.expanduser(path)
+    path = _plain(path)
     if "://" in path or path.startswith("/"):
         return path
     root, rest = _root(base)
@@ -95,7 +98,7 @@ def _root(url: str) -> tuple[str, str]:
 
 
 def _plain(url: str) -> str:
-    """The path that a ``file://`` URL means; anything else as it is."""
+    """The path that a ``file://`` URL means, or WebDataset's ``file:PATH``; anything else as it is."""
     if not url.startswith("file://"):
-        return url
+        return url.removeprefix("file:")
     return "/" + unquote(url.removeprefix("file://")).removeprefix("localhost").lstrip("/")

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from feedmill.storage.base import Entry, Store
-from feedmill.storage.local import publish, storage_error
+from feedmill.storage.hashed import hash_file
+from feedmill.storage.local import LocalStore, publish, storage_error
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import make_folder, staged
 
 if TYPE_CHECKING:
     from feedmill.storage.remote import RemoteStore
+
+logger = logging.getLogger("feedmill")
+
+_HASHED = 16 << 20
+"""Bytes up to which a copy is hashed whenever it is asked for: some milliseconds."""
 
 
 def cache_folder() -> Path:
@@ -30,8 +37,9 @@ def cache_folder() -> Path:
 def cached_copy(store: Store, path: str) -> Path:
     """A file as a path on this machine: itself where the store is local, else a copy that later calls find again.
 
-    A copy is named after the URL and the version, so a changed file is fetched anew. Of several processes that ask
-    at once, one downloads and the others wait for it. Raises `NotFound` and `StorageError`.
+    A copy is named after the URL and the version, so a changed file is fetched anew; beside it stands a hash (see
+    `_whole`), so a damaged one is, too. Of several processes that ask at once, one downloads and the others wait for
+    it. What killed downloads have left is removed. Raises `NotFound` and `StorageError`.
     """
     if store.is_local:
         with store.local_copy(path) as here:
@@ -58,18 +66,42 @@ def _name(folder: Path, store: Store, entry: Entry) -> Path:
 
 
 def _whole(copy: Path, entry: Entry) -> bool:
+    """Whether a copy is as it was when it came: its hash is that in ``<copy>.hash``, or, for a large one, the time of
+    its last change is still the one noted there."""
+    noted = _note_of(copy)
     try:
-        return copy.stat().st_size == entry.size
-    except FileNotFoundError:
+        status = copy.stat()
+        size, changed, digest = noted.read_text().split()
+    except (FileNotFoundError, ValueError):
         return False
+    if not status.st_size == entry.size == int(size):
+        return False
+    if status.st_size > _HASHED and str(status.st_mtime_ns) == changed:
+        return True
+    if hash_file(str(copy)) != digest:
+        logger.warning("%s: this copy of a remote file is damaged, it is fetched again", copy)
+        return False
+    if str(status.st_mtime_ns) != changed:
+        _note(copy, digest)
+    return True
+
+
+def _note_of(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.hash")
+
+
+def _note(copy: Path, digest: str) -> None:
+    status = copy.stat()
+    LocalStore(copy.parent).write_note(_note_of(copy).name, f"{status.st_size} {status.st_mtime_ns} {digest}".encode())
 
 
 def _download(store: RemoteStore, path: str, folder: Path) -> Path:
     with staged(str(folder / "download")) as temporary:
         with open(temporary, "wb") as f:
             entry = store.download(path, f)  # the version that came, should the file have changed since
-        copy = _name(folder, store, entry)
+        copy, digest = _name(folder, store, entry), hash_file(temporary)
         publish(temporary, str(copy))
+        _note(copy, digest)
         return copy
 
 

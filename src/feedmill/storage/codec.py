@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 from isal import igzip, isal_zlib
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.storage.limits import max_unpacked, too_large
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -23,11 +24,14 @@ else:
     from backports import zstd
 
 _DAMAGE: tuple[Any, ...] = (EOFError, zlib.error, isal_zlib.IsalError, zstd.ZstdError, igzip.BadGzipFile)
+_BAD_GZIP: Any = isal_zlib.IsalError
 PLAIN, GZIP, ZSTD = "", "gz", "zst"
 KINDS = (PLAIN, GZIP, ZSTD)
 _SUFFIXES = {".gz": GZIP, ".gzip": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
 _LEVELS: dict[str, Sequence[int]] = {GZIP: (0, 3), ZSTD: range(-7, 23)}
 _DEFAULT_LEVEL = {GZIP: 0, ZSTD: 3}
+_GZIP_HEADER = 31  # wbits of zlib
+_BLOCK = 1 << 20
 
 
 def compression(path: str) -> str:
@@ -59,6 +63,41 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
             kind="bad-compression",
             fix="Copy it again, or compress it anew.",
         ) from None
+
+
+def gunzip(data: bytes, *, file: str | None = None, record: str | None = None) -> bytes:
+    """The content of gzip members one after another, which may be followed by zeros, as `gzip.decompress` gives it.
+
+    Raises:
+        DataError: of kind ``too-large``, before more than the limit is unpacked.
+        OSError, EOFError: it is no gzip, is damaged or is cut.
+    """
+    limit, done, rest = max_unpacked(len(data)), list[bytes](), data
+    left = limit
+    while rest:
+        stream = isal_zlib.decompressobj(_GZIP_HEADER)
+        try:
+            done.append(stream.decompress(rest, left + 1))
+        except _BAD_GZIP as error:
+            raise OSError(str(error)) from None
+        left -= len(done[-1])
+        if left < 0:
+            raise too_large(limit, file=file, record=record)
+        if not stream.eof:
+            raise EOFError("it ends within compressed data")
+        rest = stream.unused_data.lstrip(b"\0")
+    return done[0] if len(done) == 1 else b"".join(done)
+
+
+def read_within(stream: BinaryIO, limit: int, *, file: str | None = None) -> bytes:
+    """All that an unpacked stream has. Raises `DataError` of kind ``too-large`` once that is more than `limit`."""
+    done, size = list[bytes](), 0
+    while block := stream.read(_BLOCK):
+        size += len(block)
+        if size > limit:
+            raise too_large(limit, file=file)
+        done.append(block)
+    return b"".join(done)
 
 
 @contextlib.contextmanager

@@ -14,10 +14,11 @@ import functools
 import io
 import os
 import shutil
+import stat
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, Store, bad_range, changed, refuse_nul, too_short
@@ -65,6 +66,20 @@ def is_disk_trouble(error: OSError) -> bool:
 def _is_about(error: OSError, *paths: str) -> bool:
     """Whether it names one of the files, which may be as a `Path`."""
     return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename) in paths
+
+
+class _Written(WriteBehind):
+    """A raw file whose errors name the file that it will be, whoever writes to it. Raises `StorageError`."""
+
+    def __init__(self, temporary: Path, final: str) -> None:
+        super().__init__(temporary, "w")
+        self._final = final
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise storage_error(error, self._final) from None
 
 
 _MOST_FILES = 65_536
@@ -258,6 +273,15 @@ class LocalStore(Store):
                 return lock
             lock.close()  # whoever had it has removed the file meanwhile
 
+    @contextlib.contextmanager
+    def alone(self, path: str, *, what: str, file: str) -> Iterator[None]:
+        """A block that one process at a time is in; see `lock`. The file is removed at its end."""
+        with self.lock(path, what=what, file=file):
+            try:
+                yield
+            finally:
+                self.delete(path)
+
     def _in_place(self, path: str, flags: int) -> int:
         full = self.writable(path)
         while True:
@@ -301,7 +325,8 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
-        with self.build(path) as temporary, io.BufferedWriter(WriteBehind(temporary, "w")) as f:
+        full = self._full(path)
+        with self.build(path) as temporary, io.BufferedWriter(_Written(temporary, full)) as f:
             yield f
 
     def rename(self, source: LocalStore, path: str, target: str) -> None:
@@ -347,6 +372,8 @@ class LocalStore(Store):
         full = self._full(path)
         try:
             status = os.stat(full)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "this is a folder")
         except OSError as error:
             raise storage_error(error, full) from None
         refuse_special(full, "cannot be read by offset", status)

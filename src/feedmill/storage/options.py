@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from configparser import ConfigParser, Error
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -15,11 +16,20 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _CLIENT = {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
-"""A stalled request is given up after a minute; a long one that moves is not."""
+"""A request that is silent for a minute is given up, and tried again; a slow one that moves is not, for six hours."""
+
+_PATIENCE = {"max_retries": 10_000, "retry_timeout": timedelta(minutes=3)}
+"""The time decides, not the number: ten tries are over within ten seconds."""
+_HASTE = {"max_retries": 10, "retry_timeout": timedelta(minutes=3)}
+"""Until something answered: a wrong address or missing credentials should be told soon."""
 
 
-def connect(url: str, options: dict[str, Any]) -> ObjectStore:
-    """The `obstore` store for a URL. No request is made. Raises `ConfigError`."""
+def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
+    """The `obstore` store for a URL. No request is made. Raises `ConfigError`.
+
+    Args:
+        patient: try failed requests again for three minutes; else ten times.
+    """
     import obstore.store
     from obstore.exceptions import BaseError
 
@@ -28,6 +38,7 @@ def connect(url: str, options: dict[str, Any]) -> ObjectStore:
     settings = dict(options)
     if scheme in ("s3", "s3a"):
         settings = {**_shared_aws_settings(settings), **settings}
+    settings["retry_config"] = {**(_PATIENCE if patient else _HASTE), **settings.pop("retry_config", {})}
     client = {**_CLIENT, **settings.pop("client_options", {})}
     if _is_plain_http(url, settings):
         client.setdefault("allow_http", True)

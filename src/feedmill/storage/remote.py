@@ -26,6 +26,7 @@ from feedmill.storage.options import connect
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
+    from obstore.store import ObjectStore
 
 _GAP = 1 << 20  # ranges closer than this are fetched in one request
 _LARGEST = 16 << 20  # but one request grows no longer than this, so that long runs are fetched in parallel
@@ -33,6 +34,8 @@ _PART = 8 << 20  # of a multipart upload
 _MOST_PARTS = 10_000  # S3 takes no more
 
 _process = {"requested": False, "forked": False}
+_answered: set[str] = set()
+"""Buckets and servers that have answered this process."""
 
 
 class RemoteStore(Store):
@@ -52,7 +55,9 @@ class RemoteStore(Store):
         refuse_nul(url)
         self.url = url.rstrip("/")
         self._options = options
-        self._store = connect(self.url, options)
+        self._host = "/".join(self.url.split("/")[:3])
+        self._hasty = connect(self.url, options, patient=False)
+        self._patient: ObjectStore | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.url, self._options)
@@ -66,12 +71,22 @@ class RemoteStore(Store):
             raise StorageError("this is a folder, a file was expected", file=self.url, kind="eisdir", fix=_CHECK)
         return key
 
+    @property
+    def _store(self) -> ObjectStore:
+        """What makes the requests: patiently, once this bucket or server has answered."""
+        if self._host not in _answered:
+            return self._hasty
+        if self._patient is None:
+            self._patient = connect(self.url, self._options, patient=True)
+        return self._patient
+
     @contextlib.contextmanager
     def _asking(self, path: str) -> Iterator[None]:
         """Every request runs in here: its errors become ours."""
         _guard_against_fork(self.url)
         try:
             yield
+            _answered.add(self._host)
         except FeedmillError:
             raise
         except BaseException as error:
@@ -201,6 +216,21 @@ class RemoteStore(Store):
                 use_multipart=size > part and not self.url.startswith("http"),
                 max_concurrency=4,
             )
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Write one small file where there is none; says whether it did. One request, which the server decides.
+
+        Raises `StorageError` of kind ``not-supported`` where it knows no such requests."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        key = self._key(path)
+        with self._asking(path):
+            try:
+                obstore.put(self._store, key, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+        return True
 
     def delete(self, path: str) -> None:
         import obstore

@@ -25,6 +25,9 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
         base = len(ids)
         added = {token["content"]: int(token["id"]) for token in document.get("added_tokens") or ()}
         special = {t["content"]: int(t["id"]) for t in document.get("added_tokens") or () if t.get("special")}
+        odd = next((t for t, i in (*ids.items(), *added.items()) if type(i) is not int or not isinstance(t, str)), None)
+        if odd is not None:
+            raise TypeError(f"the token {odd!r:.80} has no whole number as its id")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"this is no tokenizer.json ({type(error).__name__}: {error})", file=str(path)) from None
     ids.update(added)

@@ -127,6 +127,6 @@ def _read(store: Store, name: str) -> _State | None:
         return None
     try:
         found = msgspec.json.decode(store.read(name), type=_State)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return found if found.version == VERSION else None

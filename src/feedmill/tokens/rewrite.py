@@ -20,6 +20,7 @@ from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.storage import Store, open_store, real_place, split_url
+from feedmill.storage.claims import Claim
 from feedmill.tokens.corpus import LINES, Corpus, Mapped
 from feedmill.tokens.job import Done, Job, begin, refuse_existing
 from feedmill.tokens.orders import Numbers
@@ -176,7 +177,8 @@ def rewrite(
             done = known.get(part.path)
             if done is None or not store.exists(main):
                 documents = tokens = 0
-                with write_documents(store, split_url(part.path)[1], form) as writer:
+                name = split_url(part.path)[1]
+                with Claim(store, name), write_documents(store, name, form) as writer:
                     carried = form.loss and mask is None
                     for ids, lengths, loss in gathered(corpus, mapped, units, part.numbers, carried):
                         writer.add(ids, lengths, loss if mask is None else mask(ids, lengths, documents))

@@ -21,6 +21,7 @@ from feedmill.errors import FeedmillError, StorageError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.storage import Store
+from feedmill.storage.claims import Claim
 from feedmill.storage.local import LocalStore
 from feedmill.storage.locks import FileLock
 from feedmill.tokens.documents import Batch, read_documents
@@ -280,19 +281,22 @@ class WorkFolder:
 
     Args:
         place: the folder; one run at a time may use it.
+        target: where the output `stem` goes.
     """
 
-    def __init__(self, place: LocalStore) -> None:
+    def __init__(self, place: LocalStore, target: Store, stem: str) -> None:
         self.place, self.path = place, place.root
+        self._target, self._stem = target, stem
         self._lock: FileLock | None = None
+        self._claim: Claim | None = None
 
     @classmethod
     def beside(cls, store: Store, stem: str, url: str) -> WorkFolder:
         """The folder of the output `stem` in a store: beside it, or on this machine for one in an object store."""
         if isinstance(store, LocalStore):
-            return cls(store.below(f".{stem}.feedmill-work"))
+            return cls(store.below(f".{stem}.feedmill-work"), store, stem)
         word = xxhash.xxh3_64_hexdigest(url.encode())
-        return cls(LocalStore(tempfile.gettempdir()).below(f"feedmill-work-{word}"))
+        return cls(LocalStore(tempfile.gettempdir()).below(f"feedmill-work-{word}"), store, stem)
 
     def holds(self, job: str) -> bool:
         """Whether an unfinished run of this job left it."""
@@ -301,8 +305,13 @@ class WorkFolder:
     def open(self, job: str) -> None:
         """Take the folder, for a job. Raises StorageError where another run has it."""
         self._lock = self.place.lock("lock", what="another process is writing this output", file=self.path)
-        if not self.holds(job):
-            self.place.write_bytes("job", job.encode())
+        try:
+            self._claim = Claim(self._target, self._stem)
+            if not self.holds(job):
+                self.place.write_bytes("job", job.encode())
+        except BaseException:
+            self.close(remove=False)
+            raise
 
     def keep_only(self, names: set[str]) -> None:
         """Remove what other options or changed inputs have left."""
@@ -334,6 +343,9 @@ class WorkFolder:
                 for _ in ordered_map(_unlink, pieces, workers=available_cores(), in_flight=2 * available_cores()):
                     pass
             self.place.remove_folder()
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -1,4 +1,4 @@
-"""How samples are laid out in shards: names, limits, and what a limit is written as."""
+"""How samples are laid out in shards: names and limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from feedmill.errors import ConfigError
 
 _NUMBER = re.compile(r"%(0\d+)?d")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
 PATTERN = "shards/%06d.tar"
 SAMPLES = 10_000
 SIZE = 3 * 10**9
@@ -67,21 +66,3 @@ def _bad_pattern(pattern: str, why: str) -> ConfigError:
     return ConfigError(
         f"shards cannot be named {pattern!r}: {why}", kind="bad-pattern", fix=f"Use for example {PATTERN!r}."
     )
-
-
-def parse_size(text: str | int | None) -> int | None:
-    """Bytes: a number, or text such as ``"500MB"``, ``"1G"`` (decimal units) or ``"1GiB"`` (binary ones).
-
-    >>> parse_size("1.5GB"), parse_size("64 MiB")
-    (1500000000, 67108864)
-
-    Raises:
-        ConfigError: it is no size.
-    """
-    if text is None or isinstance(text, int):
-        return text
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"{text!r} is not a size", kind="bad-limit", fix="Write for example 500MB, 1G or 1GiB.")
-    number, unit, binary = match.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " "))

@@ -9,6 +9,7 @@ from typing import Any
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import energon, energon_members, energon_write, sidecar
 from feedmill.formats.energon import idx_name
+from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import Store, open_store
 from feedmill.writing.commit import Media, commit
 from feedmill.writing.layout import Layout
@@ -150,6 +151,8 @@ class Target:
             raise DataError(
                 "there are no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample."
             )
+        if self.append:
+            self._refuse_unreadable(shards)
         paths = [shard.path for shard in shards]
         base = [shard.path for shard in self.base]
         present = _present_splits(self.store, base) if self.append else energon.Splits()
@@ -161,6 +164,18 @@ class Target:
         whole = [*self.base, *shards]
         commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
         self.work.finish()
+
+    def _refuse_unreadable(self, shards: Sequence[Shard]) -> None:
+        """Refuse new samples that the declared sample type could not read, and remove them."""
+        field_map = declared_map(self.store)
+        for shard in shards if field_map else ():
+            problem = unreadable(field_map, shard.scan, self.store.locate(shard.path))
+            if problem is not None:
+                self.drop()  # the same command would find it again
+                problem.file = self.url
+                problem.offset = None
+                problem.fix = f"Nothing was appended. {problem.fix}"
+                raise problem
 
     def drop(self) -> None:
         """Remove what was written, as if nothing had been begun."""

@@ -21,16 +21,16 @@ import orjson
 import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
-from feedmill.formats import energon
+from feedmill.formats.changing import FOLDER, JOB, clear, half, take, work_place
 from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.storage import Store
-from feedmill.storage.cache import cache_folder
-from feedmill.storage.local import LocalStore
+from feedmill.storage.claims import Claim
 from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
 
-FOLDER = energon.WORK
+__all__ = ["FOLDER", "JOURNAL", "Work", "identity", "tidy", "unfinished"]
+
 JOURNAL = "feedmill.shards.journal"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -55,11 +55,13 @@ class Work:
     def __init__(self, store: Store, job: Mapping[str, Any]) -> None:
         self.store = store
         plain = orjson.loads(self._encoded(job))
-        self.place = _place(store)
+        self.place = work_place(store)
         self.folder = Path(self.place.root)
         self.left: dict[str, Any] | None = None
-        self._lock = self.place.lock("lock", what="another process is writing this dataset", file=store.url)
+        self._lock = take(store)
+        self._claim: Claim | None = None
         try:
+            self._claim = Claim(store)
             self._begin(plain)
         except BaseException:
             self.close()
@@ -73,12 +75,7 @@ class Work:
             self.job = before
             return
         if before is not None and before.get("swapping"):
-            raise ConfigError(
-                f"a '{before.get('verb')}' was interrupted while it put changed shards in place",
-                file=self.store.url,
-                kind="unfinished-change",
-                fix="Run that command again, as it was: it finishes in a moment.",
-            )
+            raise half(self.store, before)
         self.left = before
         self.place.delete(JOURNAL)
         self.job = plain
@@ -89,7 +86,7 @@ class Work:
     def note(self, **facts: Any) -> None:
         """Add facts to the job, durably."""
         job = {**self.job, **facts}
-        self.place.write_bytes("job.json", self._encoded(job))
+        self.place.write_bytes(JOB, self._encoded(job))
         self.job = job
 
     def _encoded(self, job: Mapping[str, Any]) -> bytes:
@@ -121,16 +118,16 @@ class Work:
         """The work is done: its files go, the one that says what it was at last. Killed before that, the same work
         begun again does some of it twice, and comes to the same end."""
         self.journal.close(remove=True)
-        self.place.delete("job.json")
-        self.place.remove_folder()
-        with contextlib.suppress(OSError):
-            self.folder.parent.rmdir()  # where it holds nothing else
+        self.place.delete(JOB)
+        clear(self.store)
         self.close()
 
     def close(self) -> None:
         """Let go of it."""
         if hasattr(self, "journal"):
             self.journal.close(remove=False)
+        if self._claim is not None:
+            self._claim.close()
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -172,11 +169,11 @@ def _carried(function: Callable[..., Any]) -> list[str]:
 def unfinished(store: Store) -> dict[str, Any] | None:
     """The job that was begun on a data set and not finished; None where there is none. Raises `DataError` where its
     file is damaged."""
-    place = _place(store)
-    if not place.exists("job.json"):
+    place = work_place(store)
+    if not place.exists(JOB):
         return None
     try:
-        job: dict[str, Any] = orjson.loads(place.read("job.json"))
+        job: dict[str, Any] = orjson.loads(place.read(JOB))
         known = msgspec.convert(job, _Job)
         Layout(**job.get("layout", {}))
         if known.swapping and {"changed", "removed", "samples_out", "members_out", "facts"} - job.keys():
@@ -184,7 +181,7 @@ def unfinished(store: Store) -> dict[str, Any] | None:
     except (ValueError, TypeError, msgspec.ValidationError, ConfigError):
         raise DataError(
             "this should say what an interrupted run was doing, and does not",
-            file=place.locate("job.json"),
+            file=place.locate(JOB),
             kind="bad-job",
             fix=f"Run 'feedmill check' on the dataset; if all is well, remove {place.root}.",
         ) from None
@@ -193,10 +190,10 @@ def unfinished(store: Store) -> dict[str, Any] | None:
 
 def tidy(store: Store) -> None:
     """Remove the folder of work that is done, where its process was killed before it had removed all of it."""
-    place = _place(store)
-    if place.exists("lock") and not place.exists("job.json"):
+    place = work_place(store)
+    if place.exists("lock") and not place.exists(JOB):
         with contextlib.suppress(StorageError), place.lock("lock", what="", file=store.url):  # somebody may begin now
-            if not place.exists("job.json"):
+            if not place.exists(JOB):
                 place.remove_folder()
 
 
@@ -217,9 +214,3 @@ class _Job(msgspec.Struct):
     members_out: list[str] = []
     records: dict[str, ShardRecord] = {}
     facts: dict[str, Any] = {}
-
-
-def _place(store: Store) -> LocalStore:
-    if isinstance(store, LocalStore):
-        return store.below(FOLDER)
-    return LocalStore(cache_folder()).below(f"work-{xxhash.xxh3_64_hexdigest(store.url.encode())}")

@@ -17,9 +17,10 @@ from typing import Any, Self
 from feedmill.errors import ConfigError, DataError
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
+from feedmill.storage.limits import parse_size
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker
-from feedmill.writing.layout import PATTERN, Layout, parse_size
+from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.target import Target
 from feedmill.writing.work import identity

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 from collections import Counter
 
@@ -12,6 +13,7 @@ from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
+from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, DataError
 from killing import command, contents, kill_at_random, kill_everywhere
 
@@ -271,7 +273,7 @@ def test_expressions_on_rows_that_are_nested_too_deeply(tmp_path, include):
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"filter": {"include": [".attributes.none[0][2] > 1"], "syntax": "jq"}}, "null"),
+        ({"filter": {"include": [".none[0][2] > 1"], "syntax": "jq"}}, "null"),
         ({"span_replacement": [{"span": "$.text", "min_score": 0}]}, "no list of spans"),
         ({"span_replacement": [{"span": "$.attributes", "min_score": 0}]}, "no list of spans"),
         ({"span_replacement": [{"span": "$.pairs", "min_score": 0}]}, "no span"),
@@ -305,16 +307,13 @@ def test_finished_outputs_are_kept(tmp_path):
 
 def test_dry_run(tmp_path):
     prepare(tmp_path)
-    never = {"filter": {"include": ["$.nothing"], "exclude": ["$.attributes.nothing"]}}
-    spans = {"span_replacement": [{"span": "$.attributes.nothing", "min_score": 0}]}
+    never = {"filter": {"include": ["$.nothing"], "exclude": ["$.attributes.lines[9]"]}}
+    spans = {"span_replacement": [{"span": "$.attributes.lines", "min_score": 7}]}
     report = run([stream(tmp_path, **never), stream(tmp_path, "n", **spans)], dry_run=True)
     assert report.sampled and not (tmp_path / "mixed").exists()
     assert report.streams[0].counts.read == len(ALL)
-    assert [w.split(": ")[1][:30] for w in report.warnings] == [
-        "of 45 documents looked at, non",
-        "of 45 documents looked at, non",
-        "of 45 documents looked at, non",
-    ]
+    assert report.streams[0].counts.dropped == {"include": len(ALL), "exclude $.attributes.lines[9]": 0}
+    assert (report.streams[1].counts.replaced, report.warnings) == (0, [])
     spoil(tmp_path, "other id")
     with pytest.raises(DataError, match="line 5"):
         run(stream(tmp_path), dry_run=True)
@@ -326,18 +325,76 @@ def test_misspelt_attributes_are_noticed(tmp_path):
         run(stream(tmp_path, attributes=["maed"]), dry_run=True)
 
 
-def test_rules_without_effect_are_named(tmp_path):
-    """An attribute that is misspelt in an exclude lets everything through: a second run says so again."""
+def test_rules_without_effect_are_counted_and_not_warned_of(tmp_path):
     prepare(tmp_path)
-    rule = "$.attributes[?(@.lnies[1])]"
+    rule = "$.attributes[?(@.lines[9])]"
     for _ in range(2):
         report = run(stream(tmp_path, filter={"exclude": [rule]}))
-        assert report.warnings == [f"stream m: of 45 documents, none is dropped by {rule}"]
-    nothing = run(stream(tmp_path, "n", filter={"include": ["$.attributes[?(@.nmuber[0][2] < 4)]"]}))
-    assert nothing.warnings == ["stream n: of 45 documents, none is kept"]
-    spans = {"span_replacement": [{"span": "$.attributes.nothing", "min_score": 0}]}
-    assert run(stream(tmp_path, "o", **spans)).warnings == ["stream o: of 45 documents, none has a span to replace"]
-    assert run(stream(tmp_path, "p", **FEW)).warnings == []
+        assert report.warnings == [] and report.streams[0].counts.dropped == {f"exclude {rule}": 0}
+    (tmp_path / "mix.yaml").write_text(json.dumps({"streams": [stream(tmp_path, filter={"exclude": [rule]})]}))
+    done = subprocess.run(command("mix", "mix.yaml", "--dry-run"), cwd=tmp_path, capture_output=True, text=True)
+    assert f"dropped 0 by exclude {rule}" in done.stdout and "warning" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"filter": {"exclude": ["$.attributes[?(@.lnies[1])]"]}},
+        {"filter": {"include": ["$.attributes.lnies"]}},
+        {"filter": {"exclude": ["(.attributes.lnies[0][2]? // 0) > 0.5"], "syntax": "jq"}},
+        {"span_replacement": [{"span": "$.attributes.lnies", "min_score": 0}]},
+        {"span_replacement": [{"span": "$.attributes.lines", "min_score": 0, "replacement": "$.attributes.lnies"}]},
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"dry_run": True}])
+def test_an_attribute_that_no_row_has_is_an_error(tmp_path, rules, more):
+    """It is misspelt, and the rule would do nothing."""
+    prepare(tmp_path)
+    with pytest.raises(ConfigError, match=r"stream m: no row has an attribute 'lnies'.*Did you mean 'lines'") as caught:
+        run(stream(tmp_path, **rules), **more)
+    assert caught.value.kind == "no-such-attribute" and not (tmp_path / "mixed").exists()
+    if "filter" in rules and "include" not in rules["filter"]:
+        assert "no row has" in run(stream(tmp_path, **rules), allow_missing=True, **more).warnings[0]
+
+
+def test_an_attribute_of_a_single_row_is_one(tmp_path):
+    prepare(tmp_path)
+    path = tmp_path / "attributes/made/part-2.jsonl.gz"
+    rows = [{"id": f"2-{m}", "attributes": {"rare": [[0, 1, 1]]} if m == 4 else {}} for m in range(5)]
+    write_lines(path, map(json.dumps, rows))
+    report = run(stream(tmp_path, filter={"exclude": ["$.attributes.rare"]}))
+    assert report.streams[0].counts.dropped["exclude $.attributes.rare"] == 1
+
+
+def test_an_attribute_of_the_documents_themselves_is_one(tmp_path):
+    write_documents(tmp_path, ["a", "b"], attributes={"owns": [[0, 1, 1]], "lines": []})
+    rules = {"filter": {"exclude": ["$.attributes[?(@.owns[0][2] > 1)]"]}}
+    assert run(stream(tmp_path, attributes=[], **rules)).streams[0].counts.kept == 2
+    with pytest.raises(ConfigError, match=r"'onws'.*none is named in 'attributes'.*Did you mean 'owns'"):
+        run(stream(tmp_path, "n", attributes=[], filter={"exclude": ["$.attributes.onws"]}))
+    other = run(stream(tmp_path, "o", attributes=[], filter={"exclude": ["$.attributes.missing"]}))
+    assert other.absent == ["missing"] and other.streams[0].counts.kept == 2
+
+
+def test_a_set_may_say_that_it_writes_an_attribute_now_and_then(tmp_path):
+    """No document occurs twice and none has a naughty word, so no row has the attributes."""
+    write_documents(tmp_path, [f"text {n} of its own." for n in range(9)])
+    dedupe([f"{tmp_path}/documents"], DedupeOptions(name="dup", attribute="again", unit="documents"), processes=1)
+    tag([f"{tmp_path}/documents"], ["c4_v2"], experiment="q", progress=False)
+    rules = {"exclude": ["$.attributes[?(@.again[0])]", "$.attributes[?(@.q__c4_v2__has_naughty_word[0])]"]}
+    report = run(stream(tmp_path, attributes=["dup", "q"], filter=rules))
+    assert report.streams[0].counts.kept == 9 and report.absent == ["again", "q__c4_v2__has_naughty_word"]
+    for wrong, hint in (("agian", "'again'"), ("q__c4_v2__line_cuont", "'q__c4_v2__line_count'")):
+        with pytest.raises(ConfigError, match=f"{wrong}.*{hint}"):
+            run(stream(tmp_path, "n", attributes=["dup", "q"], filter={"exclude": [f"$.attributes.{wrong}"]}))
+    # as Dolma wrote them: nothing says what there may be
+    for name in ("dup", "q"):
+        shutil.rmtree(tmp_path / "attributes" / name / ".feedmill")
+    assert run(stream(tmp_path, "o", attributes=["dup", "q"], filter=rules)).streams[0].counts.kept == 9
+    only = {"exclude": rules["exclude"][1:]}
+    assert run(stream(tmp_path, "p", attributes=["q"], filter=only)).streams[0].counts.kept == 9
+    with pytest.raises(ConfigError, match="no row has an attribute 'again'"):
+        run(stream(tmp_path, "r", attributes=["q"], filter=rules))
 
 
 @pytest.mark.parametrize(
@@ -476,7 +533,7 @@ def test_a_dry_run_and_processes_in_the_configuration_count(tmp_path):
 def test_an_output_whose_marker_is_damaged_is_made_again(tmp_path, marker):
     prepare(tmp_path, FILES[:1])
     run(stream(tmp_path))
-    (tmp_path / "mixed/.feedmill/m-0000.jsonl.gz.json").write_text(marker)
+    (tmp_path / ".feedmill/mix-mixed/m-0000.jsonl.gz.json").write_text(marker)
     assert run(stream(tmp_path)).streams[0].finished_before == 0
     assert run(stream(tmp_path)).streams[0].finished_before == 1
 

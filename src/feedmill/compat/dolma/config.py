@@ -21,12 +21,14 @@ import orjson
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import open_store, split_url
+from feedmill.storage.limits import check_nesting
 
 TEXT, WHOLE, NUMBER, FLAG, TEXTS, TREE = "a text", "a whole number", "a number", "true or false", "a list", "a tree"
 REQUIRED: Any = object()
 """As a default: the value must be given."""
 
 _DEEPEST = 16
+_LONGEST = 1 << 20
 _PLACE = re.compile(r"\$\{([^${}]*)\}")
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -108,10 +110,15 @@ def _read(file: str) -> Any:
     data = open_store(folder).read(name)
     if _is_json(file):
         with contextlib.suppress(orjson.JSONDecodeError):  # then it may still be YAML, which also says what is wrong
-            return orjson.loads(data) or {}
+            tree = orjson.loads(data) or {}
+            check_nesting(tree, file)
+            return tree
     import yaml  # takes as long to import as a short command has to spare
 
+    from feedmill.formats import yamls
+
     try:
+        yamls.compose(data, file)
         return yaml.safe_load(data) or {}
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -121,6 +128,8 @@ def _read(file: str) -> Any:
         ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"this is not text ({error.reason})", file=file, fix="Give a YAML or JSON file.") from None
+    except yamls.UNREADABLE as error:
+        raise ConfigError(f"this is neither YAML nor JSON ({error})", file=file, fix="Mend the file.") from None
 
 
 def _is_json(file: str | None) -> bool:
@@ -196,8 +205,8 @@ def _resolved(value: Any, given: Mapping[str, Any], schema: Schema, depth: int =
         return flat
     if not isinstance(value, str) or "${" not in value:
         return value
-    if depth > _DEEPEST:
-        raise ConfigError(f"{value!r} leads back to itself", kind="bad-interpolation", fix="Break the circle.")
+    if depth > _DEEPEST or len(value) > _LONGEST:  # each step may double it
+        raise ConfigError(f"{value[:200]!r} leads back to itself", kind="bad-interpolation", fix="Break the circle.")
     whole = _PLACE.fullmatch(value)
     if whole:
         return _resolved(_looked_up(whole[1], given, schema), given, schema, depth + 1)

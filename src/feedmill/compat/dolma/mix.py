@@ -15,6 +15,7 @@ SCHEMA = {
     "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
     "work_dir.output": Key(TEXT, None, "accepted; outputs are whole in any case"),
     "allow_stale": Key(FLAG, False, "use attributes that were made of other documents (new)"),
+    "allow_missing": Key(FLAG, False, "attributes may be in no row, attribute files may be missing (new)"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 
@@ -28,7 +29,7 @@ def mix(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
     config = read_config(
-        {name: values[name] for name in ("streams", "shuffle", "allow_stale")}, dolma=True, exact=exact
+        {name: values[name] for name in ("streams", "shuffle", "allow_stale", "allow_missing")}, dolma=True, exact=exact
     )
     if not values["dryrun"]:
         show(run(config, processes=values["processes"]))

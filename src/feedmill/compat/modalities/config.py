@@ -21,11 +21,13 @@ from typing import Any, NoReturn
 import yaml
 
 from feedmill.errors import ConfigError
+from feedmill.formats import yamls
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import open_store, split_url
 
 _INNERMOST = re.compile(r"(?<!\\)\$\{([^{}$]*)\}")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_MOST_FOLLOWED = 10_000
 _NUMBERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE")
 _FLOAT = re.compile(
     r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)|[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?)$"
@@ -73,20 +75,18 @@ def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
     folder, name = split_url(path)
     data = open_store(folder).read(name) if text is None else text
     try:
+        yamls.compose(data, path)
         value = yaml.load(data, _Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}" if mark else path
         raise ConfigError(f"not YAML: {error.problem or error.context}", file=where, fix="Mend this line.") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except yamls.UNREADABLE as error:
         raise ConfigError(f"not YAML: {error}", file=path, fix="Mend the file.") from None
     if not isinstance(value, dict):
         raise ConfigError("this is no configuration: its top level has no keys", file=path, fix="Check the path.")
     known = {"config_file_path": path, "config_folder_path": folder}
-    try:
-        return _Resolver(value, path, known).all()
-    except RecursionError:
-        raise ConfigError("not YAML that can be read: it holds itself", file=path, fix="Mend the aliases.") from None
+    return _Resolver(value, path, known).all()
 
 
 class _Resolver:
@@ -95,6 +95,7 @@ class _Resolver:
     def __init__(self, top: dict[str, Any], where: str, known: Mapping[str, str]) -> None:
         self.top, self.where, self.known = top, where, known
         self._active: list[tuple[str | int, ...]] = []
+        self._followed = 0
 
     def all(self) -> dict[str, Any]:
         found: dict[str, Any] = self._value(self.top, ())
@@ -130,6 +131,9 @@ class _Resolver:
         return text.replace("\\${", "${")
 
     def _reference(self, words: str, at: tuple[str | int, ...]) -> Any:
+        self._followed += 1
+        if self._followed > _MOST_FOLLOWED:  # each that names another one twice doubles them
+            self._fail(words, f"more than {_MOST_FOLLOWED:,} references have to be followed")
         resolver, colon, argument = words.partition(":")
         if not colon:
             return self._lookup(words, at)

@@ -107,24 +107,14 @@ def dedupe(
         if _done(files, options, run_print, report, None):
             remove_folder(work)  # a run may have been killed while it did that
             return report
-        with _alone(LocalStore(work), "lock", f"this attribute set ({options.name!r})", files[0].name):
+        busy = f"another process is writing this attribute set ({options.name!r})"
+        with LocalStore(work).alone("lock", what=busy, file=files[0].name):
             results = _exact(files, known, options, work, compression, processes, progress)
             _record(files, results, options, run_print, report, None)
             remove_folder(work)
         return report
     _bloomed(files, options, bloom, run_print, compression, processes, progress, report)
     return report
-
-
-@contextlib.contextmanager
-def _alone(store: LocalStore, name: str, what: str, file: str) -> Iterator[None]:
-    """A block that one process at a time is in. Raises StorageError where another is: each would spoil the other's
-    work."""
-    with store.lock(name, what=f"another process is writing {what}", file=file):
-        try:
-            yield
-        finally:
-            store.delete(name)
 
 
 def _exact(
@@ -186,7 +176,8 @@ def _filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> It
     with contextlib.ExitStack() as stack:
         if not settings.read_only or store.exists(_next(name)):
             try:
-                stack.enter_context(_alone(store, f"{name}.feedmill-lock", "this filter", settings.file))
+                busy = "another process is writing this filter"
+                stack.enter_context(store.alone(f"{name}.feedmill-lock", what=busy, file=settings.file))
                 _complete(store, name)
             except FeedmillError:
                 if not settings.read_only:  # else the filter as it is will do

@@ -158,9 +158,10 @@ def _beyond(attributes: Any, length: int) -> tuple[str, Any] | None:
     """
     for name, spans in attributes.items() if type(attributes) is dict else ():
         for span in spans if type(spans) is list else ():
-            if type(span) is list and len(span) == 3 and type(span[1]) is int and span[1] > length:
-                if span[0] == 0 and type(span[2]) is int and span[2] == 1:
-                    continue
+            if type(span) is not list or len(span) != 3 or type(span[0]) is not int or type(span[1]) is not int:
+                continue  # no span: comes up where it is used
+            marks_all = span[0] == 0 and type(span[2]) is int and span[2] == 1
+            if 0 <= span[0] < span[1] > length and not marks_all:
                 return name, span
     return None
 

@@ -142,6 +142,8 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
         output_compression=_compression(kinds, "output"),
         rate=float(reader.value("rate", (int, float), 1.0)),
     )
+    if not 0 < made.max_size < 1 << 63:
+        raise _bad(f"{where}.output.max_size_in_bytes is {made.max_size}", "Use a number of bytes from 1 to 2**63 - 1.")
     if not made.rate >= 0 or made.rate > 1000:
         raise _bad(f"{where}.rate is {made.rate}", "Use a number from 0 to 1000; 1 takes every document once.")
     if "/" in name or not name:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import orjson
-
-from feedmill.curation.attribute_set import FOLDER, fingerprint
+from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.inputs import places
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import MixConfig, Stream
+from feedmill.curation.mix.finished import Finished
+from feedmill.curation.mix.names import check_names
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.errors import ConfigError
@@ -23,6 +23,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store
+from feedmill.storage.claims import Claim
 from feedmill.storage.codec import GZIP, compression
 
 KERNELS = ("feedmill.curation.mix.shard",)
@@ -40,16 +41,21 @@ class StreamReport:
     outputs: list[str]
     counts: Counts
     finished_before: int = 0
+    replaces: bool = False
 
 
 @dataclass(slots=True)
 class MixReport:
-    """What became of all streams; `sampled` after a dry run. `stale`: attribute files of other documents, allowed."""
+    """What became of all streams; `sampled` after a dry run. `stale`: attribute files of other documents, allowed.
+
+    `absent`: attributes that rules name, that their sets may have, and that no row has.
+    """
 
     streams: list[StreamReport] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     sampled: bool = False
     stale: int = 0
+    absent: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -63,7 +69,13 @@ class MixReport:
             }
             for one in self.streams
         ]
-        return {"streams": streams, "warnings": self.warnings, "sampled": self.sampled, "stale": self.stale}
+        return {
+            "streams": streams,
+            "warnings": self.warnings,
+            "sampled": self.sampled,
+            "stale": self.stale,
+            "absent": self.absent,
+        }
 
 
 def mix(
@@ -88,16 +100,25 @@ def mix(
     spare = (processes or available_cores()) < available_cores()
     shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
     _keep_apart(shards)
+    pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
+    if dry_run:
+        pairings = [_pairing(plan[0], file) for plan in plans if plan[0].stream.attributes for file in _some(plan)]
+    _warn_of_stale(_verify(pairings, processes, progress), report)
+    for stream, plan in zip(config.streams, plans, strict=True):
+        _check_names(stream, plan, report, processes, progress)
     if dry_run:
         for stream, plan in zip(config.streams, plans, strict=True):
             report.streams.append(_try(stream, plan, report))
         return report
-    _warn_of_stale(_verify(shards, processes, progress), report)
-    with Progress("mixing", len(shards), "files", progress) as bar:
+    with contextlib.ExitStack() as stack:
+        for stream in config.streams:
+            stack.enter_context(Claim(open_store(stream.output), stream.name))
+        bar = stack.enter_context(Progress("mixing", len(shards), "files", progress))
         sizes = [sum(file.size for file in shard.files) for shard in shards]
         results = iter(run_largest_first(_make, shards, sizes, workers=processes, progress=bar, preload=KERNELS))
     for stream, plan in zip(config.streams, plans, strict=True):
-        one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts())
+        one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts.of(stream))
+        one.replaces = bool(stream.replacements)
         for shard in plan:
             counts, before = next(results)
             one.counts.add(counts)
@@ -105,7 +126,6 @@ def mix(
             one.outputs.append(join_url(stream.output, shard.path))
         report.streams.append(one)
         report.warnings += _left_over(stream, plan)
-        report.warnings += _without_effect(stream, one.counts, "documents")
         if one.counts.unmatched:
             report.warnings.append(f"stream {stream.name}: {one.counts.unmatched} rows had no attributes")
         if one.counts.passed:
@@ -182,9 +202,14 @@ def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFil
     return groups
 
 
-def _verify(shards: list[Shard], processes: int | None, progress: bool | None) -> list[str]:
-    """Check that attributes belong to their documents; gives the attribute files of others, where those are allowed."""
-    pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
+def _some(plan: list[Shard]) -> list[DocumentFile]:
+    """The files that a dry run looks at: the first, the one in the middle and the last."""
+    files = [file for shard in plan for file in shard.files]
+    return [files[n] for n in sorted({0, len(files) // 2, len(files) - 1})]
+
+
+def _verify(pairings: list[Pairing], processes: int | None, progress: bool | None) -> list[str]:
+    """Check that attributes belong to their documents; return the attribute files of other ones, if allowed."""
     # On threads, for a store far away; and mostly it saves the processes that read.
     known = list(ordered_map(vouched, pairings, workers=min(_LOOKS, len(pairings)), in_flight=2 * _LOOKS))
     doubtful = [pairing for pairing, sure in zip(pairings, known, strict=True) if not sure]
@@ -210,6 +235,19 @@ def _pairing(shard: Shard, file: DocumentFile) -> Pairing:
     )
 
 
+def _check_names(
+    stream: Stream, plan: list[Shard], report: MixReport, processes: int | None, progress: bool | None
+) -> None:
+    """Raises ConfigError where a rule names an attribute that is nowhere."""
+    config, files = plan[0].config, [file for shard in plan for file in shard.files]
+    try:
+        report.absent += check_names(stream, files, processes, progress)
+    except ConfigError as error:
+        if not config.allow_missing and not config.exact:
+            raise
+        report.warnings.append(error.what)
+
+
 def _warn_of_stale(stale: Sequence[str], report: MixReport) -> None:
     report.stale = len(stale)
     if stale:
@@ -219,27 +257,25 @@ def _warn_of_stale(stale: Sequence[str], report: MixReport) -> None:
 
 def _make(shard: Shard) -> tuple[Counts, int]:
     """Write one output, unless an earlier run did so from the same inputs by the same rules."""
-    store = open_store(shard.stream.output)
-    marker = f"{FOLDER}/{shard.path}.json"
+    store, finished = open_store(shard.stream.output), Finished(shard.stream.output)
     print_ = _fingerprint(shard)
-    if store.exists(marker) and store.exists(shard.path):
-        with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):  # a damaged one is made anew
-            done = orjson.loads(store.read(marker))
+    done = finished.read(shard.path)
+    if done is not None and store.exists(shard.path):
+        with contextlib.suppress(LookupError, TypeError):  # a damaged one is made anew
             if done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size:
-                return Counts.from_dict(done["counts"]), 1
+                counts = Counts.from_dict(done["counts"])
+                finished.move(shard.path, done)
+                return counts, 1
     counts = write_shard(shard)
-    done = {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()}
-    store.write_note(marker, orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    finished.write(shard.path, {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()})
     return counts, 0
 
 
 def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
     """Outputs of earlier mixes under this stream's name that are none of this one: they would be read with it."""
-    store = open_store(stream.output)
-    mine = {shard.path for shard in plan}
+    store, mine = open_store(stream.output), {shard.path for shard in plan}
     name = re.compile(rf"{re.escape(stream.name)}-\d{{4,}}\.jsonl?(\.\w+)?")
-    found = [entry.path for entry in store.files(FOLDER)] if mine else []
-    paths = [path.removeprefix(f"{FOLDER}/").removesuffix(".json") for path in found]
+    paths = Finished(stream.output).outputs() if mine else []
     return [
         f"stream {stream.name}: {join_url(stream.output, path)} is of an earlier mix; delete it"
         for path in paths
@@ -263,34 +299,14 @@ def _fingerprint(shard: Shard) -> str:
 
 def _try(stream: Stream, plan: list[Shard], report: MixReport) -> StreamReport:
     """Run the rules over the beginning of some files."""
-    counts = Counts()
-    files = [file for shard in plan for file in shard.files]
-    stale: list[str] = []
-    for file in {files[0], files[len(files) // 2], files[-1]}:
-        found = verify(_pairing(plan[0], file))
-        if found.error is not None:
-            raise found.error
-        stale += found.stale
-    _warn_of_stale(stale, report)
-    seen: set[str] = set()
-    for n in sorted({0, len(files) // 2, len(files) - 1}):
-        shard = Shard(stream, plan[0].config, (files[n],), plan[0].path, plan[0].kind)
+    counts = Counts.of(stream)
+    files = _some(plan)
+    for file in files:
+        shard = Shard(stream, plan[0].config, (file,), plan[0].path, plan[0].kind)
         for _ in mixed(shard, counts, SAMPLE):
             pass
-        seen.add(files[n].name)
     if not counts.read:
-        report.warnings.append(f"stream {stream.name}: no documents in {', '.join(sorted(seen))}")
-    report.warnings += _without_effect(stream, counts, "documents looked at")
+        report.warnings.append(f"stream {stream.name}: no documents in {', '.join(file.name for file in files)}")
     outputs = [join_url(stream.output, shard.path) for shard in plan]
-    return StreamReport(stream.name, len(files), outputs, counts)
-
-
-def _without_effect(stream: Stream, counts: Counts, of: str) -> list[str]:
-    """Rules that do nothing, or let nothing through: it may be that they name an attribute that is not there."""
-    if not counts.read:
-        return []
-    found = [] if counts.kept else ["none is kept"]
-    found += [f"none is dropped by {text}" for text in stream.exclude if not counts.dropped[f"exclude {text}"]]
-    if stream.replacements and counts.kept and not counts.replaced:
-        found.append("none has a span to replace")
-    return [f"stream {stream.name}: of {counts.read} {of}, {what}" for what in found]
+    inputs = sum(len(shard.files) for shard in plan)
+    return StreamReport(stream.name, inputs, outputs, counts, replaces=bool(stream.replacements))

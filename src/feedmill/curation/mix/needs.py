@@ -33,7 +33,7 @@ def needed_attributes(stream: Stream) -> Needs | None:
     if "attributes" not in stream.discard:
         return None
     named: Counter[str] = Counter()
-    for expression, syntax in _expressions(stream):
+    for expression, syntax in expressions(stream):
         whole, inside = (_JQ, _IN_JQ) if syntax == JQ else (_JSONPATH, _IN_JSONPATH)
         if not whole.fullmatch(expression.strip()):
             return None
@@ -49,7 +49,8 @@ def whole_attribute(span: str) -> str | None:
     return found[1] if found else None
 
 
-def _expressions(stream: Stream) -> list[tuple[str, str]]:
+def expressions(stream: Stream) -> list[tuple[str, str]]:
+    """Return all expressions of a stream, each with its syntax."""
     found = [(text, stream.syntax) for text in (*stream.include, *stream.exclude)]
     for one in stream.replacements:
         found.append((one.span, one.syntax))

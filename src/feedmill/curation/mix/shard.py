@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 import orjson
 import xxhash
 
+from feedmill.curation.attribute_set import FOLDER
 from feedmill.curation.jq import JqError
 from feedmill.curation.jsonpath_compare import same
 from feedmill.curation.mix.attributes import END, Attributes
@@ -26,7 +27,7 @@ from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of, write_lines
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.kernels.jsonl.rawtexts import lift
-from feedmill.storage import open_store
+from feedmill.storage import LocalStore, open_store
 
 Document = dict[str, Any]
 EXAMPLES = 3
@@ -56,6 +57,12 @@ class Counts:
     replaced: int = 0
     passed: int = 0
     unmatched: int = 0
+
+    @classmethod
+    def of(cls, stream: Stream) -> Counts:
+        """Counts in which rules that drop nothing stand with 0, so that a report shows them."""
+        rules = [INCLUDE] * bool(stream.include) + [f"exclude {text}" for text in stream.exclude]
+        return cls(dropped=Counter(dict.fromkeys(rules, 0)))
 
     def drop(self, rule: str, one: Any) -> None:
         """Count a document that a rule drops."""
@@ -98,11 +105,17 @@ def write_shard(shard: Shard) -> Counts:
     Raises:
         DataError: a row cannot be used, ids differ, an expression fails; nothing is written then.
     """
-    counts = Counts()
+    counts = Counts.of(shard.stream)
     folder, name = shard.stream.output, shard.path
     permute = shard.config.permute
     held: list[bytes] = []
-    with write_lines(open_store(folder), name, kind=shard.kind) as write:
+    store, busy = open_store(folder), "another process is writing this output"
+    with (
+        store.alone(f"{FOLDER}/{name}.feedmill-lock", what=busy, file=store.locate(name))
+        if isinstance(store, LocalStore)
+        else nullcontext(),
+        write_lines(store, name, kind=shard.kind) as write,
+    ):
 
         def take(documents: list[Document]) -> None:
             try:

@@ -37,6 +37,7 @@ from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShar
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, refuse_loss
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.storage import Store
+from feedmill.storage.limits import max_unpacked, too_large
 
 FORMAT = "dolma"
 NPY, CSV = ".npy", ".csv.gz"
@@ -211,10 +212,15 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
 
 
 def _blocks(store: Store, path: str) -> Iterator[bytes]:
-    """Whole rows, about a megabyte at a time."""
+    """Whole rows, about a megabyte at a time. What they say is held in memory, so the limit is one for all of them."""
     from feedmill.formats.documents import read_lines  # it loads libraries that other formats do without
 
-    return read_lines(store, path)
+    limit, size = max_unpacked(store.stat(path).size), 0
+    for block in read_lines(store, path):
+        size += len(block)
+        if size > limit:
+            raise too_large(limit, file=store.locate(path))
+        yield block
 
 
 def _rows(store: Store, path: str) -> Iterator[list[str]]:

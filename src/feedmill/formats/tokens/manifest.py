@@ -76,7 +76,7 @@ def read_manifest(store: Store, path: str) -> TokenManifest | None:
         return None
     try:
         found = msgspec.json.decode(store.read(manifest_path(path)), type=TokenManifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return found if found.version == VERSION else None
 

@@ -41,7 +41,7 @@ Resets = tuple[Int64s, Int64s]
 class Window(Sample):
     """One window: ``window["input_ids"]`` is a row of the array that was read for all windows of the call."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_number", "_owner", "_raw")
 
     def __init__(
         self,
@@ -50,10 +50,39 @@ class Window(Sample):
         source: Callable[[], Source],
         raw: Callable[[], bytes],
         subflavors: Mapping[str, Any] | None = None,
+        *,
+        owner: WindowDataset | None = None,
+        number: int = 0,
     ) -> None:
         super().__init__(key, b"", dict.fromkeys(values, (0, 0)), source, None, subflavors)
         self._values = values
         self._raw = raw
+        self._owner, self._number = owner, number
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        # The array is the row's own in another process: the others of its call need not go along.
+        state: dict[str, Any] = {name: getattr(self, name) for name in (*Sample.__slots__, *Window.__slots__)}
+        values = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in self.items()}
+        return None, {**state, "_values": values}
+
+    def before(self, place: int, most: int) -> npt.NDArray[Any]:
+        """Tokens of the document at a place of the window that stand before it: the last `most` of them.
+
+        Only the document at place 0 can have begun before the window.
+
+        Raises:
+            NotFound: neither the index nor `eos` says where documents begin.
+        """
+        if place or self._owner is None:
+            return np.zeros(0, np.int64)
+        return self._owner.before(self._number, most)
+
+    def starts(self) -> list[int]:
+        """Where documents begin in the window, rising from 0. Raises `NotFound` as `before` does."""
+        if self._owner is None:
+            return [0]
+        _, places = self._owner.resets([self._number], self["input_ids"][None])
+        return sorted({0, *places.tolist()})
 
     def raw(self, name: str) -> bytes:
         """The window's tokens as they are stored. Raises `NotFound`."""
@@ -68,7 +97,9 @@ class Window(Sample):
     def select(self, keep: Callable[[str], bool]) -> Window:
         """This window with only the parts whose name `keep` accepts."""
         values = {name: self[name] for name in self if keep(name)}
-        return Window(self.key, values, self._source, self._raw, self.subflavors)
+        return Window(
+            self.key, values, self._source, self._raw, self.subflavors, owner=self._owner, number=self._number
+        )
 
     def __repr__(self) -> str:
         return f"Window({self.key!r}, {', '.join(self)})"
@@ -79,7 +110,7 @@ class WindowDataset(Dataset):
 
     A sample has ``input_ids``, `dtype`[width]; on request ``positions``, int64[width] (each token's place in its
     document, as far as it lies in the window) and ``boundaries``, int64[k + 1] (0, where further documents begin,
-    width). Keys are the window's number as a decimal.
+    width). With ``tail="pad"`` also ``tokens``, how many are no padding. Keys are the window's number as a decimal.
 
     Args:
         tokens: the files.
@@ -280,6 +311,8 @@ class WindowDataset(Dataset):
         numbers = np.asarray(indices, np.int64)
         tokens = self.gather(numbers)
         columns = {"__key__": list(map(str, numbers.tolist())), "input_ids": tokens}
+        if self.tail == "pad":
+            columns["tokens"] = self._real(numbers)
         if self.positions:
             columns["positions"] = positions_from(self.resets(numbers, tokens), tokens.shape)
         return columns
@@ -288,6 +321,9 @@ class WindowDataset(Dataset):
         numbers = np.asarray(indices, np.int64)
         tokens = self.gather(numbers)
         values: list[dict[str, Any]] = [{"input_ids": row} for row in tokens]
+        if self.tail == "pad":
+            for value, count in zip(values, self._real(numbers).tolist(), strict=True):
+                value["tokens"] = count
         if self.positions or self.boundaries:
             resets = self.resets(numbers, tokens)
             if self.positions:
@@ -297,9 +333,42 @@ class WindowDataset(Dataset):
                 for value, row in zip(values, boundaries_from(resets, tokens.shape), strict=True):
                     value["boundaries"] = row
         return [
-            Window(str(number), value, partial(self.locate, number), partial(self._stored, number), self.subflavors)
+            Window(
+                str(number),
+                value,
+                partial(self.locate, number),
+                partial(self._stored, number),
+                self.subflavors,
+                owner=self,
+                number=number,
+            )
             for number, value in zip(numbers.tolist(), values, strict=True)
         ]
+
+    def before(self, index: int, most: int) -> npt.NDArray[Any]:
+        """The tokens that a window's first document has before the window: the last `most` of them.
+
+        Raises:
+            NotFound: neither the index nor `eos` says where documents begin.
+        """
+        file, start = (int(place[0]) for place in self.begins([index]))
+        low = max(start - most, 0)
+        if self.eos is None:
+            self.tokens.need_index()
+            bounds = self.tokens.shards[file].bounds
+            low = max(low, int(bounds[int(np.searchsorted(bounds, start, side="right")) - 1]))
+        out: npt.NDArray[Any] = np.empty((1, start - low), self.dtype)
+        self._gather.rows(file, np.array([low]), out)
+        if self.eos is not None:
+            ends = np.flatnonzero(out[0] == self.eos)
+            out = out[:, int(ends[-1]) + 1 :] if len(ends) else out
+        return out.reshape(-1)
+
+    def _real(self, numbers: Int64s) -> Int64s:
+        """How many tokens of windows are no padding, int64[n]."""
+        file, start = self.begins(numbers)
+        left = int(self._files[-1]) - self._files[file] if self.across else np.diff(self._files)[file]
+        return np.minimum(left - start, self.width)
 
     def _stored(self, index: int) -> bytes:
         file, start = (int(place[0]) for place in self.begins([index]))

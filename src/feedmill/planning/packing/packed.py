@@ -82,6 +82,23 @@ class Packing:
         return f"best_fit {self.seq_len:,}, long {self.long}, buffer {self.buffer:,}, version {best_fit.VERSION}"
 
 
+class Row(dict[str, Any]):
+    """A row of a `PackedPlan`: its fields, and what its first document and those that were split hold before it."""
+
+    def __init__(self, fields: dict[str, Any], pieces: dict[int, tuple[Dataset, int, int]]) -> None:
+        super().__init__(fields)
+        self._pieces = pieces
+
+    def before(self, place: int, most: int) -> npt.NDArray[Any]:
+        """Tokens of the document at a place of the row that stand before it: the last `most` of them."""
+        if place not in self._pieces:
+            return np.zeros(0, np.int64)
+        dataset, index, start = self._pieces[place]
+        low = max(start - most, 0)
+        (tokens,) = _read_tokens(dataset, np.array([index]), np.array([low]), np.array([start - low]))
+        return tokens
+
+
 class PackedPlan(Plan):
     """A pure function from rows to tokens; everywhere a `Plan` is wanted, its positions are the rows.
 
@@ -238,19 +255,34 @@ class PackedPlan(Plan):
         to = ranges(np.arange(len(spans)) * self.width, lengths)
         ids.reshape(-1)[to] = self._tokens(spans)
         places, bounds = spans.position_ids(self.width), spans.cu_seqlens(self.width)
+        pieces = self._continued(spans)
         rows = []
         for row, tokens in enumerate(lengths.tolist()):
             size = tokens if self.packing.method == "concat" and self.packing.last == "keep" else self.width
             cu_seqlens = bounds[row] if size == self.width else bounds[row][:-1]
-            rows.append(
-                {
-                    "input_ids": ids[row, :size],
-                    "positions": places[row, :size],
-                    "cu_seqlens": cu_seqlens,
-                    "tokens": tokens,
-                }
-            )
+            fields = {
+                "input_ids": ids[row, :size],
+                "positions": places[row, :size],
+                "cu_seqlens": cu_seqlens,
+                "tokens": tokens,
+            }
+            rows.append(Row(fields, pieces.get(row, {})))
         return rows
+
+    def _continued(self, spans: Spans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
+        """Per row the spans that do not begin their document: place -> data set, sample, first token."""
+        out: dict[int, dict[int, tuple[Dataset, int, int]]] = {}
+        numbers = np.flatnonzero(spans.start)
+        if not len(numbers):
+            return out
+        located = self.documents.node.locate(spans.position[numbers])
+        rows = np.searchsorted(spans.row_offsets, numbers, side="right") - 1
+        begins = offsets(spans.length)
+        at = begins[numbers] - begins[spans.row_offsets[rows]]
+        columns = (rows, at, located.source, located.index, spans.start[numbers])
+        for row, place, source, index, start in zip(*(column.tolist() for column in columns), strict=True):
+            out.setdefault(row, {})[place] = self.sources[source], index, start
+        return out
 
     @property
     def fingerprints(self) -> dict[str, str]:

@@ -8,12 +8,10 @@ from typing import Any
 import yaml
 
 from feedmill.errors import ConfigError
+from feedmill.formats import yamls
 
 Place = Sequence[int | str]
 """Keys and list numbers from the top of the document down to a value."""
-
-_MOST_VALUES = 100_000  # that aliases repeat: a long list of sources or samples needs none
-_DEEPEST = 100
 
 
 class Marks:
@@ -33,14 +31,10 @@ class Marks:
         self.file = file
         if isinstance(text, str):
             text = text.encode("utf-8", "surrogatepass")  # the parser refuses surrogates, and says where
-        safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        loader = safe(text)
         try:
-            _check_depth(yaml.parse(text, safe), file)
-            self._root: yaml.Node | None = loader.get_single_node()
-            if self._root is not None:
-                _check_aliases(self._root, file)
-            self.data: Any = None if self._root is None else _built(loader, self._root, file)
+            self._root = yamls.compose(text, file)
+            yamls.refuse_twice(self._root, file)
+            self.data: Any = None if self._root is None else _built(self._root, file)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             raise ConfigError(
@@ -53,8 +47,6 @@ class Marks:
             raise ConfigError(
                 f"this is not valid YAML: {str(error).splitlines()[0]}", file=file, kind="bad-yaml"
             ) from None
-        finally:
-            loader.dispose()
 
     def where(self, place: Place) -> str:
         """``file:line`` of a value, or of the nearest value above it that exists."""
@@ -75,53 +67,10 @@ class Marks:
         return line + 1
 
 
-def _check_depth(events: Iterator[yaml.Event], file: str) -> None:
-    """Refuse nesting that no recipe needs: the parser gives events without recursion, but builds nodes with it."""
-    depth = 0
-    for event in events:
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise ConfigError(
-                f"this is nested more than {_DEEPEST} levels deep",
-                file=f"{file}:{event.start_mark.line + 1 if event.start_mark else 1}",
-                kind="bad-yaml",
-                fix="Check the brackets.",
-            )
-
-
-def _check_aliases(root: yaml.Node, file: str) -> None:
-    """Refuse keys given twice, and aliases that unfold to much more than was written."""
-    known: dict[int, int] = {}
-    if _values(root, file, known) - len(known) > _MOST_VALUES:
-        raise _refused(f"aliases unfold to more than {_MOST_VALUES:,} values", root, file)
-
-
-def _values(node: yaml.Node, file: str, known: dict[int, int]) -> int:
-    """How many values a node unfolds to, counting what aliases repeat; `known` has each node that was written."""
-    if id(node) in known:
-        if known[id(node)] < 0:
-            raise _refused("an alias contains itself", node, file)
-        return known[id(node)]
-    known[id(node)] = -1
-    total = 1
-    if isinstance(node, yaml.SequenceNode):
-        total += sum(_values(child, file, known) for child in node.value)
-    elif isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise _refused(f"the key {key.value!r} is given twice", key, file)
-                seen.add(key.value)
-            total += _values(key, file, known) + _values(value, file, known)
-    known[id(node)] = total
-    return total
-
-
-def _built(loader: Any, root: yaml.Node, file: str) -> Any:
+def _built(root: yaml.Node, file: str) -> Any:
     """The document as plain data."""
     try:
-        return loader.construct_document(root)
+        return yaml.SafeLoader("").construct_document(root)
     except (ValueError, LookupError, AttributeError, TypeError):
         # YAML's own types, as in '!!int ""' or 2020-13-01: their readers fail in many ways, and do not say where.
         for scalar in _scalars(root):
@@ -148,7 +97,3 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
         for pair in node.value:
             for child in pair:
                 yield from _scalars(child)
-
-
-def _refused(what: str, node: yaml.Node, file: str) -> ConfigError:
-    return ConfigError(what, file=f"{file}:{node.start_mark.line + 1}", kind="bad-yaml", fix="Remove it.")

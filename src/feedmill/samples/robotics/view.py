@@ -257,7 +257,7 @@ def _json(sample: Sample, part: str, kind: Any) -> Any:
     data = sample.raw(part)
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_sample(sample, f"its {part} makes no sense: {json_fault(data, error)}") from None
 
 

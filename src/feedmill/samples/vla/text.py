@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from isal import igzip
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import pth
 from feedmill.formats.base import Sample, locate
 from feedmill.samples.vla.columns import columns
+from feedmill.storage.codec import gunzip
 
 TENSOR = ".pth"
 Tokenize = Callable[[Sequence[str]], Sequence[npt.NDArray[np.integer[Any]]]]
@@ -89,8 +89,10 @@ class TokenizedText:
 
     def _ids(self, sample: Sample) -> npt.NDArray[np.int64]:
         try:
-            text = igzip.decompress(sample.raw("json.gz"))
+            text = gunzip(sample.raw("json.gz"))
             return np.array(msgspec.json.decode(text, type=list[int]), np.int64)
+        except DataError as error:
+            raise locate(error, sample.source, f"{sample.key}.json.gz") from None
         except (OSError, EOFError, ValueError, OverflowError) as error:
             raise bad_sample(sample, f"its json.gz is not a list of token ids: {error}") from None
 

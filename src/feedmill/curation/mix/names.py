@@ -1,0 +1,212 @@
+"""Whether the attributes that a stream's rules name exist: a misspelt one would let everything through.
+
+A name exists if any row of the stream has it. Some attributes are written only where there is something to say, so a
+name also exists if a set says that it may write it: deduplication by its options, `tag` by its taggers. Mostly the
+first rows have all names and nothing more is read; a name that is nowhere costs reading all of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from feedmill.curation import records
+from feedmill.curation.attribute_set import read_manifest
+from feedmill.curation.jq.mentions import named_below as named_by_jq
+from feedmill.curation.jsonpath import named_below as named_by_path
+from feedmill.curation.mix.config import JQ, Stream
+from feedmill.curation.mix.needs import expressions
+from feedmill.curation.patterns import DocumentFile
+from feedmill.curation.rows import REFUSED
+from feedmill.curation.spans import attribute_name
+from feedmill.errors import ConfigError
+from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.storage import open_store
+
+_OPEN = ("language", "models", "licenses", "urls", "token_repetitions", "unavailable")
+"""Modules with taggers whose kinds depend on a model or on the texts."""
+
+
+class Sought(NamedTuple):
+    """A file of documents, the attribute sets that go with it, and the names that are looked for."""
+
+    file: DocumentFile
+    sets: tuple[str, ...]
+    input: str | None
+    names: frozenset[str]
+    blocks: int | None = None
+
+
+class Seen(NamedTuple):
+    """The names that rows have, and the sets whose rows have none at all."""
+
+    names: frozenset[str]
+    bare: frozenset[str]
+
+
+def named(stream: Stream) -> dict[str, str]:
+    """Return the attributes that the rules of a stream name, each with the first expression that does."""
+    found: dict[str, str] = {}
+    for text, syntax in expressions(stream):
+        for name in (named_by_jq if syntax == JQ else named_by_path)(text, ATTRIBUTES):
+            found.setdefault(name, text)
+    return found
+
+
+def check_names(
+    stream: Stream, files: Sequence[DocumentFile], processes: int | None, progress: bool | None
+) -> list[str]:
+    """Check that the attributes named by a stream exist.
+
+    Returns:
+        Names that no row has, of sets that may have them.
+
+    Raises:
+        ConfigError: of kind ``no-such-attribute``.
+    """
+    wanted = named(stream)
+    missing = frozenset(wanted) - look(_sought(stream, files[0], frozenset(wanted), blocks=1)).names
+    if not missing:
+        return []
+    sets = {one: _declared(files[0], one) for one in stream.attributes}
+    declared = {name for name in missing if any(one is not None and one.has(name) for one in sets.values())}
+    seen, bare = set[str](), {one for one, says in sets.items() if says is None}
+    if missing - declared:
+        with Progress("looking for attributes", len(files), "files", progress) as bar:
+            for found in run(look, [_sought(stream, file, missing) for file in files], workers=processes, progress=bar):
+                seen |= found.names
+                bare &= found.bare
+    unknown = [name for name in wanted if name in missing - declared - seen and not _sparse(name, seen)]
+    if unknown and not bare:  # a set that says nothing and has no attribute may be one of duplicates that are not there
+        for one in sets.values():
+            seen |= one.names if one is not None else frozenset()
+        near = {name: difflib.get_close_matches(name, sorted(seen), 3, 0.75) for name in unknown}
+        # Where documents bring their attributes along, they may lack one: Dolma's filters test for that.
+        for name in unknown:
+            if stream.attributes or near[name]:
+                raise _unknown(stream, name, wanted[name], near[name], seen)
+    return sorted(missing - seen)
+
+
+def _sought(stream: Stream, file: DocumentFile, names: frozenset[str], blocks: int | None = None) -> Sought:
+    return Sought(file, stream.attributes, stream.input_compression, names, blocks)
+
+
+def look(sought: Sought) -> Seen:
+    """Return the names of attributes in a file, its own and those of its sets. Runs in a process of its own.
+
+    It stops where all names are found that are looked for.
+    """
+    store, found, bare = sought.file.store(), set[str](), set[str]()
+    paths = {name: sought.file.attributes(name) for name in sought.sets}
+    for name, path in [*paths.items(), ("", sought.file.path)]:
+        if name and not store.exists(path):
+            bare.add(name)
+            continue
+        here: set[str] = set()
+        kind = None if name else sought.input
+        for lines in islice(read_lines(store, path, kind=kind), sought.blocks):
+            for keys in _names(lines):
+                here.update(keys)
+            if sought.names <= found | here:
+                return Seen(frozenset(found | here), frozenset())
+        found |= here
+        if name and not here:
+            bare.add(name)
+    return Seen(frozenset(found), frozenset(bare))
+
+
+class _Row(msgspec.Struct, gc=False):
+    attributes: dict[str, msgspec.Raw] | None = None
+
+
+_decode = msgspec.json.Decoder(_Row).decode
+
+
+def _names(lines: bytes) -> Iterator[dict[str, Any]]:
+    for row in rows_of(lines):
+        try:
+            if attributes := _decode(row).attributes:
+                yield attributes
+        except REFUSED:
+            continue  # comes up when it is read
+
+
+class Declared(NamedTuple):
+    """The attributes that a set may write: their names, and beginnings of names whose ends depend on the texts."""
+
+    names: frozenset[str]
+    heads: tuple[str, ...] = ()
+
+    def has(self, name: str) -> bool:
+        """Return whether it may write an attribute of this name."""
+        return name in self.names or name.startswith(self.heads)
+
+
+def _declared(file: DocumentFile, name: str) -> Declared | None:
+    """Return what an attribute set says that it may write; None where it says nothing."""
+    store = file.store()
+    manifest = read_manifest(store, name)
+    options = manifest.get("options") if manifest is not None else None
+    if isinstance(options, dict):
+        own = options.get("attribute", options.get("name"))
+        return Declared(frozenset((str(own), f"{own}_cluster") if "attribute" not in options else (str(own),)))
+    path = file.attributes(name).removeprefix(f"{ATTRIBUTES}/{name}/")
+    record = records.read_record(open_store(store.locate(f"{ATTRIBUTES}/{name}")), path)
+    if record is None:
+        return None
+    names, heads = set[str](), list[str]()
+    for tagger in map(str, record.options.get("taggers") or ()):
+        head = attribute_name(str(record.options.get("experiment") or ""), tagger, "x")[:-1]
+        known = kinds(tagger)
+        if known is None:
+            heads.append(head)
+        names |= {f"{head}{kind}" for kind in known or ()}
+    return Declared(frozenset(names), tuple(heads))
+
+
+def _sparse(attribute: str, seen: set[str]) -> bool:
+    """Whether a name is that of a kind that a tagger of ours writes now and then, beside kinds that are there: so it is
+    with attributes that Dolma wrote."""
+    head, _, kind = attribute.rpartition("__")
+    tagger = head.rpartition("__")[2]
+    return any(name.startswith(f"{head}__") for name in seen) and kind in (kinds(tagger) or ())
+
+
+@cache
+def kinds(tagger: str) -> tuple[str, ...] | None:
+    """Return the kinds of attributes that a tagger writes, as they stand in names; None where that is not known."""
+    from feedmill.curation import registry
+    from feedmill.curation.documents import Batch, RowWithMetadata
+
+    where = registry.known().get(tagger, "")
+    if (
+        not where.startswith("feedmill.curation.taggers.")
+        or where.split(".")[3] in _OPEN
+        or registry.needs_file(tagger)
+    ):
+        return None
+    made = registry.create(tagger)
+    found = made.tag(Batch([RowWithMetadata("", "", metadata={})])).kinds
+    return tuple(attribute_name("", "x", kind).removeprefix("x__") for kind in found)
+
+
+def _unknown(stream: Stream, name: str, expression: str, near: list[str], seen: set[str]) -> ConfigError:
+    sets = ", ".join(stream.attributes) or "none is named in 'attributes'"
+    if near:
+        hint = f"Did you mean {' or '.join(map(repr, near))}?"
+    else:
+        shown = sorted(seen)[:10]
+        hint = f"There are {', '.join(shown)}{', ...' if len(seen) > 10 else ''}." if seen else "There are none."
+    return ConfigError(
+        f"stream {stream.name}: no row has an attribute {name!r}, named by {expression} (attribute sets: {sets})",
+        kind="no-such-attribute",
+        fix=f"{hint} If the attribute may be missing everywhere, set 'allow_missing: true'.",
+    )

@@ -1,0 +1,79 @@
+"""Files of a folder that a reader leaves out: which of them are data, to be named and counted for people.
+
+A folder often holds more than the one kind of files that a verb reads. What is left out is said; where it is data of
+another kind (texts beside JSON lines, say), reading the rest alone would pass for reading all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from feedmill.formats.shardlist import COMPRESSED
+
+_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
+_SUFFIXES: dict[str, tuple[str, ...]] = {
+    "JSON lines": tuple(name + packed for name in (".jsonl", ".ndjson") for packed in _PACKED)
+    + tuple(f".json{packed}" for packed in _PACKED if packed),
+    "text": tuple(
+        name + packed for name in (".txt", ".text", ".md", ".csv", ".tsv", ".html", ".warc") for packed in _PACKED
+    ),
+    "tables": (".parquet", ".arrow"),
+    "tars": (".tar", *COMPRESSED),
+    "tokens": (".pbin", ".ds", ".bin"),
+    "MDS": (".mds", ".mds.zst", ".mds.zstd", ".mds.gz"),
+    "media": (
+        *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
+        *(".mp4", ".mkv", ".avi", ".mov", ".webm", ".wav", ".mp3", ".flac", ".ogg"),
+    ),
+    "archives": (".zip", ".7z", ".h5", ".hdf5", ".tfrecord"),
+}
+_KINDS = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes}
+_ABOUT = ("readme", "license", "licence", "notice", "changelog", "citation", "authors", "contributing")
+_SHOWN = 3
+
+
+class Leftovers(NamedTuple):
+    """Files that are left out, by path.
+
+    Attributes:
+        data: those that hold data by their names: kind -> paths.
+        others: all others, such as README files.
+    """
+
+    data: dict[str, list[str]]
+    others: list[str]
+
+
+def data_kind(path: str) -> str | None:
+    """The kind of data that a file holds, by its name; None for files about the data.
+
+    >>> data_kind("raw/a.txt.gz"), data_kind("a.tar"), data_kind("README.md"), data_kind("stats.json")
+    ('text', 'tars', None, None)
+    """
+    name = path.rpartition("/")[2].lower()
+    if name.startswith(_ABOUT):
+        return None
+    ends = [name[at:] for at, letter in enumerate(name) if letter == "."]
+    return next((_KINDS[end] for end in ends if end in _KINDS), None)
+
+
+def leftovers(paths: Iterable[str], is_read: Callable[[str], bool]) -> Leftovers:
+    """What of a folder's files is left out; hidden files, and what Feedmill says about files, are not counted."""
+    found = Leftovers({}, [])
+    for path in paths:
+        if path.endswith(".feedmill.json") or any(part.startswith(".") for part in path.split("/")) or is_read(path):
+            continue
+        kind = data_kind(path)
+        (found.others if kind is None else found.data.setdefault(kind, [])).append(path)
+    return found
+
+
+def listed(paths: list[str], noun: str = "") -> str:
+    """How many files, and the first of them.
+
+    >>> listed(["a.txt", "b.txt"], "text")
+    '2 files of text (a.txt, b.txt)'
+    """
+    shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else "")
+    return f"{len(paths):,} file{'' if len(paths) == 1 else 's'}{f' of {noun}' if noun else ''} ({shown})"

@@ -1,0 +1,183 @@
+"""One writer at a time for a place in an object store: of one process, one machine, and several."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import app
+from feedmill.errors import FeedmillError, StorageError
+from feedmill.storage import claims, open_store
+from feedmill.storage.claims import Claim, claim_path
+from feedmill.storage.remote import RemoteStore
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Lets this process be another machine, which has another cache folder and holds other locks."""
+    held: dict[str, dict[str, claims._Held]] = {}
+
+    def be(name: str) -> None:
+        monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / name))
+        monkeypatch.setattr(claims, "_held", held.setdefault(name, {}))
+
+    be("one")
+    return be
+
+
+def left(store: RemoteStore, name: str = "") -> bool:
+    return store.exists(claim_path(name))
+
+
+def test_the_second_machine_is_refused_and_told_how_to_go_on(s3_bucket, machines):
+    store = open_store(f"{s3_bucket}/d")
+    first = Claim(store)
+    machines("two")
+    with pytest.raises(StorageError, match=r"another process is writing here: process \d+ on ") as caught:
+        Claim(open_store(f"{s3_bucket}/d"))
+    assert caught.value.kind == "busy" and f"{store.url}/.feedmill/lock" in caught.value.fix
+    Claim(open_store(f"{s3_bucket}/other")).close()
+    Claim(store, "x.jsonl").close()
+    machines("one")
+    first.close()
+    machines("two")
+    Claim(store).close()
+    assert not left(store)
+
+
+def test_of_two_that_ask_at_once_one_gets_it(s3_bucket, machines, monkeypatch):
+    """Both find no lock; the server decides."""
+    store = open_store(f"{s3_bucket}/d")
+    both = threading.Barrier(2)
+    new = RemoteStore.put_new
+
+    def together(self, path, data):
+        both.wait(20)
+        return new(self, path, data)
+
+    monkeypatch.setattr(RemoteStore, "put_new", together)
+    got: list[str] = []
+
+    def ask(owner: str) -> None:
+        monkeypatch.setattr(claims, "_owner", lambda: threading.current_thread().name)
+        try:
+            claims._take(open_store(store.url), claim_path(), "")
+            got.append(owner)
+        except StorageError as error:
+            assert error.kind == "busy"
+
+    threads = [threading.Thread(target=ask, args=(name,), name=name) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 1 and orjson.loads(store.read(claim_path()))["owner"] == got[0]
+
+
+def test_a_lock_that_a_killed_process_left_is_taken_over_on_its_machine(s3_bucket, machines):
+    code = (
+        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.claims import Claim;"
+        "Claim(open_store(sys.argv[1])); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=False)
+    store = open_store(f"{s3_bucket}/d")
+    assert left(store)
+    machines("two")
+    with pytest.raises(StorageError):
+        Claim(store)
+    machines("one")
+    Claim(store).close()
+    assert not left(store)
+
+
+def test_another_process_of_the_same_machine_is_refused_while_this_one_lives(s3_bucket, machines):
+    code = (
+        "import sys; from feedmill.storage import open_store; from feedmill.storage.claims import Claim\n"
+        "try: Claim(open_store(sys.argv[1]))\n"
+        "except Exception as e: print(e)"
+    )
+    with Claim(open_store(f"{s3_bucket}/d")):
+        run = subprocess.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=True, capture_output=True, text=True)
+    assert "another process is writing here" in run.stdout
+
+
+def test_work_inside_of_work_has_the_lock_already(s3_bucket, machines):
+    store = open_store(f"{s3_bucket}/d")
+    with Claim(store):
+        with Claim(open_store(store.url)):
+            assert left(store)
+        assert left(store)
+    assert not left(store)
+
+
+def test_the_answer_to_the_first_try_may_be_lost(s3_bucket, machines, monkeypatch):
+    new = RemoteStore.put_new
+
+    def lost(self, path, data):
+        assert new(self, path, data)
+        return new(self, path, data)  # tried again by the client, which the server refuses
+
+    monkeypatch.setattr(RemoteStore, "put_new", lost)
+    with Claim(open_store(f"{s3_bucket}/d")):
+        pass
+
+
+def test_a_server_without_conditional_writes_is_warned_about(s3_bucket, machines, monkeypatch, caplog):
+    def unknown(self, path, data):
+        raise StorageError("this server cannot", kind="not-supported")
+
+    monkeypatch.setattr(RemoteStore, "put_new", unknown)
+    store = open_store(f"{s3_bucket}/d")
+    with caplog.at_level(logging.WARNING, "feedmill"), Claim(store):
+        machines("two")
+        with pytest.raises(StorageError, match="another process is writing"):
+            Claim(store)
+        machines("one")
+    assert "knows no conditional writes" in caplog.text
+
+
+def test_local_places_need_none(tmp_path):
+    with Claim(open_store(tmp_path)), Claim(open_store(tmp_path)):
+        assert not list(tmp_path.iterdir())
+
+
+def verbs(bucket: str, source: Path) -> list[tuple[str, str, list[str]]]:
+    """Verbs that write more than one object: the folder that each writes to, or the file in it."""
+    return [
+        (f"{bucket}/reshard", "", ["reshard", f"{source}/tars", f"{bucket}/reshard", "--samples", "3"]),
+        (f"{bucket}/wds", "", ["convert", f"{source}/x.jsonl", f"{bucket}/wds", "--to", "wds"]),
+        (bucket, "c.jsonl", ["convert", f"{source}/tars", f"{bucket}/c.jsonl", "--to", "jsonl"]),
+        (bucket, "m.jsonl", ["merge", f"{source}/x.jsonl", f"{source}/x.jsonl", f"{bucket}/m.jsonl"]),
+    ]
+
+
+def test_the_verbs_that_write_several_objects_take_it_and_leave_nothing(s3_bucket, machines, tmp_path):
+    samples = [{"__key__": f"k{i}", "json": {"text": f"t {i}"}} for i in range(6)]
+    fm.write(str(tmp_path / "tars"), samples, progress=False)
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+    for folder, name, verb in verbs(s3_bucket, tmp_path):
+        machines("two")
+        with Claim(open_store(folder), name):
+            machines("one")
+            refused = CliRunner().invoke(app, verb)
+            assert refused.exit_code == 1, refused.output
+            assert "another process is writing here" in " ".join(refused.output.split()), verb
+            machines("two")
+        machines("one")
+        done = CliRunner().invoke(app, verb)
+        assert done.exit_code == 0, done.output
+        assert not left(open_store(folder), name)
+    machines("two")
+    with Claim(open_store(f"{s3_bucket}/wds")):
+        machines("one")
+        with pytest.raises(FeedmillError, match="another process is writing here"):
+            fm.write(f"{s3_bucket}/wds", samples, overwrite=True, progress=False)
+        machines("two")
