@@ -9,7 +9,6 @@ that will replace an old one. It goes at the end.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -127,9 +126,9 @@ class Notes:
         """Forget all that is noted."""
         for path in self.folder.iterdir():
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                self.store.remove_folder(path.name)
             elif path.name != "lock":
-                path.unlink()
+                self.store.delete(path.name)
 
     def forget(self, number: int) -> None:
         """An output is not what it should be: it is made again."""

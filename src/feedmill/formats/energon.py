@@ -30,6 +30,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon_members, sidecar, yamls
 from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
+from feedmill.formats.changing import FOLDER, JOB
 from feedmill.formats.content import content_of_files
 from feedmill.formats.energon_members import Members
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets
@@ -83,6 +84,27 @@ def idx_name(shard: str) -> str:
     """The name of a shard's offset file: its last suffix replaced by ``.tar.idx``."""
     folder, slash, name = shard.rpartition("/")
     return f"{folder}{slash}{name.rpartition('.')[0] or name}.tar.idx"
+
+
+def refuse_unfinished(store: Store) -> None:
+    """Raise `DataError` where an interrupted writer has left what would be read as another dataset: some of its shards
+    without an index, or shards of which some are old and some new with an index of neither."""
+    path = f"{FOLDER}/{JOB}"
+    if not store.is_local or not store.exists(path):
+        return
+    try:
+        job = orjson.loads(store.read(path))
+    except (orjson.JSONDecodeError, NotFound):
+        return  # its writer says so; or it is done
+    half = isinstance(job, dict) and bool(job.get("swapping"))
+    if half or not (store.exists(INFO) or store.exists(INFO_YAML)):
+        verb = job.get("verb", "write") if isinstance(job, dict) else "write"
+        raise DataError(
+            f"a '{verb}' is {'putting changed shards in place' if half else 'writing this'}, or was interrupted",
+            file=store.url,
+            kind="unfinished-change" if half else "unfinished-write",
+            fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
+        )
 
 
 def read_info(store: Store) -> dict[str, int]:

@@ -44,16 +44,16 @@ class _File(msgspec.Struct, omit_defaults=True):
     uuid: str = ""
 
 
-def read(store: Store) -> dict[str, ShardRecord]:
-    """Records by shard path; empty where there is no sidecar, or one that this release does not understand, or that
-    belongs to an older index."""
+def read(store: Store, *, older: bool = False) -> dict[str, ShardRecord]:
+    """Records by shard path; empty where there is no sidecar, or one that this release does not understand, or (unless
+    `older` ones will do, to who looks at sizes and versions) that belongs to an older index."""
     try:
         content = msgspec.json.decode(store.read(PATH), type=_File)
     except NotFound:
         return {}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}  # it only saves work: without it everything is scanned again
-    fits = content.version == VERSION and content.uuid in ("", read_uuid(store))
+    fits = content.version == VERSION and (older or content.uuid in ("", read_uuid(store)))
     return content.shards if fits else {}
 
 

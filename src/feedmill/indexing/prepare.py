@@ -116,7 +116,7 @@ def prepare(
         workers: threads for scanning.
 
     Raises:
-        DataError: a shard cannot be indexed, or a key occurs twice.
+        DataError: a shard cannot be indexed, a key occurs twice, or what wrote the dataset was interrupted.
         ConfigError: splits or description make no sense for this data.
         NotFound, StorageError: the folder is missing, empty, or cannot be written.
     """
@@ -154,6 +154,7 @@ def prepare(
             fix="Give the folder that a tar lies in; token files and data of other tools open as they are.",
         )
     store = open_store(url)
+    energon.refuse_unfinished(store)
     report = PrepareReport(url)
     with changing(store):
         entries = _chosen(store, exclude, shards, listed=tar_index_only, exact=energon_exact)

@@ -1,17 +1,19 @@
 """Mending what can be mended: incomplete tails are cut off, bad lines taken out, and the index is made anew.
 
 Nothing is thrown away: the bytes that are cut off go to ``.nv-meta/repair/`` (or ``<file>.repair/``), with a report
-that says what they were. A shard is replaced as a whole, so a killed repair leaves the old file or the mended one.
+that says what they were. A shard is replaced as a whole, so a killed repair leaves the old file or the mended one. What
+is taken out is noted in ``journal.json`` beside it first: the next repair finishes a killed one, with the same report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 import orjson
 
@@ -118,28 +120,104 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
     if found.kind == ENERGON:
         with suppress(FeedmillError):  # an index that cannot be read says nothing of what is lost
             excluded = _excluded(found.store)
+    folder = f"{found.name}.repair" if found.kind in (JSONL, TAR) else ".nv-meta/repair"
+    journal = _Journal(found.store, folder, excluded)
     if found.kind == JSONL:
-        _repair_lines(found.store, found.name, report)
-        folder = f"{found.name}.repair"
+        _repair_lines(found.store, found.name, journal)
     else:
         entries = [found.store.stat(found.name)] if found.kind == TAR else find_shards(found.store)
         if found.kind == ENERGON:
             listed = _listed(found.store)
             entries = [entry for entry in entries if listed is None or entry.path in listed]
-        folder = ".nv-meta/repair" if found.kind != TAR else f"{found.name}.repair"
         for scanned in scan_all(found.store, entries, workers=workers, digest=False, rescan=True):
             if scanned.scan.problem is not None:
-                _repair_shard(found.store, scanned, folder, report)
+                report.remaining += _repair_shard(found.store, scanned, folder, journal)
     if found.kind != TAR:
         report.prepared = prepare(
             url, shards=listed, skip_bad_shards=True, rescan=True, workers=workers, progress=progress
         )
-    if excluded:
-        _forget_excluded(found.store, excluded - _excluded(found.store))
+    if journal.excluded:
+        _forget_excluded(found.store, journal.excluded - _excluded(found.store))
+    report.dropped = journal.dropped()
     if report.dropped or report.remaining:
         text = orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2)
-        found.store.write_bytes(_unused(found.store, f"{folder}/report", ".json"), text)
+        found.store.write_bytes(journal.report, text)
+    journal.finish()
     return report
+
+
+class _Taken(msgspec.Struct):
+    """As `Dropped`, with paths in the store."""
+
+    file: str
+    offset: int
+    bytes: int
+    why: str
+    keys: list[str]
+    saved: str
+
+
+class _State(msgspec.Struct):
+    report: str
+    excluded: list[tuple[str, str]]
+    taken: list[_Taken] = []
+
+
+class _Journal:
+    """What a repair takes out, noted before it does so: a killed one is finished by the next.
+
+    Args:
+        folder: where it lies, beside what is taken out.
+        excluded: samples of the index that the split file excludes.
+
+    Attributes:
+        report: path of the report.
+        excluded: as given, with those of the killed run, whose index may be gone.
+
+    Raises:
+        DataError: that of a killed repair cannot be read.
+    """
+
+    def __init__(self, store: Store, folder: str, excluded: set[tuple[str, str]]) -> None:
+        self._store, self._path = store, f"{folder}/journal.json"
+        self._state = self._read() or _State(_unused(store, f"{folder}/report", ".json"), [])
+        self.report = self._state.report
+        self.excluded = excluded | set(self._state.excluded)
+        self._state.excluded = sorted(self.excluded)
+
+    def _read(self) -> _State | None:
+        if not self._store.exists(self._path):
+            return None
+        try:
+            return msgspec.json.decode(self._store.read(self._path), type=_State)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise DataError(
+                "this should say what an interrupted repair took out, and does not",
+                file=self._store.locate(self._path),
+                kind="bad-journal",
+                fix="Look at what is saved beside it, then remove it.",
+            ) from None
+
+    def saved(self, file: str, offset: int, stem: str, suffix: str = "") -> str:
+        """Where bytes are kept: where a killed run has kept them, or else at a path that is not there."""
+        known = [taken.saved for taken in self._state.taken if (taken.file, taken.offset) == (file, offset)]
+        return known[0] if known else _unused(self._store, stem, suffix)
+
+    def note(self, taken: Sequence[_Taken] = ()) -> None:
+        """Something is wrong, and this is about to be taken out."""
+        new = {(one.file, one.offset) for one in taken}
+        kept = [one for one in self._state.taken if (one.file, one.offset) not in new]
+        self._state.taken = [*kept, *taken]
+        self._store.write_bytes(self._path, msgspec.json.encode(self._state))
+
+    def dropped(self) -> list[Dropped]:
+        """All that was taken out."""
+        where = self._store.locate
+        return [Dropped(where(t.file), t.offset, t.bytes, t.why, t.keys, where(t.saved)) for t in self._state.taken]
+
+    def finish(self) -> None:
+        """The report is written: the journal goes."""
+        self._store.delete(self._path)
 
 
 def _excluded(store: Store) -> set[tuple[str, str]]:
@@ -175,31 +253,23 @@ def _listed(store: Store) -> list[str] | None:
         return None
 
 
-def _repair_shard(store: Store, scanned: Scanned, folder: str, report: RepairReport) -> None:
+def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal) -> list[DataError]:
+    """Cut off what is not whole; what cannot be mended."""
     problem = scanned.scan.problem
     assert problem is not None
     whole = max(whole_samples(scanned.scan), _whole_by_index(store, scanned))
     if problem.kind not in CUT or not whole:
-        report.remaining.append(problem)
-        return
-    end = int(scanned.scan.starts[whole])
-    saved = _unused(store, f"{folder}/{scanned.shard.replace('/', '__')}.from-{end}", "")
-    size = scanned.record.size
+        journal.note()
+        return [problem]
+    shard, end, size = scanned.shard, int(scanned.scan.starts[whole]), scanned.record.size
+    saved = journal.saved(shard, end, f"{folder}/{shard.replace('/', '__')}.from-{end}")
+    journal.note([_Taken(shard, end, size - end, str(problem), _keys_from(scanned.scan, whole), saved)])
     with store.write(saved) as out:
-        _copy(store, scanned.shard, end, size, out)
-    with store.write(scanned.shard) as out:
-        _copy(store, scanned.shard, 0, end, out)
+        _copy(store, shard, end, size, out)
+    with store.write(shard) as out:
+        _copy(store, shard, 0, end, out)
         out.write(bytes(2 * BLOCK))
-    report.dropped.append(
-        Dropped(
-            store.locate(scanned.shard),
-            end,
-            size - end,
-            str(problem),
-            _keys_from(scanned.scan, whole),
-            store.locate(saved),
-        )
-    )
+    return []
 
 
 def _keys_from(scan: tar.ShardScan, whole: int) -> list[str]:
@@ -257,7 +327,7 @@ def _unused(store: Store, stem: str, suffix: str) -> str:
     return path
 
 
-def _repair_lines(store: Store, name: str, report: RepairReport) -> None:
+def _repair_lines(store: Store, name: str, journal: _Journal) -> None:
     with store.local_copy(name) as local:
         buffer = np.memmap(local, np.uint8, "r") if local.stat().st_size else np.zeros(0, np.uint8)
         found = index_lines(np.asarray(buffer))
@@ -272,16 +342,18 @@ def _repair_lines(store: Store, name: str, report: RepairReport) -> None:
             kind="bad-line",
             fix="Look whether it is the right file; it was left as it is.",
         )
-    saved = _unused(store, f"{name}.repair/bad-lines", ".jsonl")
+    first = int(found.starts[min(bad)])
+    saved = journal.saved(name, first, f"{name}.repair/bad-lines", ".jsonl")
+    sizes = np.diff(found.starts)
+    journal.note(
+        [_Taken(name, int(found.starts[i]), int(sizes[i]), "not a JSON object", [], saved) for i in sorted(bad)]
+    )
     splits = jsonl_splits.read_splits(store, name)
     with store.write(name) as kept, store.write(saved) as out:  # the inner one is published first
-        for low in range(0, len(found.starts) - 1, 4096):
-            begins = found.starts[low : min(low + 4096, len(found.starts) - 1)]
+        for low in range(0, len(sizes), 4096):
+            begins = found.starts[low : min(low + 4096, len(sizes))]
             ends = found.starts[low + 1 : low + 1 + len(begins)]
             for i, line in enumerate(read_records(store, name, begins, ends)):
                 (out if low + i in bad else kept).write(line)
-                if low + i in bad:
-                    where, to = store.locate(name), store.locate(saved)
-                    report.dropped.append(Dropped(where, int(begins[i]), len(line), "not a JSON object", [], to))
         if splits is not None and splits.fits(found.starts):  # else they are those of the repaired file already
             jsonl_splits.write_splits(store, name, splits.without(sorted(bad), found.starts))

@@ -6,6 +6,7 @@ called: a frame that the machine loses with its power is work done twice. Who ca
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
@@ -61,8 +62,17 @@ class FrameFile:
                 self._file.truncate(self._whole)
             self._file.write(_HEAD.pack(len(body), xxhash.xxh3_64_intdigest(body)) + body)
             self._file.flush()
+            self._whole += _HEAD.size + len(body)
         except OSError as error:
+            self._abandon()
             raise storage_error(error, self._store.locate(self._name)) from None
+
+    def _abandon(self) -> None:
+        """Close the file without the rest of a frame that could not be written, which closing would try again."""
+        file, self._file = self._file, None
+        with contextlib.suppress(OSError):
+            if file is not None:
+                file.close()
 
     def sync(self) -> None:
         """Wait until every frame is on the disk. Raises `StorageError`."""

@@ -64,6 +64,11 @@ def is_disk_trouble(error: OSError) -> bool:
     return error.filename is None and error.errno in _DISK_TROUBLE
 
 
+def _is_about(error: OSError, *paths: str) -> bool:
+    """Whether it names one of the files, which may be as a `Path`."""
+    return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename) in paths
+
+
 class _Written(WriteBehind):
     """A raw file whose errors name the file that it will be, whoever writes to it. Raises `StorageError`."""
 
@@ -303,7 +308,7 @@ class LocalStore(Store):
                 self._unpin(path)
                 publish(temporary, full)
         except OSError as error:
-            if is_disk_trouble(error) or not temporary or error.filename in (temporary, os.path.dirname(full)):
+            if is_disk_trouble(error) or not temporary or _is_about(error, temporary, os.path.dirname(full)):
                 raise storage_error(error, full) from None
             raise  # the caller's own code failed on something of its own
 

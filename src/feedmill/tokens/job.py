@@ -1,8 +1,8 @@
-"""What a verb that writes several files has done so far, so that a killed run can be finished by the same command.
+"""What a verb that writes token files has done so far, so that a killed run can be finished by the same command.
 
 A small JSON file beside the first target, ``.<name>.feedmill-job``: what the job is (a hash of its inputs and options),
-its seed, and the files that are whole. It is there from before the first file appears until after the last one has. A
-job of one file whose seed is given needs none.
+its seed, and the files that are whole. It is there from before the first file appears until after the last one and its
+manifest have.
 """
 
 from __future__ import annotations

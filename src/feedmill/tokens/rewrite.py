@@ -166,8 +166,7 @@ def rewrite(
     _refuse_inputs(corpus, [*(part.path for part in parts), *higher])
     if not job.resumed:
         refuse_existing([*map(_main, (part.path for part in parts)), *map(_main, higher)], overwrite)
-        if len(parts) > 1 or job.drawn:  # a single file is there or not: there is nothing to remember
-            job.save()
+        job.save()  # for a single file, too: its manifest comes behind it
     known = job.done
     out = []
     unit = "B" if form.format == LINES else "tokens"

@@ -32,7 +32,7 @@ def present_shards(store: Store, *, trust: bool = True, leave_out: Collection[st
         DataError: a shard cannot be read.
     """
     info = energon.read_info(store)
-    records = sidecar.read(store)
+    records = sidecar.read(store, older=True)  # a killed run may have made the index newer
     index = energon.open_index(cached_copy(store, energon.INDEX)) if store.exists(energon.INDEX) else None
     out = []
     with closing(index) if index is not None else nullcontext():

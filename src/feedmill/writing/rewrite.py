@@ -3,7 +3,7 @@
 The new shards are written beside the data set first, in ``.nv-meta/feedmill.work/new/``, by several processes; until
 then nothing has changed. Then they are put in place, which is only renaming, and the index is written anew. A run that
 is killed before that moment leaves the data set as it was; one that is killed in it is finished by the same command,
-and until then readers of a changed shard say that its index is out of date.
+and until then whoever opens the dataset is told so.
 """
 
 from __future__ import annotations

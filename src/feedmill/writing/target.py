@@ -15,7 +15,7 @@ from feedmill.writing.commit import Media, commit
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_prepared, present_shards
 from feedmill.writing.shard import Shard
-from feedmill.writing.work import Work, unfinished
+from feedmill.writing.work import Work, tidy, unfinished
 
 
 class Target:
@@ -80,6 +80,7 @@ class Target:
         if left is not None and left.get("verb") == job["verb"] and not left.get("append"):
             return
         if self.store.exists(energon.INFO) or self.store.exists(energon.INFO_YAML):
+            tidy(self.store)
             raise ConfigError(
                 "there is a data set here",
                 file=self.url,

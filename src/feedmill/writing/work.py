@@ -20,7 +20,7 @@ import msgspec
 import orjson
 import xxhash
 
-from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.changing import FOLDER, JOB, clear, half, take, work_place
 from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
@@ -29,7 +29,7 @@ from feedmill.storage.claims import Claim
 from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
 
-__all__ = ["FOLDER", "JOURNAL", "Work", "identity", "unfinished"]
+__all__ = ["FOLDER", "JOURNAL", "Work", "identity", "tidy", "unfinished"]
 
 JOURNAL = "feedmill.shards.journal"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -85,8 +85,9 @@ class Work:
 
     def note(self, **facts: Any) -> None:
         """Add facts to the job, durably."""
-        self.job |= facts
-        self.place.write_bytes(JOB, self._encoded(self.job))
+        job = {**self.job, **facts}
+        self.place.write_bytes(JOB, self._encoded(job))
+        self.job = job
 
     def _encoded(self, job: Mapping[str, Any]) -> bytes:
         try:
@@ -185,6 +186,15 @@ def unfinished(store: Store) -> dict[str, Any] | None:
             fix=f"Run 'feedmill check' on the dataset; if all is well, remove {place.root}.",
         ) from None
     return job
+
+
+def tidy(store: Store) -> None:
+    """Remove the folder of work that is done, where its process was killed before it had removed all of it."""
+    place = work_place(store)
+    if place.exists("lock") and not place.exists(JOB):
+        with contextlib.suppress(StorageError), place.lock("lock", what="", file=store.url):  # somebody may begin now
+            if not place.exists(JOB):
+                place.remove_folder()
 
 
 class _Job(msgspec.Struct):

@@ -123,9 +123,10 @@ def _dedupe(
         [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None,
     )
     if bloom is None:
-        if _done(files, options, run_print, report, None):
-            return
         work = work_folder(files[0], options.name, "work", run_print)
+        if _done(files, options, run_print, report, None):
+            remove_folder(work)  # a run may have been killed while it did that
+            return
         busy = f"another process is writing this attribute set ({options.name!r})"
         with LocalStore(work).alone("lock", what=busy, file=files[0].name):
             results = _exact(files, known, options, work, compression, processes, progress)

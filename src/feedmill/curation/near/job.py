@@ -94,8 +94,11 @@ def find_near(
         options.as_dict(),
         None if signatures is None else open_store(signatures).locate(""),
     )
+    folder = work_folder(files[0], options.name, "near", run_print) if signatures is None else signatures
     if not _done(files, options, run_print, report):
-        _run(files, options, signatures, run_print, processes, progress, report)
+        _run(files, options, signatures, folder, run_print, processes, progress, report)
+    elif signatures is None:
+        remove_folder(folder)  # a run may have been killed while it did that
     refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
     return report
 
@@ -104,17 +107,17 @@ def _run(
     files: list[DocumentFile],
     options: NearOptions,
     signatures: str | None,
+    folder: str,
     run_print: str,
     processes: int | None,
     progress: bool | None,
     report: NearReport,
 ) -> None:
-    folder = work_folder(files[0], options.name, "near", run_print) if signatures is None else signatures
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, processes, progress)
         results = _finish(dumps, files, options, processes, progress)
+        dumps.forget_work()  # before the record: a run that finds that does nothing more
         _record(files, results, options, run_print, report)
-        dumps.forget_work()
     if signatures is None:
         remove_folder(folder)
 

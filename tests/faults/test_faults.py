@@ -1,0 +1,103 @@
+"""Faults at every call by which writing verbs change files: killed, an error of the disk, a full disk, lost power.
+
+The default run has a sample of each verb's calls, by system calls where processes can be traced and by Python's own
+elsewhere; the ``slow`` tests have all of them. ``python -m faults.trials CASE FAULT CALL`` repeats one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from faults.cases import CASES
+from faults.runner import Runner
+from faults.tracer import FAULTS
+from faults.trials import Trials
+
+SAMPLE = 2
+"""Calls of a verb at which the default run tries each fault."""
+FOUND = {
+    "merge pbin": [("kill", r"rename .* -> m\.pbin\.feedmill\.json", -1)],  # its manifest stayed without sizes
+    "repair tars": [("kill", r"unlink d/\.nv-meta/feedmill\.prepare\.journal", -1)],  # its report was lost
+    "append": [
+        ("kill", r"openat .*feedmill\.members", 0),  # hashes of shards were lost
+        ("ENOSPC", r"write .*feedmill\.shards\.journal", 0),  # a traceback
+    ],
+    "add-parts": [("kill", r"rename .*work/new/.* -> d/shards/", 2)],  # read as a mixture of old and new
+    "reshard": [("kill", r"openat e/shards/\.000001\.tar\.", 0), ("kill", r"unlinkat .*feedmill\.work/lock", 0)],
+    "reshard over": [("EIO", r"write .*job\.json", 2)],  # forgot that the old dataset was gone
+    "convert wds": [("kill", r"openat out/shards/\.000001\.tar\.", 0)],  # read as if that were all
+    "index jsonl": [("EIO", r"openat", 1)],  # a traceback
+}
+"""Where this has found something: fault, call, which of these calls."""
+SEEN = ("kill", "EIO", "ENOSPC")
+"""Faults that need no system calls."""
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    with Runner(tmp_path_factory.mktemp("runner")) as runner:
+        yield runner
+
+
+@pytest.fixture
+def tracing(runner: Runner) -> Runner:
+    missing = runner.why_not()
+    if missing:
+        pytest.skip(missing)
+    return runner
+
+
+def strike(trials: Trials, faults: tuple[str, ...], most: int | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Try calls of each fault, all of them without `most`, and say how many that were."""
+    least = trials.case.least if trials.how == "trace" else trials.case.least // 3
+    assert len(trials.calls) >= least, f"only {len(trials.calls)} calls: this tries next to nothing"
+    wanted = Counter({fault: len(trials.points(fault, most)) for fault in faults})
+    assert all(wanted[fault] >= (most or least) for fault in faults if fault != "short")
+    for fault in faults:
+        for at in trials.points(fault, most):
+            trials.run(fault, at)
+    with capsys.disabled():
+        print(f"\n{trials.told}")
+    assert trials.told.trials == wanted
+    assert not trials.told.problems, "\n".join(trials.told.problems)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_faults_at_some_system_calls(
+    tracing: Runner, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = Trials(tracing, CASES[name], tmp_path)
+    strike(trials, FAULTS, SAMPLE, capsys)
+    for fault, words, turn in FOUND.get(name, []):
+        trials.run(fault, trials.find(words, turn))
+    assert not trials.told.problems, "\n".join(trials.told.problems)
+
+
+@pytest.mark.parametrize("name", ["merge pbin", "append", "convert jsonl", "tag"])
+def test_faults_at_some_of_pythons_calls(
+    runner: Runner, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is tried where system calls cannot be traced."""
+    strike(Trials(runner, CASES[name], tmp_path, "standin"), SEEN, SAMPLE, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_at_every_system_call(
+    tracing: Runner, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strike(Trials(tracing, CASES[name], tmp_path), FAULTS, None, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CASES if "by 2" not in name])
+def test_a_fault_at_every_call_that_python_sees(
+    runner: Runner, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if runner.why_not() is None:
+        pytest.skip("system calls can be traced here, which sees more")
+    strike(Trials(runner, CASES[name], tmp_path, "standin"), SEEN, None, capsys)
