@@ -341,7 +341,7 @@ def test_rules_without_effect_are_counted_and_not_warned_of(tmp_path):
     [
         {"filter": {"exclude": ["$.attributes[?(@.lnies[1])]"]}},
         {"filter": {"include": ["$.attributes.lnies"]}},
-        {"filter": {"exclude": ["(.attributes.lnies[0][2]? // 0) > 0.5"], "syntax": "jq"}},
+        {"filter": {"exclude": ["((.attributes.lnies[0][2])? // 0) > 0.5"], "syntax": "jq"}},
         {"span_replacement": [{"span": "$.attributes.lnies", "min_score": 0}]},
         {"span_replacement": [{"span": "$.attributes.lines", "min_score": 0, "replacement": "$.attributes.lnies"}]},
     ],
