@@ -111,7 +111,7 @@ def converting() -> list[Case]:
             *few,
             unfinished=UNFINISHED,
         ),
-        case("rows", "rows", "out", "parquet", tree, look=see(looks.lines, "out"), each=True),
+        case("rows", "rows", "out", "parquet", tree, look=see(looks.tables, "out"), each=True),
         case("lines", "rows", "out.jsonl.gz", "jsonl.gz", tree, look=see(looks.lines, "."), each=True),
         case("megatron", "t", "out", "megatron", data.token_files, look=see(looks.tokens_below, "out"), each=True),
         case("pbin", "t", "out", "pbin", data.token_files, look=see(looks.tokens_below, "out"), each=True),

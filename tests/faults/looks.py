@@ -76,7 +76,16 @@ def tokens_below(folder: Path, name: str) -> Any:
 def everything(folder: Path, name: str) -> Any:
     """The bytes of every file below a folder."""
     paths = [path for path in sorted((folder / name).rglob("*")) if path.is_file()]
-    return files(folder, *(str(p.relative_to(folder)) for p in paths if not p.name.startswith(".")))
+    names = [path.relative_to(folder) for path in paths]
+    return files(folder, *(str(one) for one in names if not any(part.startswith(".") for part in one.parts)))
+
+
+def tables(folder: Path, name: str) -> Any:
+    """The rows of every Parquet file below a folder."""
+    from pyarrow import parquet
+
+    paths = [path for path in sorted((folder / name).rglob("*.parquet")) if not path.name.startswith(".")]
+    return {str(path.relative_to(folder)): parquet.read_table(path).to_pylist() for path in paths}
 
 
 def splits(folder: Path, name: str) -> Any:

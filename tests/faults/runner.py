@@ -7,6 +7,7 @@ is the other side.
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import gc
 import importlib
@@ -85,7 +86,8 @@ class Runner:
         """Run a verb in `folder`, whose calls are counted.
 
         Args:
-            how: ``trace``: system calls; ``standin``: Python's; ``plain``: none.
+            how: ``trace``: system calls; ``standin``: Python's; ``plain``: none; ``booted``: none, on a machine that
+                has been started again.
         """
         result: Result = self._ask("run", list(map(str, words)), str(folder), fault, at, how)
         if fault is None:
@@ -193,7 +195,7 @@ def _verb(words: list[str], folder: str, shown: list[str], how: str, strike: tup
     """In a forked process: the whole life of a command."""
     os.setsid()
     os.chdir(folder)
-    if how == "plain":
+    if how in ("plain", "booted"):
         with contextlib.suppress(OSError, AttributeError):
             tracer.hurry()
     for path, number in zip(shown[:2], (1, 2), strict=True):
@@ -202,6 +204,8 @@ def _verb(words: list[str], folder: str, shown: list[str], how: str, strike: tup
         os.close(file)
     before = set(sys.modules)
     sys.argv = ["feedmill", *words]
+    if how == "booted":
+        _boot()
     if how == "standin":
         from faults import standin
 
@@ -222,6 +226,16 @@ def _verb(words: list[str], folder: str, shown: list[str], how: str, strike: tup
     sys.stderr.flush()
     Path(shown[2]).write_text("\n".join(sorted(set(sys.modules) - before)))
     os._exit(status)
+
+
+def _boot() -> None:
+    """Have the system's word for the time since its start be another one."""
+    real = builtins.open
+
+    def opened(file: Any, *args: Any, **facts: Any) -> Any:
+        return io.StringIO("another\n") if file == "/proc/sys/kernel/random/boot_id" else real(file, *args, **facts)
+
+    builtins.open = opened
 
 
 def _forked(body: Callable[[], None]) -> int:

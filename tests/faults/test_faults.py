@@ -31,6 +31,14 @@ FOUND = {
     "reshard over": [("EIO", r"write .*job\.json", 2)],  # forgot that the old dataset was gone
     "convert wds": [("kill", r"openat out/shards/\.000001\.tar\.", 0)],  # read as if that were all
     "index jsonl": [("EIO", r"openat", 1)],  # a traceback
+    "add-parts into": [("kill", r"rmdir e/\.nv-meta/feedmill\.work", 0)],  # the empty folder stayed
+    "neardedupe": [("kill", r"rename d/attributes/dup_near/\..* -> .*b\.jsonl", 0)],  # its report was lost
+    "neardedupe kept": [
+        ("kill", r"rename d/attributes/dup_near/\..* -> .*b\.jsonl", 0),
+        ("EIO", r"rmdir s/done", 0),  # stayed
+    ],
+    "stat": [("kill", r"write .*p\.png", 0)],  # half a picture
+    "energon prepare": [("kill", r"openat d/\.nv-meta/\.split\.yaml", 0)],  # refused as prepared
 }
 """Where this has found something: fault, call, which of these calls."""
 SEEN = ("kill", "EIO", "ENOSPC")

@@ -126,21 +126,22 @@ class Trials:
         if result.struck is None:
             yield f"it was not reached: {len(result.calls)} calls"
         yield from self._ended(fault, result)
-        state = self._state()
+        how = "booted" if fault in ("torn", "power") else "plain"
+        state = self._state() + how
         if state not in self._known:  # what is there decides what is read and what the next run does
-            self._known[state] = self._follow()
+            self._known[state] = self._follow(how)
         follow = self._known[state]
         self.told.ends.update(follow.ends)
         if result.status == 0 and follow.lacking:
             yield f"it ended as if all were done: {follow.lacking}"
         yield from follow.problems
 
-    def _follow(self) -> _Follow:
+    def _follow(self, how: str) -> _Follow:
         """Read what is there, and run the command again."""
         lacking = _differ(self._files(), self.wanted, more=True)
         follow = _Follow(lacking)
         follow.problems += self._seen(self._look(), follow.ends)
-        follow.problems += self._run_again(lacking == [], follow.ends)
+        follow.problems += self._run_again(how, lacking == [], follow.ends)
         return follow
 
     def _state(self) -> str:
@@ -190,8 +191,8 @@ class Trials:
         else:
             yield f"neither the old nor the new state: {str(seen)[:300]}"
 
-    def _run_again(self, complete: bool, ends: Counter[str]) -> Iterator[str]:
-        again = self.runner.run(self.case.words, self.place, how="plain")
+    def _run_again(self, how: str, complete: bool, ends: Counter[str]) -> Iterator[str]:
+        again = self.runner.run(self.case.words, self.place, how=how)
         found = self._files()
         if again.status == 0 and found != self.wanted and not (complete and found == self.wanted_again):
             yield f"run again, it gives other files: {_differ(found, self.wanted)}"

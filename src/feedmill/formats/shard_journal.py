@@ -20,6 +20,12 @@ from feedmill.storage.local import LocalStore
 NAME = ".nv-meta/feedmill.prepare.journal"
 
 
+def interrupted(store: Store) -> bool:
+    """Whether `prepare` was begun on a data set and has not ended well."""
+    place, name = frames_place(store, NAME)
+    return place.exists(name)
+
+
 class _Frame(msgspec.Struct, array_like=True):
     shard: str
     record: ShardRecord

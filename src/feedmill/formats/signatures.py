@@ -3,7 +3,8 @@
 A folder on a local disk::
 
     near.json                    {"version": 1, "options": {...}}: what sets, keys and decisions depend on
-    dump-00000.json, ...         a run that added documents: its files in order, their segments, its index
+    dump-00000.json, ...         a run that added documents: its files in order, their segments, its index;
+                                 the fingerprint of the run, and what it found
     segments/<print>-00000       arrays of some documents of a file: sets, keys, ids
     segments/<print>.json        {"rows": ..., "ids": ..., "digest": ..., "segments": [rows, ...],
                                  "empty": ..., "xxh3": ...}

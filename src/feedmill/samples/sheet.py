@@ -12,7 +12,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
 from feedmill.samples.images import converted
-from feedmill.storage.local import storage_error
+from feedmill.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -115,13 +115,23 @@ def _fit(text: str, font: Any, width: int) -> str:
 
 
 def save_picture(image: Image, path: str | Path) -> None:
-    """Write a picture file. Raises `ConfigError` for a name of no picture, and what `storage_error` gives."""
+    """Write a picture file; it appears when it is whole.
+
+    Raises:
+        ConfigError: the name is that of no picture.
+        StorageError: it cannot be written.
+    """
+    from PIL import Image
+
+    form = Image.registered_extensions().get(Path(path).suffix.lower())
+    if form is None:
+        raise _unknown_format(path)
+    data = BytesIO()
     try:
-        image.save(path)
-    except ValueError:
-        raise _unknown_format(path) from None
-    except OSError as error:
-        raise storage_error(error, str(path)) from None
+        image.save(data, form)
+    except OSError as error:  # a mode that the format has not
+        raise ConfigError(str(error), file=str(path), fix="Name it .png.") from None
+    LocalStore(str(Path(path).parent)).write_bytes(Path(path).name, data.getvalue())
 
 
 def check_picture(path: str | Path) -> None:

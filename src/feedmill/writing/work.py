@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -191,6 +192,8 @@ def unfinished(store: Store) -> dict[str, Any] | None:
 def tidy(store: Store) -> None:
     """Remove the folder of work that is done, where its process was killed before it had removed all of it."""
     place = work_place(store)
+    with contextlib.suppress(OSError):
+        os.rmdir(place.root)  # where only the folder itself was left
     if place.exists("lock") and not place.exists(JOB):
         with contextlib.suppress(StorageError), place.lock("lock", what="", file=store.url):  # somebody may begin now
             if not place.exists(JOB):

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near import join, sketch
 from feedmill.curation.near.cluster import decide, summary
@@ -15,7 +17,7 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
 from feedmill.curation.near.view import open_view
 from feedmill.curation.patterns import DocumentFile
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.signatures import (
     LOCK,
     RECORD,
@@ -34,6 +36,19 @@ if TYPE_CHECKING:
 
 MOST_DOCUMENTS = 1 << 32
 """In a dump."""
+
+
+class _Found(msgspec.Struct):
+    """What a record of a dump keeps of the report, see `NearReport`."""
+
+    added: int
+    empty: int
+    candidates: int
+    left_out: int
+    clusters: int
+    sizes: dict[str, int]
+    largest: list[dict[str, Any]]
+    warnings: list[str]
 
 
 class Place(NamedTuple):
@@ -119,6 +134,13 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
             open_view.cache_clear()
 
 
+def tidy(folder: str, options: NearOptions) -> None:
+    """Remove marks that a run could not remove at its end, or that came back when the machine lost its power."""
+    if os.path.isdir(os.path.join(folder, "done")):
+        with contextlib.suppress(FeedmillError), open_dumps(folder, options) as dumps:  # somebody may use them now
+            dumps.forget_work()
+
+
 def _refuse_others(store: LocalStore) -> None:
     """Raises ConfigError where the folder has files and no signatures: work is removed here by its place, and a user's
     ``dumps/`` would be taken for some."""
@@ -156,12 +178,14 @@ def add_dump(
     files: Sequence[DocumentFile],
     options: NearOptions,
     report: NearReport,
+    run: str,
     processes: int | None,
     progress: bool | None,
 ) -> None:
     """Make signatures of the files that the folder does not know, find what is similar, and add them as a dump.
 
-    Nothing where it knows all of them. What a run that was cut off had finished is not done again.
+    Nothing where it knows all of them. What a run that was cut off had finished is not done again, and what the same
+    `run` had to report of its dump is reported.
 
     Raises:
         ConfigError: a file changed after it was added.
@@ -169,6 +193,7 @@ def add_dump(
     """
     tasks = _unknown(dumps, files, options)
     keep = frozenset(task.fingerprint for task in tasks)
+    said = len(report.warnings)
     if tasks:
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
@@ -180,12 +205,25 @@ def add_dump(
         _compare(dumps, record, options, report, processes, progress)
         view = open_view(dumps.folder, len(dumps.records), record["folder"])
         decide(view, options.shape[0], options.keep)
-        write_record(dumps.store, dump_name(len(dumps.records)), record)
         for name, value in summary(view).items():
             setattr(report, name, value)
         report.added, report.empty = record["rows"], sum(one.empty for one in sketched)
+        found = {name: getattr(report, name) for name in _Found.__struct_fields__}
+        record |= {"run": run, "found": {**found, "warnings": report.warnings[said:]}}
+        write_record(dumps.store, dump_name(len(dumps.records)), record)
         dumps.records.append(record)
+    elif dumps.records and dumps.records[-1].get("run") == run:  # it was killed behind that
+        for name, value in _found(dumps).items():
+            setattr(report, name, [*report.warnings, *value] if name == "warnings" else value)
     report.known = dumps.documents
+
+
+def _found(dumps: Dumps) -> dict[str, Any]:
+    """What the run that made the last dump found."""
+    try:
+        return msgspec.structs.asdict(msgspec.convert(dumps.records[-1].get("found"), _Found))
+    except msgspec.ValidationError as error:
+        raise damaged(dumps.store, dump_name(len(dumps.records) - 1), str(error)) from None
 
 
 def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) -> list[sketch.Task]:

@@ -9,7 +9,7 @@ from typing import Any
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.near import finish as finishing
-from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps
+from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, tidy
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
 from feedmill.curation.patterns import DocumentFile, find_documents
@@ -99,6 +99,8 @@ def find_near(
         _run(files, options, signatures, folder, run_print, processes, progress, report)
     elif signatures is None:
         remove_folder(folder)  # a run may have been killed while it did that
+    else:
+        tidy(folder, options)
     refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
     return report
 
@@ -114,7 +116,7 @@ def _run(
     report: NearReport,
 ) -> None:
     with open_dumps(folder, options) as dumps:
-        add_dump(dumps, files, options, report, processes, progress)
+        add_dump(dumps, files, options, report, run_print, processes, progress)
         results = _finish(dumps, files, options, processes, progress)
         dumps.forget_work()  # before the record: a run that finds that does nothing more
         _record(files, results, options, run_print, report)
