@@ -33,6 +33,11 @@ LOCKS = {
     "tag": "attributes/e/.feedmill/part-0.jsonl.gz.feedmill-lock",
     "dedupe": "attributes/dup_documents/.feedmill/work/lock",
     "dedupe --bloom": "f.bin.feedmill-lock",
+    "merge": ".o.pbin.feedmill-lock",
+    "shuffle": ".o.pbin.feedmill-lock",
+    "split": ".o-{part}.pbin.feedmill-lock",
+    "filter": ".o.pbin.feedmill-lock",
+    "filter lines": ".o.jsonl.feedmill-lock",
     "mix": "mixed/.feedmill/m-0000.jsonl.gz.feedmill-lock",
 }
 
