@@ -38,6 +38,7 @@ FOUND = {
         ("EIO", r"rmdir s/done", 0),  # stayed
     ],
     "stat": [("kill", r"write .*p\.png", 0)],  # half a picture
+    "dolma dedupe": [("kill", r"unlink f\.bin\.feedmill-next\.of", 0)],  # stayed
     "energon prepare": [("kill", r"openat d/\.nv-meta/\.split\.yaml", 0)],  # refused as prepared
 }
 """Where this has found something: fault, call, which of these calls."""

@@ -226,6 +226,8 @@ def _complete(store: LocalStore, name: str, committed: bool = False) -> None:
     """Put a filled filter in its place, if the manifest of its attributes was written."""
     filled = _next(name)
     if not store.exists(filled):
+        if store.exists(f"{filled}.of"):
+            store.delete(f"{filled}.of")  # a run could not, or was killed before it did
         return
     digest = digest_of(store, filled)
     if not committed and not (store.exists(f"{filled}.of") and store.read(f"{filled}.of").decode() == digest):

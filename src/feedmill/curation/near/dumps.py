@@ -179,13 +179,14 @@ def add_dump(
     options: NearOptions,
     report: NearReport,
     run: str,
+    told: bool,
     processes: int | None,
     progress: bool | None,
 ) -> None:
     """Make signatures of the files that the folder does not know, find what is similar, and add them as a dump.
 
     Nothing where it knows all of them. What a run that was cut off had finished is not done again, and what the same
-    `run` had to report of its dump is reported.
+    `run` found when it made the last dump is reported, if it was not `told` yet.
 
     Raises:
         ConfigError: a file changed after it was added.
@@ -212,7 +213,7 @@ def add_dump(
         record |= {"run": run, "found": {**found, "warnings": report.warnings[said:]}}
         write_record(dumps.store, dump_name(len(dumps.records)), record)
         dumps.records.append(record)
-    elif dumps.records and dumps.records[-1].get("run") == run:  # it was killed behind that
+    elif not told and dumps.records and dumps.records[-1].get("run") == run:  # it was killed behind that
         for name, value in _found(dumps).items():
             setattr(report, name, [*report.warnings, *value] if name == "warnings" else value)
     report.known = dumps.documents

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.attribute_set import fingerprint, read_manifest
 from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, tidy
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
-from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.curation.patterns import DocumentFile, by_root, find_documents
 from feedmill.curation.workplace import remove_folder, work_folder
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.progress import Progress
@@ -115,8 +115,10 @@ def _run(
     progress: bool | None,
     report: NearReport,
 ) -> None:
+    manifests = [read_manifest(open_store(root or "."), options.name) for root in by_root(files)]
+    told = all(one is not None and one.get("run") == run_print for one in manifests)
     with open_dumps(folder, options) as dumps:
-        add_dump(dumps, files, options, report, run_print, processes, progress)
+        add_dump(dumps, files, options, report, run_print, told, processes, progress)
         results = _finish(dumps, files, options, processes, progress)
         dumps.forget_work()  # before the record: a run that finds that does nothing more
         _record(files, results, options, run_print, report)
