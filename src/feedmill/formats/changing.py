@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 import xxhash
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import DataError, NotFound
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.cache import cache_folder
 from feedmill.storage.claims import Claim
@@ -54,7 +54,7 @@ def changing(store: Store, name: str = "") -> Iterator[None]:
 
     Raises:
         StorageError: another process is changing it.
-        ConfigError: shards are half in place (see `refuse_half`).
+        DataError: shards are half in place (see `refuse_half`).
     """
     own = threading.get_ident(), store.locate(name)
     if not isinstance(store, LocalStore):
@@ -96,20 +96,30 @@ def _folder(store: LocalStore) -> Iterator[None]:
 
 
 def refuse_half(store: Store) -> None:
-    """Raise `ConfigError` where a killed process has put some of its changed shards in place, and not all."""
+    """Raise `DataError` where a killed process has put some of its changed shards in place, and not all."""
+    job = unfinished_job(store)
+    if job is not None and job.get("swapping"):
+        raise interrupted(store, job)
+
+
+def unfinished_job(store: Store) -> dict[str, object] | None:
+    """The note of a change or a write that is not finished; None where there is none, or what is there is no JSON,
+    which its writer tells."""
     try:
         job = orjson.loads(work_place(store).read(JOB))
     except (NotFound, orjson.JSONDecodeError):
-        return
-    if isinstance(job, dict) and job.get("swapping"):
-        raise half(store, job)
+        return None
+    return job if isinstance(job, dict) else {}
 
 
-def half(store: Store, job: dict[str, object]) -> ConfigError:
-    """The error for a change that was interrupted while it put shards in place."""
-    return ConfigError(
-        f"a '{job.get('verb')}' was interrupted while it put changed shards in place",
+def interrupted(store: Store, job: dict[str, object]) -> DataError:
+    """The error, for readers and writers, for what would be read as another dataset: some shards are old and some new,
+    or some have no index."""
+    half = bool(job.get("swapping"))
+    return DataError(
+        f"a '{job.get('verb', 'write')}' is {'putting changed shards in place' if half else 'writing this'},"
+        " or was interrupted",
         file=store.url,
-        kind="unfinished-change",
-        fix="Run that command again, as it was: it finishes in a moment.",
+        kind="unfinished-change" if half else "unfinished-write",
+        fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
     )

@@ -30,7 +30,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon_members, sidecar, yamls
 from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
-from feedmill.formats.changing import FOLDER, JOB
+from feedmill.formats.changing import interrupted, unfinished_job
 from feedmill.formats.content import content_of_files
 from feedmill.formats.energon_members import Members
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets
@@ -89,22 +89,11 @@ def idx_name(shard: str) -> str:
 def refuse_unfinished(store: Store) -> None:
     """Raise `DataError` where an interrupted writer has left what would be read as another dataset: some of its shards
     without an index, or shards of which some are old and some new with an index of neither."""
-    path = f"{FOLDER}/{JOB}"
-    if not store.is_local or not store.exists(path):
+    job = unfinished_job(store) if store.is_local else None
+    if job is None:
         return
-    try:
-        job = orjson.loads(store.read(path))
-    except (orjson.JSONDecodeError, NotFound):
-        return  # its writer says so; or it is done
-    half = isinstance(job, dict) and bool(job.get("swapping"))
-    if half or not (store.exists(INFO) or store.exists(INFO_YAML)):
-        verb = job.get("verb", "write") if isinstance(job, dict) else "write"
-        raise DataError(
-            f"a '{verb}' is {'putting changed shards in place' if half else 'writing this'}, or was interrupted",
-            file=store.url,
-            kind="unfinished-change" if half else "unfinished-write",
-            fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
-        )
+    if job.get("swapping") or not (store.exists(INFO) or store.exists(INFO_YAML)):
+        raise interrupted(store, job)
 
 
 def read_info(store: Store) -> dict[str, int]:

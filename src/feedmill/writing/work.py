@@ -22,7 +22,7 @@ import orjson
 import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
-from feedmill.formats.changing import FOLDER, JOB, clear, half, take, work_place
+from feedmill.formats.changing import FOLDER, JOB, clear, interrupted, take, work_place
 from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.storage import Store
@@ -50,7 +50,7 @@ class Work:
 
     Raises:
         StorageError: another process is at work on the data set, or the folder cannot be written.
-        ConfigError: other work was interrupted at a point where it has to be finished first.
+        DataError: other work was interrupted at a point where it has to be finished first.
     """
 
     def __init__(self, store: Store, job: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Work:
             self.job = before
             return
         if before is not None and before.get("swapping"):
-            raise half(self.store, before)
+            raise interrupted(self.store, before)
         self.left = before
         self.place.delete(JOURNAL)
         self.job = plain
