@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.errors import ConfigError
+from feedmill.errors import FeedmillError
 from feedmill.formats.changing import FOLDER, changing
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.repair import repair
@@ -33,6 +33,11 @@ LOCKS = {
     "tag": "attributes/e/.feedmill/part-0.jsonl.gz.feedmill-lock",
     "dedupe": "attributes/dup_documents/.feedmill/work/lock",
     "dedupe --bloom": "f.bin.feedmill-lock",
+    "merge": ".o.pbin.feedmill-lock",
+    "shuffle": ".o.pbin.feedmill-lock",
+    "split": ".o-{part}.pbin.feedmill-lock",
+    "filter": ".o.pbin.feedmill-lock",
+    "filter lines": ".o.jsonl.feedmill-lock",
     "mix": "mixed/.feedmill/m-0000.jsonl.gz.feedmill-lock",
 }
 
@@ -67,7 +72,7 @@ def test_nothing_is_prepared_while_a_change_is_half_in_place(tmp_path: Path) -> 
     fm.write(str(tmp_path / "d"), [{"__key__": "a", "txt": "a"}], progress=False)
     LocalStore(tmp_path / "d" / FOLDER).write_bytes("job.json", b'{"verb": "delete", "swapping": true}')
     for act in (prepare, repair):
-        with pytest.raises(ConfigError, match="a 'delete' was interrupted") as caught:
+        with pytest.raises(FeedmillError, match=r"a 'delete' is putting .* or was interrupted") as caught:
             act(str(tmp_path / "d"), progress=False)
         assert caught.value.kind == "unfinished-change"
     assert (tmp_path / "d" / FOLDER / "job.json").exists()

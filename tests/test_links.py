@@ -15,12 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 import feedmill as fm
 from curated import write_documents, write_tree
 from feedmill.cli.app import app
+from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.storage import LocalStore
 from feedmill.writing.work import FOLDER
 from tars import tar_bytes
 from tokenizing import tokenizer_file, write_lines
@@ -72,6 +75,12 @@ def documents(root: Path) -> None:
     (root / "mix.json").write_text(json.dumps({"streams": [stream]}))
 
 
+def packed(root: Path) -> None:
+    root.mkdir(exist_ok=True)
+    with write_pbin(LocalStore(root), "a.pbin", 2) as file:
+        file.add(np.arange(30), np.full(10, 3))
+
+
 def pictures(root: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     (root / "d").mkdir(parents=True)
@@ -96,6 +105,11 @@ VERBS: dict[str, tuple[Make, list[str]]] = {
     "tag": (documents, ["tag", "documents/*", "-n", "e", "-t", "char_length_v1"]),
     "dedupe": (documents, ["dedupe", "documents", "-p", "1"]),
     "dedupe --bloom": (documents, ["dedupe", "documents", "-p", "1", "--bloom", "f.bin", "--items", "100"]),
+    "merge": (packed, ["merge", "a.pbin", "o.pbin"]),
+    "shuffle": (packed, ["shuffle", "a.pbin", "o.pbin", "--seed", "1"]),
+    "split": (packed, ["split", "a.pbin", "o-{part}.pbin", "--chunks", "2"]),
+    "filter": (packed, ["filter", "a.pbin", "o.pbin", "--min-length", "1"]),
+    "filter lines": (documents, ["filter", "a.jsonl", "o.jsonl", "--min-length", "1"]),
     "neardedupe": (documents, ["neardedupe", "documents", "-p", "1"]),
     "mix": (documents, ["mix", "mix.json", "-p", "1"]),
 }

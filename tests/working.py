@@ -23,6 +23,10 @@ class Picky(Exception):
         super().__init__(one + two)
 
 
+def variable(name: str) -> str | None:
+    return os.environ.get(name)
+
+
 def square(x: int) -> int:
     return x * x
 

@@ -51,7 +51,7 @@ if [ -z "${BARE_INSIDE:-}" ]; then # once more in namespaces of its own: what it
     env --default-signal=INT unshare --mount --propagation private --pid --fork --kill-child "$0" \
         --users "$users" ${odd:+--odd} ${again:+--again} ${command:+--command "$command"} "$root" &
     inside=$!
-    trap 'kill -KILL $inside 2>/dev/null' EXIT INT TERM HUP
+    trap 'kill -KILL $inside 2>/dev/null || true' EXIT INT TERM HUP
     wait $inside && exit 0 || exit $?
 fi
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import feedmill as fm
 from feedmill.cli import app as app_module
 from feedmill.cli.app import VERBS, Verb, app
 from feedmill.cli.options import Json
@@ -181,6 +183,49 @@ def test_what_no_check_foresaw_is_one_message_that_says_whose_defect_it_is(
     assert json.loads(shown)["error"]["kind"] == "defect"
     monkeypatch.setenv("FEEDMILL_DEBUG", "1")
     assert CliRunner().invoke(app, ["try"]).exception is error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (OSError(errno.EMFILE, "x"), "emfile", "error: too many files are open. Raise the limit with 'ulimit -n'."),
+        (OSError(errno.EIO, "I/O error", "a.tar"), "eio", "error: a.tar: I/O error. Check the disk and the path."),
+        (OSError(errno.ENOSPC, "x", Path("o")), "enospc", "error: o: the disk is full. Free some space"),
+        (FileNotFoundError(errno.ENOENT, "x", b"b"), "not-found", "error: b: there is no such file or folder."),
+        (OSError("of a library"), "defect", "a defect of Feedmill (OSError"),
+    ],
+)
+def test_what_the_system_refuses_is_no_defect(verb: Any, error: OSError, kind: str, said: str) -> None:
+    verb(error)
+    done = CliRunner().invoke(app, ["try", "--json"])
+    assert done.exit_code == 1 and said in done.stderr
+    document = json.loads(done.stdout.removeprefix("working\n"))
+    assert document["error"]["kind"] == kind
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_process_that_may_open_few_files_works_or_says_so(works: bool, tmp_path: Path) -> None:
+    made = ({"__key__": f"k{i}", "txt": "a"} for i in range(60))
+    fm.write(str(tmp_path / "d"), made, samples_per_shard=1, progress=False)
+    words = ["reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--samples", "1", "--workers", "1"]
+    code = (
+        "import os, resource, sys\n"
+        "import feedmill.cli.reshard, feedmill.writing.reshard\n"
+        "free = os.dup(0)\n"
+        "os.close(free)\n"
+        f"files = {64 if works else 'free + 3'}\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))\n"
+        f"sys.argv = ['feedmill', *{words!r}]\n"
+        "from feedmill.cli.app import main\n"
+        "main()\n"
+    )
+    done = python(code)
+    assert done.returncode == (0 if works else 1), done.stderr
+    if works:
+        assert len(fm.open(str(tmp_path / "e"))) == 60
+    else:
+        assert "too many files are open. Raise the limit with 'ulimit -n'." in done.stderr, done.stderr
+        assert "defect" not in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("words", ["dolma mix", "energon info x", "modalities data", "vla", "nanotron"])

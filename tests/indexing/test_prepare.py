@@ -179,11 +179,14 @@ def test_a_folder_that_refuses_to_be_written_to_is_refused_before_scanning(
     """As above, on any machine and for root too: the system's refusal is a stand-in."""
     root = make_shards(tmp_path / "ds", [3])
 
-    def refuse(path: str, *_: object, **__: object) -> None:
-        assert path.startswith(str(root))
-        raise PermissionError(errno.EACCES, "Permission denied", path)
+    mkdir = os.mkdir
 
-    monkeypatch.setattr(os, "makedirs", refuse)
+    def refuse(path: str, *rest: int, **more: int) -> None:
+        if os.fspath(path).startswith(str(root)):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        mkdir(path, *rest, **more)
+
+    monkeypatch.setattr(os, "mkdir", refuse)
     monkeypatch.setattr(scanning, "scan_shard", lambda *_, **__: pytest.fail("a shard was read"))
     with pytest.raises(StorageError, match="permission denied"):
         prepare(str(root), split_ratio="1,0,0", progress=False)

@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import sqlite3
+import struct
 import wave
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 from typer.testing import CliRunner
 
 from digests import GOLDEN, expected
@@ -271,6 +273,25 @@ def test_a_killed_run_takes_up_its_work(tmp_path: Path, monkeypatch: pytest.Monk
     report = prepare_media(str(root), EXTENSION, workers=1, progress=False)
     assert report.media == 40 and len(looked) == 40 - 24  # the six pieces before the kill are not done again
     assert [path.name for path in (root / ".nv-meta").iterdir()] == ["index.sqlite"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"x",
+        b"\x93\x01\x02\x03",
+        b"\x93\xc4\x01a\x90\x91\x81\xa1k\x01",
+        b"\x93\xc4\x01a\x90\x91\x81\xa1k" + b"\x91" * 5000,
+    ],
+)
+def test_a_whole_frame_of_something_else_is_work_done_again(body: bytes, tmp_path: Path) -> None:
+    frame = struct.pack("<QQ", len(body), xxhash.xxh3_64_intdigest(body)) + body
+    root = folder(tmp_path / "media", {"a.png": picture(), ".nv-meta/feedmill.media.journal": frame})
+    assert prepare_media(str(root), EXTENSION, workers=1, progress=False).media == 1
+    shards = folder(tmp_path / "d", {"0.tar": tar_bytes([("a.txt", b"a")]), ".nv-meta/feedmill.prepare.journal": frame})
+    assert prepare(str(shards), split_ratio="1,0,0", workers=1, progress=False).samples == 1
+    for place in (root, shards):
+        assert not list(place.rglob("*.journal"))
 
 
 def test_modes_follow_the_folder(tmp_path: Path) -> None:

@@ -206,6 +206,16 @@ def test_any_program_may_start_it(how, served, tmp_path):
     assert done.stderr == ""
 
 
+def test_workers_of_the_fork_server_have_the_environment_of_now(monkeypatch):
+    served = Policy(always_processes=True, fork=False)
+    monkeypatch.setenv("FEEDMILL_TEST", "one")
+    assert list(run(working.variable, ["FEEDMILL_TEST"], workers=1, policy=served)) == ["one"]
+    monkeypatch.setenv("FEEDMILL_TEST", "two")
+    assert list(run(working.variable, ["FEEDMILL_TEST"], workers=1, policy=served)) == ["two"]
+    monkeypatch.delenv("FEEDMILL_TEST")
+    assert list(run(working.variable, ["FEEDMILL_TEST"], workers=1, policy=served)) == [None]
+
+
 def test_a_program_that_its_workers_would_run_again_is_refused(tmp_path):
     code = """
         import pathlib, threading, time

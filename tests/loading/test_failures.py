@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -245,10 +246,11 @@ def test_a_damaged_shard_and_the_quarantine_as_skip_list(tmp_path: Path) -> None
     recipe = "seed: 1\nsamples: 200\nblend:\n- {path: tars}\n- {path: more.jsonl}\n"
     plan = Recipe.parse(recipe, base=tmp_path).plan()
     shard = tmp_path / "tars" / plan.sources[0].locate(25).file
-    data = bytearray(shard.read_bytes())
+    data, status = bytearray(shard.read_bytes()), shard.stat()
     where = plan.sources[0].locate(25).offset
     data[where : where + 512] = b"\xff" * 512
     shard.write_bytes(data)
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))  # damage, and no other shard in its place
     policy = Substitute(quarantine=tmp_path / "bad.jsonl")
     plan = Recipe.parse(recipe, base=tmp_path).plan()
     loader = Loader(plan, 20, on_error=policy, output="samples", workers=2)

@@ -56,7 +56,7 @@ def test_a_folder_and_a_list(tmp_path: Path) -> None:
     for number, tokens in EXPECTED["combined"]["samples"].items():
         assert combined[int(number)]["input_ids"][: len(tokens)].tolist() == tokens
     assert len(fm.open(paths[:1])) == 69
-    with pytest.raises(ConfigError, match=r"\.pbin files can be opened together"):
+    with pytest.raises(ConfigError, match=r"only files of one of .* can be opened together"):
         fm.open([tmp_path / "x.tar", paths[0]])
     with pytest.raises(ConfigError, match="found none"):
         fm.open([])

@@ -85,7 +85,7 @@ def test_rows_are_split_at_newlines_only(rows: list[bytes], ended: bool, data: s
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
 def test_files_of_rows(tmp_path: Path, name: str) -> None:
-    rows = ["\u2028 {}".encode() * 9, b"", b"x\r", b"y" * 3_000_000]
+    rows = ["{\u2028 {}".encode() * 9, b"", b"x\r", b"y" * 3_000_000]
     store = LocalStore(tmp_path)
     with write_rows(store, f"d/{name}") as append:
         append(rows[:1])

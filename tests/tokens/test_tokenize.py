@@ -267,7 +267,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     folder = WorkFolder(LocalStore(tmp_path / ".a.feedmill-work"), LocalStore(tmp_path), "a")
     folder.open("other")
     try:
-        with pytest.raises(StorageError, match="another run"):
+        with pytest.raises(StorageError, match="another process is writing this output"):
             run(source, tmp_path / "a")
     finally:
         folder.close(remove=True)

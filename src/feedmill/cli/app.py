@@ -118,8 +118,17 @@ class VerbGroup(TyperGroup):
             usage = isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code")  # the parser's own
             if usage or os.environ.get(DEBUG) == "1":
                 raise
-            fail(defect_of(error), as_json=json_wanted(ctx))
+            fail(_unforeseen(error), as_json=json_wanted(ctx))
             ctx.exit(1)
+
+
+def _unforeseen(error: Exception) -> FeedmillError:
+    """What no room made a message of: the operating system's refusal, or else a defect."""
+    if isinstance(error, OSError) and error.errno is not None:  # without a number it is a library's, of its own
+        from feedmill.storage.local import storage_error
+
+        return storage_error(error)
+    return defect_of(error)
 
 
 def _refuse_empty(command: Any) -> None:

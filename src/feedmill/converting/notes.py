@@ -19,7 +19,7 @@ import numpy.typing as npt
 import orjson
 import xxhash
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.storage import Entry, Store, open_store, split_url
 from feedmill.storage.cache import cache_folder
 from feedmill.storage.claims import Claim
@@ -65,6 +65,16 @@ class Done(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = {}
 
 
+class _Job(msgspec.Struct):
+    """The shape of ``job.json``."""
+
+    identity: dict[str, Any] = {}
+    writes: tuple[list[str], str] = ([], "")
+    staged: bool = False
+    replace: list[str] = []
+    proof: dict[str, Any] = {}
+
+
 class Notes:
     """The notes of one conversion.
 
@@ -90,12 +100,27 @@ class Notes:
             raise
 
     def read_job(self) -> dict[str, Any] | None:
-        """The job that was begun here and not finished."""
+        """The job that was begun here and not finished. Raises `DataError` where it is of another shape."""
         try:
             job = orjson.loads(self.store.read("job.json"))
         except (NotFound, orjson.JSONDecodeError):
             return None
-        return job if isinstance(job, dict) else None
+        if not isinstance(job, dict):
+            return None
+        try:
+            msgspec.convert(job, _Job)
+        except msgspec.ValidationError as error:
+            raise self.damaged(str(error)) from None
+        return job
+
+    def damaged(self, found: str) -> DataError:
+        """The error for notes that Feedmill has not written like this."""
+        return DataError(
+            f"this is no note of a conversion ({found})",
+            file=self.store.locate("job.json"),
+            kind="bad-notes",
+            fix="Remove the folder that it is in, and run the command again with --overwrite.",
+        )
 
     def write_job(self, job: Mapping[str, Any]) -> None:
         """Note what is being done; the order of names is kept: that of columns depends on it."""

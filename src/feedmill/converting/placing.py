@@ -93,17 +93,21 @@ def put_in_place(notes: Notes, store: Store, name: str, proof: Proof) -> None:
 
 
 def settle(notes: Notes, store: Store, name: str) -> bool:
-    """Finish putting a new result in its place, where that was begun; whether it was."""
+    """Finish putting a new result in its place, where that was begun; whether it was. Raises `DataError`."""
     job = notes.read_job() or {}
     if "proof" not in job:
         return False
-    proof, staged = msgspec.convert(job["proof"], Proof), stage(notes)
+    staged = stage(notes)
+    try:
+        proof = msgspec.convert(job["proof"], Proof)
+    except msgspec.ValidationError as error:
+        raise notes.damaged(str(error)) from None
     assert isinstance(store, LocalStore)
     store.delete(proof_place(name))  # of the old result
     for path in proof.files:
         if staged.exists(path):  # else it is there already
             store.rename(staged, path, path)
-    for path in {*job["replace"]} - {*proof.files, proof_place(name)}:
+    for path in {*job.get("replace", ())} - {*proof.files, proof_place(name)}:
         store.delete(path)
     write_proof(store, name, proof)
     notes.clear()

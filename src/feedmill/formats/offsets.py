@@ -17,11 +17,14 @@ from feedmill.storage.local import more_files
 MAX_RUN = 4 << 20
 """Bytes read at once from neighbouring records."""
 
+_LARGE = 1 << 20
+"""Bytes from which on an index is mapped even where the map's descriptor is one of few."""
+
 Int64s = npt.NDArray[np.int64]
 
 
 def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
-    """The numbers of an offset file, int64[n + 1]: mapped where the file is local.
+    """The numbers of an offset file, int64[n + 1]: mapped where the file is local, and large or descriptors plenty.
 
     Raises:
         NotFound: there is no such file.
@@ -35,8 +38,7 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
             kind="bad-index",
             fix=fix,
         )
-    if store.is_local:
-        more_files()
+    if store.is_local and (more_files() or size > _LARGE):
         with store.local_copy(path) as local:
             return np.asarray(np.memmap(local, "<i8", "r"))
     return np.frombuffer(store.read(path), "<i8")

@@ -83,6 +83,8 @@ class TableDataset(RowsDataset):
             first = int(columns.ends[number - 1]) if number else 0
             try:
                 rows = _taken(table, stored[places] - first)
+                if len(rows) != len(places):
+                    raise ValueError(f"{len(rows)} rows of {len(places)} could be read")
             except (ValueError, OverflowError) as error:  # text that is not UTF-8, a moment before the year 1
                 where, record = self.store.locate(self.files[file]), f"rows {stored[places[0]]} ..."
                 raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,9 +38,10 @@ class MediaNotes:
         """What was found in this piece, or None where an earlier run did not come to it."""
         if self._known is None:
             self._known = {}
-            for body in self.frames.read():
-                frame = msgspec.msgpack.decode(body, type=_Frame)
-                self._known[frame.piece] = frame.rows, [DataError(**fields) for fields in frame.broken]
+            for body in self.frames.read():  # a frame of something else is no work done
+                with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+                    frame = msgspec.msgpack.decode(body, type=_Frame)
+                    self._known[frame.piece] = frame.rows, [DataError(**fields) for fields in frame.broken]
         return self._known.get(piece)
 
     def add(self, piece: bytes, rows: Sequence[Row], broken: Sequence[DataError]) -> None:

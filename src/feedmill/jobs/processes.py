@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -95,10 +95,18 @@ def _portable(error: Exception) -> Exception:
 _STOPPED = object()
 
 
-def begin(shared: Shared | None = None) -> None:
-    """In a worker, before all work: Ctrl-C is for the main process to handle; SIGTERM lets the function clean up."""
+def begin(shared: Shared | None = None, environment: Mapping[str, str] | None = None) -> None:
+    """In a worker, before all work: Ctrl-C is for the main process to handle; SIGTERM lets the function clean up.
+
+    Args:
+        shared: what all items need.
+        environment: the main process's. The fork server, and so its children, have the one of when it was started.
+    """
     global _shared
     _shared = shared
+    if environment is not None and dict(os.environ) != dict(environment):
+        os.environ.clear()
+        os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

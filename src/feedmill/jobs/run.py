@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.processes import Context, Outcome, Shared, begin, new_context, work
+from feedmill.jobs.processes import Context, Outcome, Served, Shared, begin, new_context, work
 from feedmill.jobs.progress import Progress, still
 
 Item = TypeVar("Item")
@@ -156,8 +156,9 @@ class _Processes:
 
     def _start(self) -> None:
         self._context = self._new_context()
+        environment = dict(os.environ) if isinstance(self._context, Served) else None
         self._pool = ProcessPoolExecutor(
-            self._count, mp_context=self._context, initializer=begin, initargs=(self._shared,)
+            self._count, mp_context=self._context, initializer=begin, initargs=(self._shared, environment)
         )
 
     def results(self) -> Iterator[Any]:

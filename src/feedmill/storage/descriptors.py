@@ -1,7 +1,8 @@
 """Descriptors of regular files that stay open, for all stores of the process.
 
 A descriptor is shared as long as its file is still what the path leads to; a file that was replaced since gets a new
-one. The last `MOST` stay open: a store that finds its own closed opens the path again.
+one. The last `MOST` stay open, or a quarter of what the process may open where that is less, so that enough are left
+for what it writes: a store that finds its own closed opens the path again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import stat
 import weakref
 from typing import NamedTuple, Self
@@ -74,7 +76,8 @@ def opened(full: str) -> OpenFile:
     if file is not None and file.state == State.of(os.stat(full)):
         return file
     file = OpenFile(full)
-    while len(_kept) >= MOST:
+    most = _most()
+    while len(_kept) >= most:
         with contextlib.suppress(StopIteration, RuntimeError, KeyError):  # another thread was faster
             _drop(next(iter(_kept)))
     _kept[file] = None
@@ -82,6 +85,12 @@ def opened(full: str) -> OpenFile:
     if before != _replaced:
         _drop(file)
     return file
+
+
+def _most() -> int:
+    """How many stay open; asked each time, as the limit may change (`more_files`)."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST if limit == resource.RLIM_INFINITY else max(1, min(MOST, limit // 4))
 
 
 def forget(full: str) -> None:

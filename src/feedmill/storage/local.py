@@ -41,8 +41,10 @@ _MOST_KNOWN = 4096
 _DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
 
 
-def storage_error(error: OSError, file: str) -> FeedmillError:
-    """The operating system's refusal as an error that says what to do."""
+def storage_error(error: OSError, file: str | None = None) -> FeedmillError:
+    """The operating system's refusal as an error that says what to do; without `file`, about the one that it names."""
+    if file is None and isinstance(error.filename, str | bytes | os.PathLike):
+        file = os.fsdecode(error.filename)
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return NotFound("there is no such file or folder", file=file, fix="Check the path.")
     reasons = {
@@ -54,6 +56,7 @@ def storage_error(error: OSError, file: str) -> FeedmillError:
         errno.ELOOP: ("its symbolic links lead in a circle", "Remove the link that points back to itself."),
         errno.EISDIR: ("this is a folder, a file was expected", "Check the path."),
         errno.EMFILE: ("too many files are open", "Raise the limit with 'ulimit -n'."),
+        errno.ENFILE: ("too many files are open on this machine", "Stop other programs, or raise its limit."),
     }
     what, fix = reasons.get(error.errno or 0, (error.strerror or str(error), "Check the disk and the path."))
     return StorageError(what, file=file, fix=fix, kind=errno.errorcode.get(error.errno or 0, "storage").lower())
@@ -83,15 +86,18 @@ class _Written(WriteBehind):
             raise storage_error(error, self._final) from None
 
 
-_MOST_FILES = 65_536
+_MOST_FILES, _MANY_FILES = 65_536, 4_096
 
 
 @functools.lru_cache(maxsize=1)
-def more_files() -> None:
+def more_files() -> bool:
     """Let this process open as many files as the system allows it to, to be called before files are kept mapped.
 
     A map keeps a descriptor. Usual systems give a process 1,024 of them and let it ask for many times more, and a data
     set may well have some thousand files.
+
+    Returns:
+        Whether it may open thousands; where not, small files are read rather than mapped.
     """
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
@@ -100,6 +106,9 @@ def more_files() -> None:
         most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
         if soft != resource.RLIM_INFINITY and soft < most:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+        return soft == resource.RLIM_INFINITY or soft >= _MANY_FILES
+    return True
 
 
 class LocalStore(Store):

@@ -83,22 +83,22 @@ def filter(
         demand(_asked(corpus, documents, np.flatnonzero(kept), predicate), "not kept by the predicate")
     numbers = np.flatnonzero(kept)
     options = {"verb": "filter", "min_length": min_length, "max_length": max_length, "left_out": left_out}
-    job = start(output, corpus, form, {**options, "kept": _digest(numbers)}, seed=0, overwrite=overwrite)
-    before = len(job.done)
-    parts = [Part(output, numbers)]
-    done = rewrite(
-        corpus,
-        documents,
-        parts,
-        form,
-        job,
-        options=options,
-        overwrite=overwrite,
-        progress=progress,
-        allow_empty=allow_empty,
-        left_out=left_out,
-    )
-    return finished("filter", corpus, job, done, before, left_out=left_out)
+    with start(output, corpus, form, {**options, "kept": _digest(numbers)}, seed=0, overwrite=overwrite) as job:
+        before = len(job.done)
+        parts = [Part(output, numbers)]
+        done = rewrite(
+            corpus,
+            documents,
+            parts,
+            form,
+            job,
+            options=options,
+            overwrite=overwrite,
+            progress=progress,
+            allow_empty=allow_empty,
+            left_out=left_out,
+        )
+        return finished("filter", corpus, job, done, before, left_out=left_out)
 
 
 def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:

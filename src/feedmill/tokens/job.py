@@ -7,16 +7,21 @@ manifest have.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import orjson
 
 from feedmill.errors import ConfigError
+from feedmill.formats.changing import changing
 from feedmill.formats.offsets import hash_words
-from feedmill.storage import Store, open_store, split_url
+from feedmill.storage import LocalStore, Store, open_store, split_url
+from feedmill.storage.local import storage_error
+from feedmill.storage.staging import make_folder
 
 VERSION = 1
 
@@ -74,6 +79,26 @@ class Job:
         """All files are whole: remove the journal."""
         if self._kept:
             self._store.delete(self._name)
+
+
+@contextlib.contextmanager
+def alone(target: str) -> Iterator[None]:
+    """A block in which one process writes a target. Raises `StorageError` (kind ``busy``) where another one does."""
+    folder, name = split_url(target)
+    store = open_store(folder)
+    new = store.root if isinstance(store, LocalStore) and not os.path.isdir(store.root) else None
+    try:
+        if new is not None:
+            make_folder(new)
+    except OSError as error:
+        raise storage_error(error, target) from None
+    try:
+        with changing(store, name):
+            yield
+    finally:
+        if new is not None:
+            with contextlib.suppress(OSError):
+                os.rmdir(new)  # where nothing was written
 
 
 def begin(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bool) -> Job:

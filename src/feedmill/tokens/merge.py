@@ -86,38 +86,39 @@ def merge(
         "max_tokens": max_tokens,
         "learn_between": learn_between,
     }
-    job = start(output, corpus, form, options, seed=seed if order == "datatrove" else 0, overwrite=overwrite)
-    units: Units = Documents(corpus) if chunk is None else Chunks(corpus, chunk, keep_tails=False)
-    counts = [shard.documents or 0 for _, shard in corpus.shards]
-    if isinstance(units, Chunks):
-        counts = units.counts
-    numbers: Numbers = range(len(units)) if order == "stored" else interleaved(counts, job.seed)
-    pieces = divided(units, numbers, at_least=max_tokens_per_file, most=max_tokens)
-    parts = [
-        Part(part_path(output, number) if has_parts(output) else output, piece) for number, piece in enumerate(pieces)
-    ]
-    if order == "datatrove":
-        options["seed"] = job.seed
-    before = len(job.done)
-    done = rewrite(
-        corpus,
-        units,
-        parts,
-        form,
-        job,
-        options=options,
-        mask=mask,
-        overwrite=overwrite,
-        progress=progress,
-        numbered=output,
-        allow_empty=allow_empty,
-    )
-    if form.format == "ds" and has_parts(output):
-        _write_total(output, form, sum(d.tokens for d in done))
-    report = finished("merge", corpus, job, done, before, seeded=order == "datatrove")
-    count_left_out(report, units, sum(len(piece) for piece in pieces))
-    _note_unknown(report, corpus)
-    return report
+    with start(output, corpus, form, options, seed=seed if order == "datatrove" else 0, overwrite=overwrite) as job:
+        units: Units = Documents(corpus) if chunk is None else Chunks(corpus, chunk, keep_tails=False)
+        counts = [shard.documents or 0 for _, shard in corpus.shards]
+        if isinstance(units, Chunks):
+            counts = units.counts
+        numbers: Numbers = range(len(units)) if order == "stored" else interleaved(counts, job.seed)
+        pieces = divided(units, numbers, at_least=max_tokens_per_file, most=max_tokens)
+        parts = [
+            Part(part_path(output, number) if has_parts(output) else output, piece)
+            for number, piece in enumerate(pieces)
+        ]
+        if order == "datatrove":
+            options["seed"] = job.seed
+        before = len(job.done)
+        done = rewrite(
+            corpus,
+            units,
+            parts,
+            form,
+            job,
+            options=options,
+            mask=mask,
+            overwrite=overwrite,
+            progress=progress,
+            numbered=output,
+            allow_empty=allow_empty,
+        )
+        if form.format == "ds" and has_parts(output):
+            _write_total(output, form, sum(d.tokens for d in done))
+        report = finished("merge", corpus, job, done, before, seeded=order == "datatrove")
+        count_left_out(report, units, sum(len(piece) for piece in pieces))
+        _note_unknown(report, corpus)
+        return report
 
 
 def _marked(form: Form, output: str, chunk: int | None) -> Form:

@@ -6,6 +6,7 @@ they lie in the files, and neighbours in one piece, so a merge copies and a shuf
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.storage import Store, open_store, real_place, split_url
 from feedmill.storage.claims import Claim
 from feedmill.tokens.corpus import LINES, Corpus, Mapped
-from feedmill.tokens.job import Done, Job, begin, refuse_existing
+from feedmill.tokens.job import Done, Job, alone, begin, refuse_existing
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, sizes_of
 from feedmill.tokens.targets import Form, higher_parts, main_file, remove_part, write_documents
@@ -82,13 +83,20 @@ class Report:
         return {**asdict(self), "outputs": outputs, "documents": self.documents, "tokens": self.tokens}
 
 
+@contextlib.contextmanager
 def start(
     target: str, corpus: Corpus, form: Form, options: dict[str, Any], *, seed: int | None, overwrite: bool
-) -> Job:
-    """The journal of a run, see `feedmill.tokens.job`. Raises `ConfigError` where the target is an input."""
+) -> Iterator[Job]:
+    """The block of a run, with its journal, see `feedmill.tokens.job`.
+
+    Raises:
+        ConfigError: the target is an input, or another job that writes there was not finished.
+        StorageError: another process writes there (kind ``busy``).
+    """
     _refuse_inputs(corpus, [target])
     words = {"inputs": corpus.facts(), "form": asdict(form), "target": target, **options}
-    return begin(target, words, seed=seed, overwrite=overwrite)
+    with alone(target):
+        yield begin(target, words, seed=seed, overwrite=overwrite)
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:

@@ -74,29 +74,30 @@ def shuffle(
         "documents_too": documents_too,
         "max_tokens_per_file": max_tokens_per_file,
     }
-    job = start(output, corpus, form, options, seed=seed, overwrite=overwrite)
-    options["seed"] = job.seed
-    units, numbers = ordered(corpus, order, job.seed, chunk, documents_too)
-    pieces = divided(units, numbers, at_least=max_tokens_per_file, beyond=True)
-    parts = [
-        Part(part_path(output, number) if has_parts(output) else output, piece) for number, piece in enumerate(pieces)
-    ]
-    before = len(job.done)
-    done = rewrite(
-        corpus,
-        units,
-        parts,
-        form,
-        job,
-        options=options,
-        overwrite=overwrite,
-        progress=progress,
-        numbered=output,
-        allow_empty=allow_empty,
-    )
-    report = finished("shuffle", corpus, job, done, before, seeded=True)
-    count_left_out(report, units, len(numbers))
-    return report
+    with start(output, corpus, form, options, seed=seed, overwrite=overwrite) as job:
+        options["seed"] = job.seed
+        units, numbers = ordered(corpus, order, job.seed, chunk, documents_too)
+        pieces = divided(units, numbers, at_least=max_tokens_per_file, beyond=True)
+        parts = [
+            Part(part_path(output, number) if has_parts(output) else output, piece)
+            for number, piece in enumerate(pieces)
+        ]
+        before = len(job.done)
+        done = rewrite(
+            corpus,
+            units,
+            parts,
+            form,
+            job,
+            options=options,
+            overwrite=overwrite,
+            progress=progress,
+            numbered=output,
+            allow_empty=allow_empty,
+        )
+        report = finished("shuffle", corpus, job, done, before, seeded=True)
+        count_left_out(report, units, len(numbers))
+        return report
 
 
 def ordered(
@@ -140,23 +141,23 @@ def shuffle_chunk(
     corpus = open_corpus(inputs)
     form = form_for(output, corpus)
     options = {"verb": "shuffle", "order": "modalities chunk", "chunk": chunk, "chunks": chunks}
-    job = start(output, corpus, form, options, seed=global_seed, overwrite=overwrite)
-    options["seed"] = job.seed
-    numbers = chunk_documents(corpus, chunk, chunks)
-    if not len(numbers):
-        raise ConfigError(
-            f"no file has a document in chunk {chunk} of {chunks}",
-            file=output,
-            kind="empty-chunk",
-            fix="Make fewer chunks.",
+    with start(output, corpus, form, options, seed=global_seed, overwrite=overwrite) as job:
+        options["seed"] = job.seed
+        numbers = chunk_documents(corpus, chunk, chunks)
+        if not len(numbers):
+            raise ConfigError(
+                f"no file has a document in chunk {chunk} of {chunks}",
+                file=output,
+                kind="empty-chunk",
+                fix="Make fewer chunks.",
+            )
+        numbers = numbers[chunk_shuffled(len(numbers), job.seed, chunk)]
+        before = len(job.done)
+        units = Documents(corpus)
+        done = rewrite(
+            corpus, units, [Part(output, numbers)], form, job, options=options, overwrite=overwrite, progress=progress
         )
-    numbers = numbers[chunk_shuffled(len(numbers), job.seed, chunk)]
-    before = len(job.done)
-    units = Documents(corpus)
-    done = rewrite(
-        corpus, units, [Part(output, numbers)], form, job, options=options, overwrite=overwrite, progress=progress
-    )
-    return finished("shuffle", corpus, job, done, before, seeded=True)
+        return finished("shuffle", corpus, job, done, before, seeded=True)
 
 
 def chunk_documents(corpus: Corpus, chunk: int, chunks: int) -> Int64s:

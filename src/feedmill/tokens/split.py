@@ -68,41 +68,41 @@ def split(
         )
     planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
     options = {"verb": "split", "chunks": chunks, "ratio": ratio, "plan": plan}
-    job = start(output, corpus, form, options, seed=seed if ratio is not None else 0, overwrite=overwrite)
-    rows: dict[str | int, Numbers]
-    if chunks is not None:
-        rows = dict(enumerate(chunk_range(count, chunks, number) for number in range(max(chunks, 1))))
-    elif ratio is not None:
-        options["seed"] = job.seed
-        rows = dict(zip(ratio, parts_by_ratio(count, list(ratio.values()), job.seed), strict=True))
-    else:
-        rows = planned
-    _check_names(rows)
-    before = len(job.done)
-    parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
-    options = {key: value for key, value in options.items() if key != "plan"}
-    numbered = output if chunks is not None else ""
-    done = rewrite(
-        corpus,
-        documents,
-        parts,
-        form,
-        job,
-        options=options,
-        overwrite=overwrite,
-        progress=progress,
-        numbered=numbered,
-        allow_empty=allow_empty,
-    )
-    report = finished("split", corpus, job, done, before, seeded=ratio is not None)
-    left = _in_no_part(rows.values(), count)
-    if left:
-        report.left_out["documents in no part"] = left
-    empty = [str(name) for name, numbers in rows.items() if not len(numbers)]
-    if empty:
-        shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
-        report.notes.append(f"parts without a document: {shown}")
-    return report
+    with start(output, corpus, form, options, seed=seed if ratio is not None else 0, overwrite=overwrite) as job:
+        rows: dict[str | int, Numbers]
+        if chunks is not None:
+            rows = dict(enumerate(chunk_range(count, chunks, number) for number in range(max(chunks, 1))))
+        elif ratio is not None:
+            options["seed"] = job.seed
+            rows = dict(zip(ratio, parts_by_ratio(count, list(ratio.values()), job.seed), strict=True))
+        else:
+            rows = planned
+        _check_names(rows)
+        before = len(job.done)
+        parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
+        options = {key: value for key, value in options.items() if key != "plan"}
+        numbered = output if chunks is not None else ""
+        done = rewrite(
+            corpus,
+            documents,
+            parts,
+            form,
+            job,
+            options=options,
+            overwrite=overwrite,
+            progress=progress,
+            numbered=numbered,
+            allow_empty=allow_empty,
+        )
+        report = finished("split", corpus, job, done, before, seeded=ratio is not None)
+        left = _in_no_part(rows.values(), count)
+        if left:
+            report.left_out["documents in no part"] = left
+        empty = [str(name) for name, numbers in rows.items() if not len(numbers)]
+        if empty:
+            shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
+            report.notes.append(f"parts without a document: {shown}")
+        return report
 
 
 def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> Int64s:
