@@ -148,9 +148,7 @@ def check_picture(path: str | Path) -> None:
 
 def _need_folder(path: str | Path) -> None:
     if not Path(path).parent.is_dir():
-        raise NotFound(
-            "there is no folder for this file", file=str(path), fix="Make its folder first, or check the path."
-        )
+        raise NotFound("there is no such folder", file=str(path), fix="Make its folder first, or check the path.")
 
 
 def _unknown_format(path: str | Path) -> ConfigError:
