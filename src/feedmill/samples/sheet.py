@@ -119,6 +119,7 @@ def save_picture(image: Image, path: str | Path) -> None:
 
     Raises:
         ConfigError: the name is that of no picture.
+        NotFound: there is no such folder.
         StorageError: it cannot be written.
     """
     from PIL import Image
@@ -126,6 +127,7 @@ def save_picture(image: Image, path: str | Path) -> None:
     form = Image.registered_extensions().get(Path(path).suffix.lower())
     if form is None:
         raise _unknown_format(path)
+    _need_folder(path)
     data = BytesIO()
     try:
         image.save(data, form)
@@ -141,8 +143,12 @@ def check_picture(path: str | Path) -> None:
 
     if Path(path).suffix.lower() not in Image.registered_extensions():
         raise _unknown_format(path)
+    _need_folder(path)
+
+
+def _need_folder(path: str | Path) -> None:
     if not Path(path).parent.is_dir():
-        raise NotFound("there is no such folder", file=str(Path(path).parent), fix="Make it first, or check the path.")
+        raise NotFound("there is no such folder", file=str(path), fix="Make its folder first, or check the path.")
 
 
 def _unknown_format(path: str | Path) -> ConfigError:
