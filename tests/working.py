@@ -27,6 +27,12 @@ def variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def refuse_large(data: bytes) -> int:
+    if data[0] == 1:
+        raise ValueError("item 1")
+    return len(data)
+
+
 def square(x: int) -> int:
     return x * x
 

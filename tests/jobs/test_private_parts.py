@@ -51,3 +51,5 @@ def test_the_pool_has_a_queue_of_results_whose_end_can_be_closed() -> None:
         )
         close: Callable[[], None] = queue._writer.close
         assert callable(close)
+        items = getattr(pool, "_call_queue", None)
+        assert isinstance(getattr(items, "_reader", None), connection.Connection), f"{VERSION}: no _call_queue._reader"

@@ -206,6 +206,24 @@ def test_any_program_may_start_it(how, served, tmp_path):
     assert done.stderr == ""
 
 
+def test_large_items_that_nobody_takes_any_more_hold_nothing_up():
+    """The thread that sends them waited for ever for workers that were stopped."""
+    code = """
+        import sys
+        sys.path.insert(0, {tests!r})
+        import working
+        from feedmill.jobs.run import run
+        for _ in range(5):
+            try:
+                list(run(working.refuse_large, [bytes([n]) * (8 << 20) for n in range(16)], workers=2))
+            except ValueError as error:
+                print(error)
+    """
+    code = textwrap.dedent(code).format(tests=str(Path(working.__file__).parent))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "item 1\n" * 5, done.stderr
+
+
 def test_workers_of_the_fork_server_have_the_environment_of_now(monkeypatch):
     served = Policy(always_processes=True, fork=False)
     monkeypatch.setenv("FEEDMILL_TEST", "one")

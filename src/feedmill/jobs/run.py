@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import multiprocessing
@@ -190,9 +191,10 @@ class _Processes:
         self._context.stop()
         # One that was ended while it sent a result has left a part of it in the pipe, and the pool would wait for the
         # rest as long as anybody might send it: that is this process alone by now.
-        queue = getattr(self._pool, "_result_queue", None)
-        if queue is not None:
-            queue._writer.close()
+        # The thread that sends items would wait for a reader: before Python 3.11.5 the pool keeps its own end open.
+        for queue, end in (("_result_queue", "_writer"), ("_call_queue", "_reader")):
+            with contextlib.suppress(AttributeError, OSError):
+                getattr(getattr(self._pool, queue), end).close()
         self._pool.shutdown()
 
     def _hand_out(self, most: int) -> None:
