@@ -192,7 +192,8 @@ class _Processes:
         # One that was ended while it sent a result has left a part of it in the pipe, and the pool would wait for the
         # rest as long as anybody might send it: that is this process alone by now.
         # The thread that sends items would wait for a reader: before Python 3.11.5 the pool keeps its own end open.
-        for queue, end in (("_result_queue", "_writer"), ("_call_queue", "_reader")):
+        ends = (("_result_queue", "_writer"), ("_call_queue", "_reader"))
+        for queue, end in ends if tuple(sys.version_info) < (3, 11, 5) else ends[:1]:
             with contextlib.suppress(AttributeError, OSError):
                 getattr(getattr(self._pool, queue), end).close()
         self._pool.shutdown()
