@@ -11,13 +11,16 @@ from typing import NamedTuple
 
 from feedmill.formats.shardlist import COMPRESSED
 
-_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
+DOCUMENTS = ("JSON lines", "text")
+_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz", ".zip")
+_TEXTS = (
+    *(".txt", ".text", ".md", ".rst", ".tex", ".csv", ".tsv", ".html", ".htm", ".xml", ".warc"),
+    *(".pdf", ".docx", ".epub"),
+)
 _SUFFIXES: dict[str, tuple[str, ...]] = {
     "JSON lines": tuple(name + packed for name in (".jsonl", ".ndjson") for packed in _PACKED)
     + tuple(f".json{packed}" for packed in _PACKED if packed),
-    "text": tuple(
-        name + packed for name in (".txt", ".text", ".md", ".csv", ".tsv", ".html", ".warc") for packed in _PACKED
-    ),
+    "text": tuple(name + packed for name in _TEXTS for packed in _PACKED),
     "tables": (".parquet", ".arrow"),
     "tars": (".tar", *COMPRESSED),
     "tokens": (".pbin", ".ds", ".bin"),
@@ -29,7 +32,7 @@ _SUFFIXES: dict[str, tuple[str, ...]] = {
     "archives": (".zip", ".7z", ".h5", ".hdf5", ".tfrecord"),
 }
 _KINDS = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes}
-_ABOUT = ("readme", "license", "licence", "notice", "changelog", "citation", "authors", "contributing")
+_ABOUT = ("readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors", "contributing")
 _SHOWN = 3
 
 
@@ -51,11 +54,16 @@ def data_kind(path: str) -> str | None:
     >>> data_kind("raw/a.txt.gz"), data_kind("a.tar"), data_kind("README.md"), data_kind("stats.json")
     ('text', 'tars', None, None)
     """
-    name = path.rpartition("/")[2].lower()
-    if name.startswith(_ABOUT):
+    if is_about(path):
         return None
+    name = path.rpartition("/")[2].lower()
     ends = [name[at:] for at, letter in enumerate(name) if letter == "."]
     return next((_KINDS[end] for end in ends if end in _KINDS), None)
+
+
+def is_about(path: str) -> bool:
+    """Whether a file is about the others, such as a README, by how its name begins."""
+    return path.rpartition("/")[2].lower().startswith(_ABOUT)
 
 
 def leftovers(paths: Iterable[str], is_read: Callable[[str], bool]) -> Leftovers:

@@ -20,6 +20,7 @@ from itertools import chain, pairwise
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.leftovers import DOCUMENTS, data_kind, is_about
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_odd_names
@@ -36,28 +37,6 @@ SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {
     ".arrow": "arrow",
 }
 KINDS = ("lines", "text", "parquet", "arrow")
-_UNREADABLE = tuple(
-    name + packed
-    for name in (
-        ".csv",
-        ".tsv",
-        ".md",
-        ".rst",
-        ".tex",
-        ".html",
-        ".htm",
-        ".xml",
-        ".pdf",
-        ".docx",
-        ".epub",
-        ".txt",
-        *_LINES,
-    )
-    for packed in ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz", ".zip")
-)
-"""Endings of files that hold documents; those that are not in `SUFFIXES` cannot be read."""
-_ABOUT = ("readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors", "contributing")
-"""Files about the others, by how their names begin: no documents, unless all are of their kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +198,7 @@ def _of_one_kind(url: str, files: list[SourceFile], wanted: str | None) -> list[
     by_kind.pop("", None)
     readable = [kind for kind in KINDS if kind in by_kind]
     if wanted is None and len(by_kind) > 1:  # a README is no document beside others
-        by_kind = {kind: [f for f in some if not _is_about(f.path)] for kind, some in by_kind.items()}
+        by_kind = {kind: [f for f in some if not is_about(f.path)] for kind, some in by_kind.items()}
         by_kind = {kind: some for kind, some in by_kind.items() if some}
         readable = [kind for kind in KINDS if kind in by_kind]
     if not (by_kind.get(wanted) if wanted is not None else readable):
@@ -250,12 +229,8 @@ def _counted(by_kind: dict[str, list[SourceFile]]) -> str:
 
 
 def _holds_documents(path: str) -> bool:
-    name = path.rsplit("/", 1)[-1].lower()
-    return name.endswith(_UNREADABLE) and not name.startswith((".", *_ABOUT))
-
-
-def _is_about(path: str) -> bool:
-    return path.rsplit("/", 1)[-1].lower().startswith(_ABOUT)
+    """Whether a file that cannot be read here holds documents, by its name."""
+    return not path.rpartition("/")[2].startswith(".") and data_kind(path) in DOCUMENTS
 
 
 def _made_by_us(path: str, paths: set[str]) -> bool:
