@@ -84,9 +84,10 @@ def test_a_stalled_thread_is_named(workers: int, caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING, "feedmill"):
         list(islice(loader, 4))
     loader.close()
-    assert 1 <= len(caplog.messages) <= 3
-    assert "batch 2 has taken 0 s, now in transform of position 9 (source 1, sample" in caplog.messages[0]
-    assert f"of process {os.getpid()}" in caplog.messages[0] and "time.sleep(0.6" in caplog.messages[0]
+    named = [each for each in caplog.messages if "time.sleep(0.6" in each]  # a busy machine may stall others, too
+    assert 1 <= len(named) <= 3
+    assert "now in transform of position 9 (source 1, sample" in named[0]
+    assert "batch 2 has taken" in named[0] and f"of process {os.getpid()}" in named[0]
 
 
 def test_a_stalled_process_is_named() -> None:

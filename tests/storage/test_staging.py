@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from feedmill.errors import StorageError
+from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import LocalStore
 from feedmill.storage.behind import WriteBehind
 from feedmill.storage.frames import FrameFile
@@ -18,6 +21,7 @@ from feedmill.storage.staging import TEMPORARY_SUFFIX, look_again, make_folder, 
 
 WRITER = """
 import sys
+import threading
 from feedmill.storage import LocalStore
 from feedmill.storage.behind import WriteBehind
 with LocalStore(sys.argv[1]).write("out/a.bin") as file:
@@ -174,3 +178,38 @@ def test_an_error_of_writing_names_the_file_whoever_writes(
         except OSError:
             pytest.fail("an error without the file")
     assert caught.value.file == str(tmp_path / "a") and os.listdir(tmp_path) == []
+
+
+def test_folders_that_others_make_and_remove_meanwhile(tmp_path: Path) -> None:
+    store, done = LocalStore(tmp_path), threading.Event()
+
+    def tidy() -> None:
+        while not done.is_set():
+            with contextlib.suppress(OSError):
+                os.rmdir(tmp_path / "x" / "y")
+            with contextlib.suppress(OSError):
+                os.rmdir(tmp_path / "x")
+
+    def work(number: int) -> int:
+        for turn in range(100):
+            with store.alone(f"x/y/{number}-{turn}", what="busy", file="it"):
+                pass
+        return number
+
+    with ThreadPoolExecutor(5) as threads:
+        tidying = threads.submit(tidy)
+        try:
+            assert list(threads.map(work, range(4))) == [0, 1, 2, 3]
+        finally:
+            done.set()
+        tidying.result()
+    with pytest.raises(FeedmillError):
+        LocalStore("/proc").lock("no/such", what="busy", file="it")
+
+
+def test_a_lock_is_waited_for_a_little(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    held = store.lock("lock", what="busy", file="it")
+    threading.Timer(0.2, held.close).start()
+    with store.alone("lock", what="busy", file="it"), pytest.raises(FeedmillError, match="busy"):
+        store.lock("lock", what="busy", file="it", patience=0.1)

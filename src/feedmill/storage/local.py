@@ -15,6 +15,7 @@ import io
 import os
 import shutil
 import stat
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,6 +39,8 @@ from feedmill.storage.staging import (
 
 _MOST_KNOWN = 4096
 """Paths that a store has opened, from which on it forgets those whose descriptors are closed."""
+_PATIENCE = 3.0
+_TRIES = 100
 _DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
 
 
@@ -267,16 +270,24 @@ class LocalStore(Store):
         """A file that is written in place, at its end; made where it is absent. Raises `StorageError`."""
         return os.fdopen(self._in_place(path, os.O_RDWR | os.O_APPEND), "ab")
 
-    def lock(self, path: str, *, what: str, file: str, wait: bool = False) -> FileLock:
+    def lock(self, path: str, *, what: str, file: str, wait: bool = False, patience: float = 0.0) -> FileLock:
         """Take the lock that a file stands for. `what` says what another process would be doing, to which `file`.
+
+        Args:
+            wait: wait for whoever has it, however long.
+            patience: wait for this many seconds at most.
 
         Raises:
             StorageError: another process has it (kind ``busy``), or the file cannot be written.
         """
+        until = time.monotonic() + patience
         while True:
             try:
                 lock = FileLock.of(self._in_place(path, os.O_RDWR), wait=wait)
             except BlockingIOError:
+                if time.monotonic() < until:
+                    time.sleep(0.02)
+                    continue
                 raise StorageError(what, file=file, kind="busy", fix="Wait until it has ended, or stop it.") from None
             if lock.is_on(self._full(path)):
                 look_again()
@@ -285,8 +296,12 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def alone(self, path: str, *, what: str, file: str) -> Iterator[None]:
-        """A block that one process at a time is in; see `lock`. The file is removed at its end."""
-        with self.lock(path, what=what, file=file):
+        """A block that one process at a time is in; see `lock`. The file is removed at its end.
+
+        Waits a few seconds for a process that has it: it may be the worker of a run that was just killed, which ends
+        as soon as it notices.
+        """
+        with self.lock(path, what=what, file=file, patience=_PATIENCE):
             try:
                 yield
             finally:
@@ -294,14 +309,15 @@ class LocalStore(Store):
 
     def _in_place(self, path: str, flags: int) -> int:
         full = self.writable(path)
-        while True:
+        for left in reversed(range(_TRIES)):
             try:
                 make_folder(os.path.dirname(full))
                 return open_in_place(full, flags)
             except OSError as error:
-                if not isinstance(error, FileNotFoundError) or os.path.isdir(os.path.dirname(full)):
+                if not (isinstance(error, FileNotFoundError) and left):
                     raise storage_error(error, full) from None
                 # else another process, which is done, has removed the folder meanwhile
+        raise AssertionError("unreachable")
 
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:

@@ -22,6 +22,7 @@ from feedmill.errors import StorageError
 from feedmill.storage.locks import FileLock
 
 TEMPORARY_SUFFIX = ".feedmill-tmp"
+_TRIES = 100
 _PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # the last one: a pipe under our name is no reason to wait
 _swept: set[str] = set()
 """Folders that this process has looked through."""
@@ -66,6 +67,17 @@ def open_in_place(path: str, flags: int) -> int:
 
 def make_folder(path: str) -> None:
     """Make a folder and those above it; each new one is durable. Raises `OSError`."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return _make_missing(path)
+        except (FileExistsError, FileNotFoundError) as error:
+            if not left or (isinstance(error, FileExistsError) and os.path.lexists(error.filename)):
+                raise
+            # else other processes make folders here and remove them once they are empty
+    raise AssertionError("unreachable")
+
+
+def _make_missing(path: str) -> None:
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
