@@ -74,7 +74,20 @@ def test_a_question_mark_is_for_the_last_step():
 
 @pytest.mark.parametrize(
     "text",
-    ["", ".a |", "[.a", "{", "1 +", "(" * 9000, ".a as x | 1", "nothing_known", '"open', ".a = 1", "def f: 1; f"],
+    [
+        "",
+        ".a |",
+        "[.a",
+        "{",
+        "1 +",
+        "(" * 9000,
+        ".a as x | 1",
+        "nothing_known",
+        '"open',
+        ".a = 1",
+        "def f: 1; f",
+        "9" * 5000,
+    ],
 )
 def test_what_is_no_expression(text):
     with pytest.raises(ConfigError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable
@@ -293,6 +294,7 @@ def test_lerobot_with_frames_missing(robot: Path) -> None:
         ({"codebase_version": "v1.6"}, "unsupported", "v1.6"),
         ({"fps": 0}, "bad-info", "fps"),
         ({"features": []}, "bad-info", "features"),
+        ({"features": {"a": functools.reduce(lambda inner, _: [inner], range(300), [])}}, "bad-info", "too deeply"),
         ({"splits": {"train": "5:900"}}, "bad-info", "'5:900'"),
         ({"splits": ["train"]}, "bad-info", "makes no sense"),
         ({"splits": {"train": f"0:{'9' * 5000}"}}, "bad-info", "makes no sense"),
@@ -324,6 +326,16 @@ def test_unfinished_downloads_are_left_out_and_said(tmp_path: Path, kind: str) -
     assert "left out" in CliRunner().invoke(app, ["info", str(tmp_path)]).output
     checked = CliRunner().invoke(app, ["check", str(tmp_path)])
     assert checked.exit_code == 0 and "left out" in checked.output
+
+
+def test_a_status_that_is_no_text(tmp_path: Path) -> None:
+    sourcedata.images(tmp_path, COUNTS, "parquet")
+    path = tmp_path / "00001.parquet"
+    table = pq.read_table(path)
+    words = pa.array([b"succes\xff"] * len(table), pa.binary()).view(pa.string())
+    pq.write_table(table.set_column(table.column_names.index("status"), "status", words), path)
+    with pytest.raises(DataError, match=r"00001\.parquet .*column 'status'.*cannot be read"):
+        open_dataset(tmp_path)
 
 
 def test_downloads_without_a_shard_or_a_column(tmp_path: Path) -> None:

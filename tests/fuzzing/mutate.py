@@ -130,7 +130,7 @@ _CHANGES: list[Callable[[bytearray, random.Random], None]] = [
 def _nodes(tree: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a tree."""
     found, todo = [], [tree]
-    while todo:
+    while todo and len(found) < 10_000:  # what names itself in YAML has no end
         one = todo.pop()
         if isinstance(one, dict | list):
             items = list(one.items() if isinstance(one, dict) else enumerate(one))

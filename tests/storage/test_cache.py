@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -96,12 +97,26 @@ def test_an_unusable_cache_folder_names_its_setting(s3_bucket, tmp_path, monkeyp
         cached_copy(store, "a.sqlite")
 
 
-def test_a_user_without_a_home_has_no_cache_folder(monkeypatch, tmp_path):
+@pytest.mark.parametrize("home", ["none", "read-only", "taken"])
+def test_where_no_home_can_be_written_to(home, monkeypatch, tmp_path, caplog):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HOME")
     monkeypatch.delenv("FEEDMILL_CACHE_DIR", raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)
-    assert str(cache_folder()) == "/nonexistent/.cache/feedmill"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("feedmill.storage.cache._can_be_written", lambda _: False)
+    if home == "none":
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)
+        assert str(cache_folder()) == "/nonexistent/.cache/feedmill"  # the folder is not that user's either
+    else:
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        below = tmp_path / f"feedmill-{os.getuid()}"
+        if home == "taken":
+            below.symlink_to("/etc")
+            assert cache_folder() == tmp_path / "home/.cache/feedmill"
+        else:
+            assert cache_folder() == cache_folder() == below / "cache"
+            assert below.stat().st_mode & 0o777 == 0o700
+            assert caplog.text.count("Set FEEDMILL_CACHE_DIR") == 1
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", "here")
     assert str(cache_folder()) == "here"
 

@@ -10,11 +10,13 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
+from feedmill.formats import parquet_footer
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, Lazy
 from feedmill.storage import Store
@@ -75,17 +77,20 @@ class ColumnFile(ABC):
     Attributes:
         schema: the `pyarrow.Schema`.
         ends: int64[blocks], rows up to the end of each block.
-        extents: int64[blocks, 2], offset and length of each block in the file.
         word: changes when the content does, as far as the file's own index tells.
     """
 
     schema: Any
     ends: Int64s
-    extents: Int64s
     word: str
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    @abstractmethod
+    def extents(self) -> Int64s:
+        """int64[blocks, 2]: offset and length of each block in the file. Raises `DataError`."""
 
     @abstractmethod
     def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
@@ -138,15 +143,25 @@ class ParquetFile(ColumnFile):
         of = self._metadata
         groups = [of.row_group(n) for n in range(of.num_row_groups)]
         self.ends = np.cumsum([group.num_rows for group in groups], dtype=np.int64)
-        self.extents = np.asarray([_group_extent(group) for group in groups], np.int64).reshape(-1, 2)
         if len(self) != of.num_rows:
             raise damaged(
                 store.locate(path), ValueError(f"its footer says {of.num_rows} rows, its row groups {len(self)}")
             )
-        size = store.stat(path).size
-        tail = store.read(path, size - 8, 8)
+        self.word = _hash(self._footer())  # sizes, offsets and statistics of every column
+
+    def _footer(self) -> bytes:
+        size = self.store.stat(self.path).size
+        tail = self.store.read(self.path, size - 8, 8)
         length = min(int.from_bytes(tail[:4], "little"), size - 8)
-        self.word = _hash(store.read(path, size - 8 - length, length))  # sizes, offsets and statistics of every column
+        return self.store.read(self.path, size - 8 - length, length)
+
+    @cached_property
+    def extents(self) -> Int64s:
+        """int64[row groups, 2]: offset and length of each in the file. Raises `DataError`."""
+        try:
+            return parquet_footer.extents(self._footer())
+        except ValueError as error:
+            raise damaged(self.store.locate(self.path), error) from None
 
     @contextmanager
     def _source(self) -> Iterator[Any]:
@@ -174,17 +189,6 @@ class ParquetFile(ColumnFile):
         return table, table.nbytes
 
 
-def _group_extent(group: Any) -> tuple[int, int]:
-    chunks = [group.column(n) for n in range(group.num_columns)]
-    starts = [
-        min(c.data_page_offset, c.dictionary_page_offset) if c.has_dictionary_page else c.data_page_offset
-        for c in chunks
-    ]
-    begin = min(starts, default=0)
-    end = max((s + c.total_compressed_size for s, c in zip(starts, chunks, strict=True)), default=0)
-    return begin, end - begin
-
-
 class ArrowFile(ColumnFile):
     """An Arrow file in either form, memory-mapped: a block is read when it is looked at. Remote files are kept as local
     copies."""
@@ -201,7 +205,12 @@ class ArrowFile(ColumnFile):
             heads = self._scan(pyarrow)
         except (pyarrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
             raise damaged(self._where, error) from None
-        self.word = _hash(self.extents.tobytes() + self.ends.tobytes() + heads)
+        self.word = _hash(self._extents.tobytes() + self.ends.tobytes() + heads)
+
+    @property
+    def extents(self) -> Int64s:
+        """int64[batches, 2]: offset and length of each in the file."""
+        return self._extents
 
     def _scan(self, pyarrow: Any) -> bytes:
         """Walk the messages: the schema, and where each record batch lies. Gives what the messages' headers say."""
@@ -231,7 +240,7 @@ class ArrowFile(ColumnFile):
             extents.append((begin, source.tell() - begin))
             heads.append(message.metadata.to_pybytes())
         self.ends = np.cumsum(counts, dtype=np.int64)
-        self.extents = np.asarray(extents, np.int64).reshape(-1, 2)
+        self._extents = np.asarray(extents, np.int64).reshape(-1, 2)
         return b"".join(heads)
 
     def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:

@@ -25,7 +25,7 @@ import orjson
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
-from feedmill.formats.columns import ParquetFile, values
+from feedmill.formats.columns import ParquetFile, damaged, values
 from feedmill.formats.content import content_of_files
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tables import TableDataset, open_columns
@@ -136,7 +136,10 @@ class DownloadedRows(TableDataset):
                 kind="no-column",
                 fix="Open the file itself to read it as a table.",
             )
-        self._present = [_present(file, "status" if "status" in names else image) for file in columns]
+        self._present = [
+            _present(file, "status" if "status" in names else image, store.locate(path))
+            for file, path in zip(columns, files, strict=True)
+        ]
         super().__init__(store, files, name=name, columns=columns, key_column="key")
 
     def _counted(self) -> Int64s:
@@ -146,11 +149,14 @@ class DownloadedRows(TableDataset):
         return self._present[file][local]
 
 
-def _present(file: Any, column: str) -> Int64s:
-    """Numbers of the rows that were fetched."""
+def _present(file: Any, column: str, where: str) -> Int64s:
+    """Numbers of the rows that were fetched. Raises `DataError`."""
     found: list[bool] = []
     for block in range(len(file.ends)):
-        column_values = values(file.read(block, [column])[0].column(0))
+        try:
+            column_values = values(file.read(block, [column])[0].column(0))
+        except ValueError as error:  # text that is not UTF-8
+            raise damaged(where, error, record=f"column {column!r}") from None
         found += [value == "success" if column == "status" else value is not None for value in column_values]
     return np.flatnonzero(np.asarray(found, bool)).astype(np.int64)
 

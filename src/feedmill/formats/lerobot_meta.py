@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.columns import ParquetFile, values
+from feedmill.formats.columns import ParquetFile, damaged, values
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 
@@ -52,6 +52,10 @@ def read_info(store: Store) -> dict[str, Any]:
         raise DataError(f"it lacks {', '.join(map(repr, lacking))}", file=where, kind="bad-info", fix=AGAIN)
     if not isinstance(info["features"], dict) or not isinstance(info["fps"], int | float) or info["fps"] <= 0:
         raise DataError("'features' must be an object, 'fps' above 0", file=where, kind="bad-info", fix=AGAIN)
+    try:
+        orjson.dumps(info)  # it reads deeper than it writes
+    except TypeError:
+        raise DataError("it is nested too deeply", file=where, kind="bad-info", fix=AGAIN) from None
     if not str(info["codebase_version"]).startswith(("v2", "v3")):
         raise ConfigError(
             f"version {info['codebase_version']!r} is not read, v2 and v3 are",
@@ -202,8 +206,11 @@ def _table(store: Store, paths: list[str], columns: list[str]) -> dict[str, list
             raise DataError(f"it lacks the column {lacking[0]!r}", file=store.locate(path), kind="no-column", fix=AGAIN)
         for block in range(len(opened.ends)):
             table, _ = opened.read(block, columns)
-            for name in columns:
-                out[name] += values(table.column(name))
+            try:
+                for name in columns:
+                    out[name] += values(table.column(name))
+            except ValueError as error:  # text that is not UTF-8
+                raise damaged(store.locate(path), error) from None
     return out
 
 

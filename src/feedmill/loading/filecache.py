@@ -13,7 +13,6 @@ import os
 import pickle
 import secrets
 import shutil
-import stat
 import tempfile
 import threading
 import weakref
@@ -24,6 +23,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy, noted
 from feedmill.samples.stores import FileStore
+from feedmill.storage.cache import temporary_folder
 from feedmill.storage.local import storage_error
 
 METHODS = ("raw", "pickle")
@@ -376,12 +376,8 @@ def _parent(parent: str | None) -> Path:
     if parent is not None:
         Path(parent).mkdir(parents=True, exist_ok=True)
         return Path(parent)
-    above = Path(tempfile.gettempdir()) / f"feedmill-{os.getuid()}"
-    above.mkdir(mode=0o700, exist_ok=True)
-    status = above.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():  # a name that others may guess and take
-        return Path(tempfile.mkdtemp(prefix="feedmill-"))
-    return above
+    above = temporary_folder()
+    return Path(tempfile.mkdtemp(prefix="feedmill-")) if above is None else above
 
 
 def _sweep(above: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +29,44 @@ _HASHED = 16 << 20
 
 
 def cache_folder() -> Path:
-    """``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``."""
-    folder = Path(os.environ.get("FEEDMILL_CACHE_DIR") or "~/.cache/feedmill")
+    """``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``; where no home can be written to, `temporary_folder`."""
+    asked = os.environ.get("FEEDMILL_CACHE_DIR")
     try:
-        return folder.expanduser()
-    except RuntimeError:  # a user without a home, as in containers; what cannot go on without the folder will say so
-        return Path("/nonexistent", *folder.parts[1:])
+        folder = Path(asked or "~/.cache/feedmill").expanduser()
+    except RuntimeError:  # a user without a home, as in containers
+        folder = Path("/nonexistent/.cache/feedmill")
+    if asked or _can_be_written(folder):
+        return folder
+    private = temporary_folder()
+    if private is None:
+        return folder  # what needs it will report it
+    _warn_once(str(folder), str(private))
+    return private / "cache"
+
+
+def temporary_folder() -> Path | None:
+    """A folder of this user below the system's temporary folder, the same in every process; None where somebody else
+    has taken its name. Raises `OSError`."""
+    folder = Path(tempfile.gettempdir()) / f"feedmill-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    return folder if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() else None
+
+
+def _can_be_written(folder: Path) -> bool:
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+@functools.cache
+def _warn_once(folder: str, instead: str) -> None:
+    logger.warning(
+        "%s cannot be written to: caches and the records of unfinished work are kept in %s, where another machine, or"
+        " this one after a restart, does not find them. Set FEEDMILL_CACHE_DIR to a folder that lasts.",
+        folder,
+        instead,
+    )
 
 
 def cached_copy(store: Store, path: str) -> Path:

@@ -165,6 +165,10 @@ def _check(bos: int | None, eos: int | None, processes: int, ring: Ring, limit: 
 def _dtype(tokenizer: Tokenizer, given: str | None, ids: Sequence[int | None], exact: bool) -> np.dtype[Any]:
     """The type of a token. Raises ConfigError where the one that is given does not do."""
     needed = dolma_dtype(max(tokenizer.vocab_size, *(1 + (i or 0) for i in ids)) if not exact else tokenizer.vocab_size)
+    if needed.kind != "u":
+        raise ConfigError(
+            f"an id of a special token is beyond all types: {max(i or 0 for i in ids)}", fix="Correct it."
+        )
     if given is None and not exact:
         return needed
     try:

@@ -31,6 +31,12 @@ GOOD = st.builds(
 )
 
 
+@pytest.mark.parametrize("depth", [64, 65, 900, 20_000])
+def test_depth(depth: int) -> None:
+    for line in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
+        assert is_plain(line) == (depth <= 64)
+
+
 def judged(lines: list[bytes], compiled: bool) -> list[bool]:
     data = np.frombuffer(b"\n".join(lines) + b"\n", np.uint8)
     ends, good = plain_lines(data, compiled=compiled)

@@ -143,6 +143,8 @@ class Parser:
         kind, value = self.kind, self.value
         if kind == "number":
             self.advance()
+            if len(value) > 4000:  # beyond what Python takes, and far beyond a double
+                self.fail(f"a number of {len(value):,} digits is not supported")
             return ("literal", float(value) if re.search(r"[.eE]", value) else int(value))
         if kind == "string":
             return self.string()

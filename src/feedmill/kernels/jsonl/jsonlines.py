@@ -68,10 +68,10 @@ def is_plain(line: bytes) -> bool:
         value = json.loads(text, parse_constant=no_constant, parse_int=short, parse_float=short)
     except (ValueError, RecursionError):
         return False
-    return _depth(value) <= MOST_DEPTH
+    return not _is_deeper(value, MOST_DEPTH)
 
 
-def _depth(value: Any) -> int:
-    if isinstance(value, dict):
-        return 1 + max(map(_depth, value.values()), default=0)
-    return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Whether lists and objects are nested more than `depth` deep."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inner is not None and (depth == 0 or any(_is_deeper(one, depth - 1) for one in inner))
