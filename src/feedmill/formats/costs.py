@@ -82,7 +82,7 @@ def field_costs(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None,
             kind="coarse-costs",
             fix="Store it in a smaller unit, such as milliseconds instead of seconds.",
         )
-    return whole.astype(np.int64)
+    return np.asarray(whole, np.int64)
 
 
 def bad_cost(by: str, number: int, value: object, *, file: str, fix: str | None = None) -> DataError:
