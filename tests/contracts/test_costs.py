@@ -22,7 +22,7 @@ KNOWN = {
     "bytes": {*TARS, *LINES, *TOKENS, "mds", "img2dataset-files"},
     "pixels": set(),
     "frames": {"img2dataset-parquet"},
-    "n": TABLES,
+    "n": TABLES | LINES,
     "text": set(),
     "__index__": set(),
 }
@@ -50,6 +50,8 @@ def read(dataset: Dataset, kind: str, by: str) -> list[int]:
         return [sample.source.length for sample in samples]
     if by == "frames":
         return [1] * len(samples)
+    if kind in LINES:
+        return [sample["json"][by] for sample in dataset]
     return [int(sample.raw(by)) for sample in samples]
 
 
@@ -67,7 +69,7 @@ def test_costs_are_what_reading_shows(dataset: Dataset, kind: str, by: str) -> N
 
 
 def test_fields_are_numeric_columns(dataset: Dataset, kind: str) -> None:
-    assert ("n" in dataset.cost_fields) == (kind in TABLES)
+    assert ("n" in dataset.cost_fields) == (kind in TABLES | LINES)
 
 
 def test_costs_do_not_travel(dataset: Dataset, kind: str) -> None:

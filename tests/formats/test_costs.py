@@ -13,7 +13,7 @@ import pytest
 
 import sourcedata
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats import energon_costs
+from feedmill.formats import energon_costs, kept_costs
 from feedmill.formats.base import Dataset, split_name
 from feedmill.formats.costs import LARGEST, checked_costs, field_costs
 from feedmill.indexing.prepare import prepare
@@ -109,7 +109,7 @@ def test_every_key_is_cut_as_samples_are(tmp_path: Path) -> None:
 def test_large_datasets_keep_their_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(energon_costs, "KEPT_FROM", 0)
+    monkeypatch.setattr(kept_costs, "KEPT_FROM", 0)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     root = media(tmp_path / "ds", video=False)
     prepare_media(str(root), EXTENSION, progress=False)
@@ -124,7 +124,7 @@ def test_large_datasets_keep_their_costs(
     for damage in (bytes(data), b"", data[:100]):
         kept.write_bytes(damage)
         assert np.array_equal(known(open_dataset(root), "pixels"), first)
-    assert caplog.text.count("read from the index again") == 3
+    assert caplog.text.count("found again:") == 3
     execute(root, """UPDATE media_metadata SET metadata_json = '{"width":10,"height":10}'""")
     again = open_dataset(root).costs("pixels")
     assert again is not None and not np.array_equal(again, first) and set((again % 100).tolist()) == {0}
@@ -132,7 +132,7 @@ def test_large_datasets_keep_their_costs(
     blocked.write_bytes(b"")
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(blocked))
     assert np.array_equal(known(open_dataset(root), "pixels"), again)
-    assert "at each start" in caplog.text
+    assert "each start finds them again" in caplog.text
 
 
 def test_metadata_that_does_not_say_it_is_an_error_that_names_the_sample(tmp_path: Path) -> None:
@@ -266,3 +266,50 @@ def test_what_is_no_list_of_costs_is_refused() -> None:
         with pytest.raises(DataError, match="there are 2 samples, and tokens of shape"):
             checked_costs(values, "tokens", file="docs", count=2)
     assert field_costs(np.zeros(0), None, "v", file="docs").dtype == np.int64
+
+
+def lines(path: Path, *records: str) -> Dataset:
+    path.write_text("".join(record + "\n" for record in records))
+    return open_dataset(path)
+
+
+def test_a_field_of_json_lines_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_costs, "KEPT_FROM", 0)
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "a.jsonl"
+    records = [f'{{"v": {n % 50}, "w": {n}.5, "on": true, "s": "x", "deep": {{"v": -1}}}}' for n in range(10_000)]
+    dataset = lines(path, *records)
+    assert list(dataset.cost_fields) == ["v", "w"]
+    assert known(dataset, "v").tolist() == [n % 50 for n in range(10_000)]
+    assert known(dataset, "w").tolist() == [n + 1 for n in range(10_000)]
+    assert dataset.costs("s") is dataset.costs("on") is dataset.costs("deep") is None
+    prepare(str(path), split_ratio="8,1,1", progress=False)
+    assert known(open_dataset(path, split="val"), "v").tolist() == [n % 50 for n in range(8000, 9000)]
+    with monkeypatch.context() as patch:
+        patch.setattr("feedmill.formats.jsonl.line_costs", lambda *_, **__: pytest.fail("read again"))
+        assert known(open_dataset(path), "v").tolist() == [n % 50 for n in range(10_000)]
+    (tmp_path / "a.jsonl.idx").unlink()
+    (tmp_path / "a.jsonl.split.yaml").unlink()
+    assert known(lines(path, *records[1:]), "v").tolist() == [n % 50 for n in range(1, 10_000)]
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ("{}", "missing"),
+        ('{"v": null}', "missing"),
+        ('{"v": NaN}', "nan"),
+        ('{"v": -0.5}', "-0.5"),
+        ('{"v": "12"}', '"12"'),
+        ('{"v": true}', "true"),
+        ('{"v": 99999999999999999999}', "99999999999999999999|1e\\+20"),
+        ('{"v": 1e300}', "1e\\+300"),
+        ('{"v": 4611686018427387904}', "4611686018427387904"),
+        ('{"v": }', "in a line that is no JSON .*"),
+    ],
+)
+def test_a_bad_value_in_json_lines_is_named(tmp_path: Path, odd: str, said: str) -> None:
+    dataset = lines(tmp_path / "a.jsonl", *['{"v": 1}'] * 5000, odd, '{"v": -7}')
+    with pytest.raises(DataError, match=rf"a.jsonl 'sample 5000': 'v' of this sample is ({said}), expected") as caught:
+        dataset.costs("v")
+    assert caught.value.kind == "bad-cost"

@@ -1,39 +1,25 @@
 """What samples cost by the media metadata of an ``index.sqlite``: pixels and frames, in one query.
 
 SQLite parses the metadata and finds the sample of each media file; Python sees two numbers a file. That takes 2 to 3 s
-of one core for 10^6 files, so the costs of large datasets are kept in ``costs`` of the cache folder
-(``$FEEDMILL_CACHE_DIR``), where 10^6 of them are found again in some milliseconds. Such a file is an array file (see
-`feedmill.formats.signatures`) named after the index, its version and the cost:
-
-    costs    int64[samples]
-    digest   uint8[16]       xxh3-128 of them
-
-It may be deleted at any time; one that is damaged is made again.
+of one core for 10^6 files, so the costs of large datasets are kept (see `feedmill.formats.kept_costs`), and found again
+in some milliseconds.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import sqlite3
 from contextlib import closing
 from itertools import chain
 
 import numpy as np
-import xxhash
 
-from feedmill.errors import DataError, FeedmillError
+from feedmill.errors import DataError
 from feedmill.formats.energon import INDEX, MAX_SAMPLES, bad_index, open_index
+from feedmill.formats.kept_costs import digest_of, kept_costs
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.signatures import read_arrays, write_arrays
-from feedmill.storage import LocalStore, Store
-from feedmill.storage.cache import cache_folder, cached_copy
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
 
-logger = logging.getLogger("feedmill")
-
-KEPT_FROM = 100_000
-"""Samples from which costs are kept: a query of fewer takes some tenths of a second."""
-_VERSION = 1
 UNKNOWN = -1
 """In place of a cost: the metadata does not say it."""
 MEDIA_COSTS = ("pixels", "frames")
@@ -85,48 +71,8 @@ def media_costs(store: Store, counts: Int64s, by: str) -> Int64s | None:
     """
     if by not in MEDIA_COSTS or not store.exists(INDEX):
         return None
-    if counts.sum() < KEPT_FROM:
-        return _queried(store, counts, by)
-    kept = _Kept(store, by)
-    found = kept.read(int(counts.sum()))
-    if found is None:
-        found = _queried(store, counts, by)
-        if found is not None:
-            kept.write(found)
-    return found
-
-
-class _Kept:
-    """The costs of one state of an index, in the cache folder."""
-
-    def __init__(self, store: Store, by: str) -> None:
-        state = store.stat(INDEX)
-        words = f"{store.locate(INDEX)}\n{state.version} {state.size} {by} version {_VERSION}"
-        self.store = LocalStore(cache_folder() / "costs")
-        self.path = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-    def read(self, count: int) -> Int64s | None:
-        """int64[count]; None where they are not there, or damaged."""
-        try:
-            if not self.store.exists(self.path):
-                return None
-            arrays = read_arrays(self.store, self.path)
-            costs, digest = arrays["costs"], arrays["digest"].tobytes()
-        except (FeedmillError, KeyError, OSError) as error:
-            logger.warning("the costs of samples are read from the index again: %s", error)
-            return None
-        if costs.shape != (count,) or digest != xxhash.xxh3_128_digest(costs.data):
-            logger.warning("the costs of samples are read from the index again: %s is damaged", self.path)
-            return None
-        return costs
-
-    def write(self, costs: Int64s) -> None:
-        """Keep costs, int64[samples]; only logs where that fails, because it only saves time."""
-        digest = np.frombuffer(xxhash.xxh3_128_digest(costs.data), np.uint8)
-        try:
-            write_arrays(self.store, self.path, {"costs": costs, "digest": digest})
-        except (FeedmillError, OSError) as error:
-            logger.warning("the costs of samples are read from the index at each start: %s", error)
+    total = int(counts.sum())
+    return kept_costs(store, INDEX, f"{by} of {digest_of(counts)}", total, lambda: _queried(store, counts, by))
 
 
 def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
