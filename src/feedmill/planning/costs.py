@@ -47,8 +47,9 @@ class Costs:
     Args:
         plan: a plan of samples, windows or packed rows.
         by: one of `NAMES`, or the name of a numeric field. Packed rows have ``tokens`` and ``attention`` only.
-        linear: what a token costs beside the square of its document's length; for ``attention`` only. With hidden size
-            `h`, a layer of a transformer takes about ``12 * h`` times as long for a token as for a pair of tokens.
+        linear: what a token costs beside the square of its document's length; for ``attention`` only. With causal
+            attention and hidden size `h`, 12 * h is about right: per layer, the matrix products of a token take
+            24 * h^2 operations, and each unit of the squares 2 * h.
 
     Attributes:
         plan, by, linear: as given.
