@@ -24,8 +24,10 @@ _ROWS = 20
 _CLOSE = 1.001
 """A rank at most so many times the mean is left as it is."""
 _EXCHANGES = 32
-_MANY_EACH = 32
-"""Samples a rank from which on ranks exchange one pair by one: comparing all with all would cost more."""
+_SHARED = 16
+_COMPARED, _PAIRS = 32, 1 << 16
+"""Samples of a rank that are compared with as many of another at once, others in the next round; and all comparisons of
+a round."""
 
 
 def balanced(costs: npt.ArrayLike, ranks: int, *, exchange: bool = True) -> IntArray:
@@ -107,40 +109,59 @@ def _exchange(dealt: IntArray, cost: Floats) -> None:
     ranks, each = dealt.shape
     total = _sums(cost.T)
     close = _CLOSE * float(_sums(total)) / ranks
-    for _ in range(_EXCHANGES if each <= _MANY_EACH else 2 * _EXCHANGES):
+    some = min(each, _COMPARED)
+    if each > some:
+        _share(dealt, cost, total, close)
+    for number in range(_EXCHANGES):
         above = int(np.count_nonzero(total > close))
         if not above:
             return
-        count = max(1, min(above, ranks // 2, _MANY_EACH**2 * 64 // each**2)) if each <= _MANY_EACH else 1
         by_total = np.argsort(-total, kind="stable")
+        count = max(1, min(above, ranks // 2, _PAIRS // some**2))
         high, low = by_total[:count], by_total[::-1][:count]
         half = (total[high] - total[low]) / 2
-        give, take, gain = _best(cost[high], cost[low], half)
+        columns = (np.arange(some) * each // some + number) % each
+        gain = cost[high[:, None], columns][:, :, None] - cost[low[:, None], columns][:, None, :]
+        best = np.argmin(np.abs(gain - half[:, None, None]).reshape(count, -1), 1)
+        gain = gain.reshape(count, -1)[np.arange(count), best]
         useful = (gain > 0) & (gain < 2 * half)
-        if not useful.any():
+        if not useful.any() and some == each:
             return
-        high, low, give, take, gain = high[useful], low[useful], give[useful], take[useful], gain[useful]
+        give, take = columns[best // some][useful], columns[best % some][useful]
+        high, low, gain = high[useful], low[useful], gain[useful]
         for array in (dealt, cost):
             array[high, give], array[low, take] = array[low, take], array[high, give]
         total[high] -= gain
         total[low] += gain
 
 
-def _best(high: Floats, low: Floats, half: Floats) -> tuple[IntArray, IntArray, Floats]:
-    """Of each pair of ranks the samples whose exchange makes them most alike, and what it moves."""
-    pairs, each = high.shape
-    if each <= _MANY_EACH:
-        gain = high[:, :, None] - low[:, None, :]
-        best = np.argmin(np.abs(gain - half[:, None, None]).reshape(pairs, -1), 1)
-        give, take = np.divmod(best, each)
-        return give, take, gain[np.arange(pairs), give, take]
-    order = np.argsort(low[0], kind="stable")
-    rising = low[0][order]
-    above = np.minimum(np.searchsorted(rising, high[0] - half[0]), each - 1)
-    near = np.stack([above, np.maximum(above - 1, 0)])
-    gain = high[0] - rising[near]
-    which, give = np.divmod(np.argmin(np.abs(gain - half[0])).reshape(1), each)
-    return give, order[near[which, give]], gain[which, give]
+def _share(dealt: IntArray, cost: Floats, total: Floats, close: float) -> None:
+    """Deal the samples of the highest and the lowest rank anew between the two, as long as that helps, in place.
+
+    The costliest sample stays where it is, with as many neighbours in the order of costs as make both equal: where one
+    sample is as costly as hundreds, a pair at a time would not do.
+    """
+    each = dealt.shape[1]
+    for _ in range(_SHARED):
+        high, low = int(np.argmax(total)), int(np.argmin(total))
+        if total[high] <= close:
+            return
+        pool = np.concatenate([dealt[high], dealt[low]])
+        costs = np.concatenate([cost[high], cost[low]])
+        order = np.argsort(costs, kind="stable")
+        pool, costs = pool[order], costs[order]
+        sums = np.concatenate([[0.0], np.add.accumulate(costs[:-1])])
+        beside = sums[each - 1 :] - sums[: len(sums) - each + 1]  # of each run of neighbours
+        whole = float(sums[-1] + costs[-1])
+        begin = int(np.argmin(np.abs(beside + costs[-1] - whole / 2)))
+        mine = float(beside[begin] + costs[-1])
+        if max(mine, whole - mine) >= total[high]:
+            return
+        kept = np.zeros(2 * each, np.bool_)
+        kept[begin : begin + each - 1] = kept[-1] = True
+        dealt[high], dealt[low] = pool[kept], pool[~kept]
+        cost[high], cost[low] = costs[kept], costs[~kept]
+        total[high], total[low] = mine, whole - mine
 
 
 def _sums(rows: Floats) -> Floats:
