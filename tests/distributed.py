@@ -17,7 +17,8 @@ from fakes import FakePlan
 def main(options: dict[str, Any]) -> None:
     dist.init_process_group("gloo", init_method=options["meet"], rank=options["rank"], world_size=options["size"])
     plan = FakePlan(length=options["length"], fails_at=frozenset(options["bad"]))
-    loader = fm.Loader(plan, 4, workers=2, output="torch", remainder=options["remainder"], on_error="substitute")
+    settings = {"remainder": options["remainder"], "on_error": "substitute", "deal": "contiguous"}
+    loader = fm.Loader(plan, 4, workers=2, output="torch", **settings)
     seen: list[list[int]] = []
     for epoch in range(2):
         fresh = {**loader.state_dict(), "position": 0}

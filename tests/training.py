@@ -30,6 +30,7 @@ def main(options: dict[str, Any]) -> None:
         workers=workers,
         transform=noisy,
         remainder="pad",
+        deal="contiguous",  # so that the first position says which rows a line is about
     )
     if options["state"] is not None:
         loader.load_state_dict(options["state"])

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,5 +147,19 @@ def test_large_integers_are_found_where_they_are_numbers() -> None:
     lines += b'{"n": 1' + b"0" * 5000 + b"}\n"
     assert {row: text[:4] for row, text in large_integers(lines).items()} == {2: "1844", 3: "-922", 4: "1000"}
     assert large_integers(b"") == large_integers(b'{"id": 1}\n') == {}
+
+
+def test_no_large_integer_is_missed_between_other_digits() -> None:
+    dice = random.Random(3)
+    rows, wanted = [], {}
+    for number in range(3000):
+        digits = (
+            "".join(dice.choices("0123456789", k=dice.choice([1, 8, 9, 10, 17, 18, 19, 20, 21, 30]))).lstrip("0") or "0"
+        )
+        text = " ".join(f"w{dice.randrange(10 ** dice.randint(1, 9))}" for _ in range(dice.randint(0, 9)))
+        rows.append(json.dumps({"t": text, "n": int(digits)}))
+        if int(digits) >= 1 << 64:
+            wanted[number] = digits
+    assert large_integers("\n".join([*rows, ""]).encode()) == wanted
     for shift in range(9):
         assert list(large_integers(b"{" + b" " * shift + b'"n": %d}' % LARGE)) == [0]

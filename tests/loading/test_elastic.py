@@ -12,6 +12,7 @@ import pytest
 
 from feedmill.errors import ConfigError
 from feedmill.indexing.prepare import prepare
+from feedmill.loading.batches import now
 from feedmill.loading.loader import Loader
 from feedmill.planning.recipes.recipe import Recipe
 from tars import make_shards
@@ -41,7 +42,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def seen(sample: Any, rng: np.random.Generator) -> dict[str, Any]:
     source = sample.source
-    return {"from": f"{Path(source.dataset).name}/{source.key}", "noise": int(rng.integers(1 << 60))}
+    return {
+        "from": f"{Path(source.dataset).name}/{source.key}",
+        "noise": int(rng.integers(1 << 60)),
+        "position": now.position,
+    }
 
 
 def run(folder: Path, ranks: int, workers: int, batch: int, start: dict | None, stop: int) -> tuple[list[str], dict]:
@@ -56,9 +61,12 @@ def run(folder: Path, ranks: int, workers: int, batch: int, start: dict | None, 
     out: list[str] = []
     streams = [iter(loader) for loader in loaders]
     while loaders[0].position < stop:
+        together = []
         for stream in streams:
             found = next(stream)
-            out += [f"{f} {n}" for f, n in zip(found["from"], found["noise"].tolist(), strict=True)]
+            rows = zip(found["position"].tolist(), found["from"], found["noise"].tolist(), strict=True)
+            together += [(position, f"{name} {noise}") for position, name, noise in rows]
+        out += [row for _, row in sorted(together)]
     states = [loader.state_dict() for loader in loaders]
     for loader in loaders:
         loader.close()

@@ -80,7 +80,7 @@ def tokens_of(batches: list[Any]) -> list[tuple[str, str]]:
 def test_hooks_in_their_order_and_default_padding() -> None:
     batch = next(iter(Loader(FakePlan(), 4, task_encoder=Plain())))
     assert batch["x"].tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, 2]] and batch["encoded"]
-    moved = next(iter(Loader(FakePlan(), 2, rank=1, world_size=2, task_encoder=Plain(), workers=1)))
+    moved = next(iter(Loader(FakePlan(), 2, rank=1, world_size=2, task_encoder=Plain(), workers=1, deal="contiguous")))
     assert moved["noise"].tolist() == batch["noise"].tolist()[2:]
 
 

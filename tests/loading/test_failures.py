@@ -33,6 +33,7 @@ def stream(plan: Any, ranks: int, workers: int, batch_size: int, steps: int, **o
     """What all ranks see, in rank order; every rank has `steps` batches."""
     seen: list[list[Any]] = []
     for rank in range(ranks):
+        options.setdefault("deal", "contiguous")
         loader = Loader(plan, batch_size, rank=rank, world_size=ranks, workers=workers, **options)
         seen.append(list(islice(loader, steps)))
         loader.close()
@@ -65,7 +66,7 @@ def test_the_quarantine_says_everything_and_the_budget_ends_the_run(tmp_path: Pa
     path = tmp_path / "logs" / "bad-{rank}.jsonl"
     told: list[Failure] = []
     policy = Substitute(quarantine=path, budget=3, handler=told.append)  # type: ignore[arg-type]
-    loader = Loader(FakePlan(fails_at=BAD), 4, rank=1, world_size=2, on_error=policy, workers=0)
+    loader = Loader(FakePlan(fails_at=BAD), 4, rank=1, world_size=2, on_error=policy, deal="contiguous")
     assert len(list(islice(loader, 3))) == 3
     assert loader.failures == 3  # 5, 14 and 15 are rank 1's
     lines = [json.loads(line) for line in (tmp_path / "logs" / "bad-1.jsonl").read_text().splitlines()]
@@ -202,12 +203,12 @@ def bad(*positions: int) -> list[Any]:
 def test_failures_in_a_row_are_counted_over_batches_of_a_rank() -> None:
     few = tally(3)
     for first, positions in ((0, (0, 1)), (8, (9, 11)), (16, (16,)), (24, (26, 27)), (32, ()), (40, (40, 41))):
-        few.note_all(first, first + 4, bad(*positions))
-    few.note_all(48, 52, bad(50, 51))
+        few.note_all(range(first, first + 4), bad(*positions))
+    few.note_all(range(48, 52), bad(50, 51))
     with pytest.raises(FeedmillError, match="3 samples in a row have failed"):
-        few.note_all(56, 60, bad(56, 58))
+        few.note_all([56, 59, 58, 57], bad(56, 58))
     with pytest.raises(FeedmillError, match="1 samples in a row"):
-        tally(1).note_all(0, 4, bad(2))
+        tally(1).note_all(range(4), bad(2))
 
 
 def test_candidates_are_a_pure_function_and_of_the_source() -> None:

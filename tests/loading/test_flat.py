@@ -62,7 +62,7 @@ def test_memory_over_a_million_samples(workers: str, output: str, lines: Path) -
 def test_a_state_far_into_a_blend_of_many(lines: Path) -> None:
     entries = [{"path": str(lines), "name": f"s{i}", "weight": i + 1, "shuffle": "global"} for i in range(20)]
     recipe = {"seed": 3, "blend": entries}
-    loader = fm.Loader(fm.Recipe.parse(recipe).plan(), 32, rank=1, world_size=8)
+    loader = fm.Loader(fm.Recipe.parse(recipe).plan(), 32, rank=1, world_size=8, deal="contiguous")
     state = {**loader.state_dict(), "position": 10**9}
     assert len(json.dumps(state)) < 1024
     loader.load_state_dict(state)

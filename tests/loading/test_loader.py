@@ -38,7 +38,7 @@ def jitter(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 def stream(
     plan: FakePlan, ranks: int, workers: int, batch_size: int, steps: int | None, state: dict[str, Any] | None = None
 ) -> tuple[list[tuple[int, str, float]], dict[str, Any]]:
-    """What all ranks see in `steps` steps, put together in rank order, and the state after them."""
+    """What all ranks see in `steps` steps, each step in the plan's order, and the state after them."""
     loaders = [
         Loader(plan, batch_size, rank=rank, world_size=ranks, workers=workers, transform=jitter, remainder="pad")
         for rank in range(ranks)
@@ -49,12 +49,16 @@ def stream(
     batches = [list(islice(loader, steps)) for loader in loaders]
     seen: list[tuple[int, str, float]] = []
     for step in range(max(map(len, batches), default=0)):
+        together: list[tuple[int, str, float]] = []
         for mine in batches:
             if step < len(mine):
                 batch = mine[step]
                 rows = zip(batch["position"].tolist(), batch["__key__"], batch["noise"].tolist(), strict=True)
                 mask = batch.get("__mask__", [True] * batch_size)
-                seen += [row for row, real in zip(rows, mask, strict=True) if real]
+                mine_now = [row for row, real in zip(rows, mask, strict=True) if real]
+                assert mine_now == sorted(mine_now), "on its rank a batch is in the plan's order"
+                together += mine_now
+        seen += sorted(together)
     states = {json.dumps(loader.state_dict()) for loader in loaders}
     assert len(states) == 1, "all ranks have the same state"
     return seen, json.loads(states.pop())
@@ -107,7 +111,7 @@ def test_exhausted_until_moved() -> None:
 
 def test_remainders() -> None:
     def batches(length: int, rank: int, remainder: Any) -> list[list[int]]:
-        loader = Loader(FakePlan(length=length), 2, rank=rank, world_size=2, remainder=remainder)
+        loader = Loader(FakePlan(length=length), 2, rank=rank, world_size=2, remainder=remainder, deal="contiguous")
         found = [batch["position"].tolist() for batch in loader]
         assert len(loader) == len(found)
         assert loader.position == (length - length % 4 if remainder == "drop" else length)
@@ -132,7 +136,7 @@ def test_a_loader_that_drops_everything_says_so(
 
 
 def test_pad_tells_what_is_real() -> None:
-    loader = Loader(FakePlan(length=9), 2, rank=1, world_size=2, remainder="pad")
+    loader = Loader(FakePlan(length=9), 2, rank=1, world_size=2, remainder="pad", deal="contiguous")
     assert [batch["__mask__"].tolist() for batch in loader] == [[True, True], [True, True], [False, False]]
     torch = pytest.importorskip("torch")
     mask = next(iter(Loader(FakePlan(length=3), 4, remainder="pad", output="torch")))["__mask__"]

@@ -63,7 +63,7 @@ def test_a_loader_finds_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert repr(Loader(FakePlan(), 2)).startswith("Loader(endless, position 0, rank 0 of 1")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert next(iter(Loader(FakePlan(), 2)))["position"].tolist() == [2, 3]
+    assert next(iter(Loader(FakePlan(), 2, deal="contiguous")))["position"].tolist() == [2, 3]
     assert next(iter(Loader(FakePlan(), 2, rank=0, world_size=1)))["position"].tolist() == [0, 1]
     with pytest.raises(ConfigError, match="rank=1 and world_size=None: one of them is missing"):
         Loader(FakePlan(), 2, rank=1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
+from feedmill.planning.dealing import Dealing
 from feedmill.planning.nodes import Located
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -128,7 +129,7 @@ def test_a_step_is_what_the_loader_gives(
             return
         for number, samples in enumerate(loader, first_step):
             step = ledger.batch(plan, number, total, rank=rank, world_size=world_size, **common)
-            entries = ledger.entries(plan, np.arange(step.first, step.stop))
+            entries = ledger.entries(plan, step.positions)
             assert [entry.key for entry in entries] == [sample.key for sample in samples]
             whole = ledger.batch(plan, number, total, **common)
             assert whole.first <= step.first <= step.stop <= whole.stop == step.end
@@ -138,7 +139,11 @@ def test_a_step_is_what_the_loader_gives(
 
 def test_steps_of_an_endless_plan_reach_far() -> None:
     plan = Recipe.parse("source: web").plan(opened)
-    assert ledger.batch(plan, 10**9, 4096, rank=3, world_size=8).first == 10**9 * 4096 + 3 * 512
+    positions = ledger.batch(plan, 10**9, 4096, rank=3, world_size=8).positions
+    assert len(positions) == 512 and positions.tolist() == ledger.ranks_of(plan, 10**9, 4096, 8)[3].tolist()
+    assert 10**9 * 4096 <= positions[0] < positions[-1] < 10**9 * 4096 + 4096
+    slices = ledger.batch(plan, 10**9, 4096, rank=3, world_size=8, dealing=Dealing("contiguous"))
+    assert slices.first == 10**9 * 4096 + 3 * 512
 
 
 def test_what_makes_no_sense_is_refused(plan: Plan) -> None:

@@ -11,6 +11,8 @@ from feedmill.cli.options import GlobalBatch, Json, Samples
 from feedmill.cli.output import emit, human_size, table
 from feedmill.errors import ConfigError
 
+_MOST_SHARES = 20
+
 
 def plan(
     recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A recipe; a path or a URL.")] = None,
@@ -23,6 +25,12 @@ def plan(
         int | None, typer.Option("--steps", metavar="N", min=1, help="Budget in steps of --global-batch.")
     ] = None,
     global_batch: GlobalBatch = None,
+    world: Annotated[
+        int | None, typer.Option("--world", metavar="W", min=1, help="Show how evenly so many ranks are served.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", metavar="B", min=1, help="Samples per rank and step; with --world.")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")
     ] = None,
@@ -39,9 +47,10 @@ def plan(
         raise ConfigError("no recipe is given", kind="bad-usage", fix="Name the recipe's file: feedmill plan FILE.")
     bound = Recipe.load(recipe).plan()
     budget = _budget(bound, samples, tokens, steps, global_batch)
+    ranks = _ranks(bound, world, batch, budget)
     if plot is not None:
         _draw(bound, budget, plot)
-    data = {"recipe": recipe, **_facts(bound, budget), "plot": None if plot is None else str(plot)}
+    data = {"recipe": recipe, **_facts(bound, budget), "ranks": ranks, "plot": None if plot is None else str(plot)}
     emit(data, json, lambda: _print(bound, data))
 
 
@@ -60,6 +69,17 @@ def _budget(
     if steps is not None and global_batch is not None:
         return steps * global_batch
     return samples if samples is not None else plan.length
+
+
+def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) -> dict[str, Any] | None:
+    """How evenly the ranks are served, or None where that is not asked."""
+    if (world is None) != (batch is None):
+        raise ConfigError("--world and --batch go together", fix="Give both, or neither.")
+    if world is None or batch is None:
+        return None
+    from feedmill.planning.spread import spread
+
+    return spread(plan, world, batch, budget).as_dict()
 
 
 def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
@@ -139,8 +159,32 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
             f"max_repeats of {proof['name']}: at most {proof['drawn_at_most']:,} drawn"
             f" <= {proof['max_repeats']} x {proof['samples']:,} = {most:,}"
         )
+    if data["ranks"] is not None:
+        _print_ranks(data["ranks"])
     if data["plot"]:
         typer.echo(f"plot: {data['plot']}")
+
+
+def _print_ranks(ranks: dict[str, Any]) -> None:
+    world, steps = ranks["world_size"], ranks["steps"]
+    typer.echo("")
+    typer.echo(f"{world:,} ranks x {ranks['batch_size']:,}, {ranks['dealing']}, in the first {steps:,} steps:")
+    shares = sorted(ranks["shares"], key=lambda share: share["least"] - share["most"])
+    names = ("realised", "least", "most")
+    rows = [[share["source"], *(f"{share[name]:.2%}" for name in names)] for share in shares[:_MOST_SHARES]]
+    table(["source", "share", "least on a rank", "most on a rank"], rows)
+    if len(shares) > _MOST_SHARES:
+        typer.echo(f"... and {len(shares) - _MOST_SHARES:,} sources that are spread more evenly (--json has all)")
+    if ranks["unknown"] is not None:
+        typer.echo(f"cost of the ranks: {ranks['unknown']}")
+        return
+    typer.echo(f"{ranks['by']} of the costliest rank, by the mean over ranks (at least {_bound(ranks):.3f}):")
+    rows = [[cost["dealing"], f"{cost['mean']:.3f}", f"{cost['worst']:.3f}"] for cost in ranks["costs"]]
+    table(["dealt", "mean over steps", "worst step"], rows)
+
+
+def _bound(ranks: dict[str, Any]) -> float:
+    return float(max(cost["lower_bound"] for cost in ranks["costs"]))
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:

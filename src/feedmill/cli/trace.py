@@ -27,7 +27,12 @@ def trace(
     rank: Annotated[
         int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank's part; with --world.")
     ] = None,
-    world: Annotated[int | None, typer.Option("--world", metavar="W", min=1, help="Ranks of the run.")] = None,
+    world: Annotated[
+        int | None,
+        typer.Option(
+            "--world", metavar="W", min=1, help="Ranks of the run; without --rank: say which rank sees each sample."
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="K", help="Say when the sample with this key is seen.")
     ] = None,
@@ -115,13 +120,18 @@ def _forwards(
     show: bool,
     json: bool,
 ) -> None:
-    import numpy as np
-
     from feedmill.planning import ledger
 
-    found = ledger.batch(plan, step, global_batch, rank=rank, world_size=world, start=start[0], first_step=start[1])
-    entries = ledger.entries(plan, np.arange(found.first, found.stop))
-    rows = [entry.as_dict() for entry in entries]
+    begins: dict[str, Any] = {"start": start[0], "first_step": start[1]}
+    if rank is None and world is not None:
+        found = ledger.batch(plan, step, global_batch, **begins)
+        dealt = ledger.ranks_of(plan, step, global_batch, world, **begins)
+        owner = {position: number for number, part in enumerate(dealt) for position in part.tolist()}
+    else:
+        found = ledger.batch(plan, step, global_batch, rank=rank, world_size=world, **begins)
+        owner = {}
+    entries = ledger.entries(plan, found.positions)
+    rows = [entry.as_dict() | ({"rank": owner[entry.position]} if owner else {}) for entry in entries]
     shown = _contents(plan, [(entry.source, entry.index) for entry in entries]) if show else []
     for row, content in zip(rows, shown, strict=False):
         row["parts"] = content["parts"]
@@ -198,9 +208,14 @@ def _contents(plan: Any, wanted: list[tuple[str, int]]) -> list[dict[str, Any]]:
 
 def _print_step(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -> None:
     ranks = "" if data["rank"] is None else f", rank {data['rank']} of {data['world']}"
-    typer.echo(f"step {data['step']:,}{ranks}: positions [{data['first']:,}, {data['stop']:,})")
+    count = len({entry["position"] for entry in data["entries"]})
+    some = "" if count == data["stop"] - data["first"] else f"{count:,} of the "
+    typer.echo(f"step {data['step']:,}{ranks}: {some}positions [{data['first']:,}, {data['stop']:,})")
     columns = ["position", "source", "file", "offset", "key", "sample", "epoch"]
     fields = ["position", "source", "file", "offset", "key", "index", "epoch"]
+    if data["rank"] is None and data["world"] is not None:
+        columns.insert(1, "rank")
+        fields.insert(1, "rank")
     if plan.skip is not None:
         columns.insert(1, "unskipped")
         fields.insert(1, "unskipped")

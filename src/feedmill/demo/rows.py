@@ -24,7 +24,7 @@ def load_rows(
     after: dict[str, Any] = {}
     for rank in range(world_size):
         with contextlib.closing(
-            Loader(plan, batch_size, rank=rank, world_size=world_size, collate=with_targets)
+            Loader(plan, batch_size, rank=rank, world_size=world_size, collate=with_targets, deal="contiguous")
         ) as loader:
             if state is not None:
                 loader.load_state_dict(state)

@@ -78,7 +78,14 @@ def train(
     Begins at the newest state in the folder `resume`, or at position 0 without one.
     """
     loader = Loader(
-        plan, batch_size, rank=rank, world_size=world_size, workers=workers, transform=augment, output="samples"
+        plan,
+        batch_size,
+        rank=rank,
+        world_size=world_size,
+        workers=workers,
+        transform=augment,
+        output="samples",
+        deal="contiguous",  # so that a line of the log says its positions by the first one
     )
     state = newest_state(resume) if resume is not None else None
     if state is not None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.formats.costs import checked_costs
 from feedmill.formats.parts import Parts
 
 Decode = Callable[[str, bytes], Any]
@@ -237,6 +238,10 @@ class Dataset(ABC):
             return super().__reduce_ex__(protocol)
         return _opened_again, (self.again, self.fingerprint(), self.subflavors, dict(self.aux))
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process finds costs itself, should it need them.
+        return {name: value for name, value in self.__dict__.items() if name != "_costs"}
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -287,6 +292,46 @@ class Dataset(ABC):
     def lengths(self) -> npt.NDArray[np.int64] | None:
         """Tokens per sample, int64[len], where the index knows them."""
         return None
+
+    def costs(self, by: str) -> npt.NDArray[np.int64] | None:
+        """Return what each sample costs, from the index alone: no sample is read.
+
+        The array is kept for later calls, and read-only. Samples that the split excludes are not in it.
+
+        Args:
+            by: ``tokens``, ``bytes`` (of the sample as stored), ``pixels``, ``frames`` (both summed over the sample's
+                images and videos), or the name of a numeric field, see `feedmill.formats.costs`.
+
+        Returns:
+            int64[len], 0 or more; None where the index does not know this cost.
+
+        Raises:
+            DataError: the index is damaged, or the cost of a sample is missing, NaN or negative; the sample is named.
+            ConfigError: a field's values are too small to be rounded to whole numbers.
+        """
+        known: dict[str, npt.NDArray[np.int64]] = self.__dict__.setdefault("_costs", {})
+        if by not in known:  # two threads may both find them: they find the same
+            values = self.lengths if by == "tokens" else None
+            values = self._find_costs(by) if values is None else values
+            if values is None:
+                return None
+            known[by] = checked_costs(values, by, file=self.url, count=len(self))
+        return known[by]
+
+    def _find_costs(self, by: str) -> npt.NDArray[np.int64] | None:  # noqa: ARG002
+        """`costs` beyond what `lengths` knows; a format that knows some overrides this."""
+        return None
+
+    @property
+    def cost_fields(self) -> Sequence[str]:
+        """The numeric fields that `costs` knows."""
+        return ()
+
+    def costs_advice(self, by: str) -> str:
+        """Return what the user can do so that `costs` knows a cost that it does not know now, as a sentence."""
+        if by == "tokens":
+            return f"'feedmill tokenize {self.url}' makes token files, whose index has the length of each document."
+        return f"Datasets of the format {self.format!r} have no index of it."
 
     def read(self, indices: Indices) -> list[Any]:
         """Samples in bulk, as this data set's view gives them (`Sample`, or the declared sample type)."""

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
 from feedmill.formats import parquet_footer
@@ -297,6 +298,12 @@ def values(column: Any) -> list[Any]:
             if found is not None:
                 return found
     return list(column.to_pylist())
+
+
+def filled(column: Any) -> npt.NDArray[Any]:
+    """A numeric array or chunked array as numpy array [n] of its type; 0 in place of nulls."""
+    numbers: npt.NDArray[Any] = np.asarray(column.fill_null(0) if column.null_count else column)
+    return numbers
 
 
 def _arrays(column: Any) -> list[Any] | None:

@@ -187,6 +187,8 @@ class PreparedShards(ShardTable):
         excludes: excluded shards, and samples as ``shard/key``.
     """
 
+    prepared = True
+
     def __init__(
         self, store: Store, info: Mapping[str, int], shards: Sequence[str], splits: Splits | None, split: str | None
     ) -> None:
@@ -197,6 +199,7 @@ class PreparedShards(ShardTable):
         self._number = {shard: i for i, shard in enumerate(info)}
         self._place = {self._number[shard]: i for i, shard in enumerate(self.shards)}
         self._names = list(info)
+        self._all_counts = np.asarray(list(info.values()), np.int64)
         self.counts = np.asarray([info[shard] for shard in self.shards], np.int64)
         self._offsets: dict[int, Int64s] = {}
         self._guard = ShardGuard(store, sidecar.read(store))
@@ -242,6 +245,18 @@ class PreparedShards(ShardTable):
         except (sqlite3.DatabaseError, UnicodeEncodeError):
             return True  # who looks for keys says so
         return (self._number[self.shards[shard]], local) in rows
+
+    def media_costs(self, by: str) -> Int64s | None:
+        from feedmill.formats.energon_costs import media_costs  # which opens the index by this module
+
+        found = media_costs(self.store, self._all_counts, by)
+        if found is None:
+            return None
+        ends = np.cumsum(self._all_counts)
+        numbers = [self._number[shard] for shard in self.shards]
+        return np.concatenate(
+            [np.zeros(0, np.int64), *(found[ends[n] - self._all_counts[n] : ends[n]] for n in numbers)]
+        )
 
     def file_ids(self) -> list[int]:
         """The numbers that the database gives these shards."""

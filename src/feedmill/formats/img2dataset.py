@@ -27,6 +27,8 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.columns import ParquetFile, damaged, values
 from feedmill.formats.content import content_of_files
+from feedmill.formats.costs import bad_cost
+from feedmill.formats.energon_costs import MEDIA_COSTS, file_costs
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tables import TableDataset, open_columns
 from feedmill.formats.webdataset import ShardTable, TarDataset
@@ -148,6 +150,19 @@ class DownloadedRows(TableDataset):
     def _stored(self, file: int, local: Int64s) -> Int64s:
         return self._present[file][local]
 
+    def _find_costs(self, by: str) -> Int64s | None:
+        """Pixels from the columns that img2dataset writes; an image is one frame."""
+        if by == "frames":
+            return np.broadcast_to(np.int64(1), (len(self),))
+        if by == "pixels" and {"width", "height"} <= set(self.cost_fields):
+            width, height = super()._find_costs("width"), super()._find_costs("height")
+            assert width is not None and height is not None
+            if max(int(side.max(initial=0)) for side in (width, height)) < 1 << 31:
+                return width * height
+            number = int(np.argmax(np.maximum(width, height)))
+            raise bad_cost(by, number, f"{width[number]} x {height[number]}", file=self.url)
+        return super()._find_costs(by)
+
 
 def _present(file: Any, column: str, where: str) -> Int64s:
     """Numbers of the rows that were fetched. Raises `DataError`."""
@@ -218,6 +233,24 @@ class DownloadedFiles(Dataset):
         if key not in self._numbers:
             raise no_such_key(self.url, key)
         return self._numbers[key]
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        if by == "bytes":
+            known: dict[str, int] | None = {entry.path: entry.size for entry in self.store.files()}
+        else:
+            known = file_costs(self.store, by)
+        if known is None:
+            return None
+        found = [[known.get(path, 0) for path in parts.values()] for _, parts in self._samples]
+        number = next((n for n, costs in enumerate(found) if min(costs) < 0), None)
+        if number is not None:
+            raise bad_cost(by, number, "not in the index", file=self.url)
+        return np.asarray([sum(costs) for costs in found], np.int64)
+
+    def costs_advice(self, by: str) -> str:
+        if by not in MEDIA_COSTS:
+            return super().costs_advice(by)
+        return f"Run 'feedmill prepare-media {self.url} --media-by-extension'."
 
     def fingerprint(self) -> str:
         if self._known is None:

@@ -10,7 +10,7 @@ Splits, where there are some, stand in a file of their own (`jsonl_splits`); a r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,10 +20,15 @@ import orjson
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.content import content_word
+from feedmill.formats.jsonl_costs import line_costs, numeric_fields
 from feedmill.formats.jsonl_splits import LineSplits, Pieces, read_splits, unfitting
+from feedmill.formats.kept_costs import digest_of, kept_costs
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
 from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
+
+_LARGE = 64 << 20
+"""Bytes from which reading a file once is work enough to keep what it gave."""
 
 
 def idx_name(path: str) -> str:
@@ -183,6 +188,34 @@ class JsonlDataset(Dataset):
         records = self._records(np.asarray(indices, np.int64))
         sizes: Int64s = (self._offsets[records + 1] - self._offsets[records]).astype(np.int64)
         return sizes
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        if by == "bytes":
+            return self.stored_sizes(np.arange(len(self)))
+        if by not in self.cost_fields:
+            return None
+        records = self._records(np.arange(len(self)))
+        begins, ends = self._offsets[records], self._offsets[records + 1]
+        places = digest_of(begins, ends)
+        large = int((ends - begins).sum()) >= _LARGE
+        return kept_costs(
+            self.store,
+            self.path,
+            f"field {by} of {places}",
+            len(self),
+            lambda: line_costs(self.store, self.path, begins, ends, by, file=self.url),
+            keep=large,
+        )
+
+    @property
+    def cost_fields(self) -> Sequence[str]:
+        """The numeric fields of the first record."""
+        return numeric_fields(self.read_raw([0])[0].raw("json")) if len(self) else ()
+
+    def costs_advice(self, by: str) -> str:
+        if by == "tokens":
+            return super().costs_advice(by)
+        return f"Add a numeric field {by!r}, or choose one of: {', '.join(self.cost_fields) or 'none'}."
 
     def find(self, key: str) -> int:
         record = number_of(key, len(self._offsets) - 1)

@@ -24,6 +24,7 @@ have no column.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -125,6 +126,15 @@ class LeRobotDataset(TableDataset):
                 row[camera] = Lazy(make, lambda make=make: as_png(make()))  # type: ignore[misc]
         return out
 
+    def _find_costs(self, by: str) -> Int64s | None:
+        """A sample holds one frame of each camera."""
+        pixels = [_pixels(f) for f in self.info["features"].values() if f.get("dtype") in ("video", "image")]
+        if by == "frames" and pixels:
+            return np.broadcast_to(np.int64(len(pixels)), (len(self),))
+        if by == "pixels" and pixels and None not in pixels:
+            return np.broadcast_to(np.int64(sum(n or 0 for n in pixels)), (len(self),))
+        return super()._find_costs(by)
+
     def _key(self, file: int, local: int) -> str:
         episode, frame = self._episode(int(self._starts[file]) + local)
         return f"{int(self.episodes.number[episode]):06d}/{frame:06d}"
@@ -193,6 +203,15 @@ def _grids(features: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str,
         if name in names and dtype.kind in "biuf" and len(feature.get("shape") or ()) > 1:
             out.append((name, dtype))
     return out
+
+
+def _pixels(feature: Mapping[str, Any]) -> int | None:
+    """Pixels of a camera's frame, whichever axis has the channels; None where its shape does not say it."""
+    shape: Sequence[Any] = feature.get("shape") or ()
+    if len(shape) != 3 or any(type(n) is not int or not 0 < n < 1 << 20 for n in shape):
+        return None
+    channels = next((n for n in (shape[2], shape[0]) if n <= 4), None)
+    return None if channels is None else math.prod(shape) // channels
 
 
 class _Files(Sequence[ColumnFile]):

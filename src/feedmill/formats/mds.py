@@ -32,6 +32,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.mds_encodings import Column, column
 from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.rows import BlockCache, RowsDataset
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.codec import GZIP, ZSTD, read_within, unpacked
 from feedmill.storage.limits import max_unpacked, too_large
@@ -144,6 +145,18 @@ class MdsDataset(RowsDataset):
             return 0, shard.bytes
         begin, end = self._shard_offsets(file)[local : local + 2].tolist()
         return begin, end - begin
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        if by != "bytes" or any(shard.compression for shard in self.shards):  # a sample has no bytes of its own there
+            return None
+        threads = 0 if self.store.is_local else 16
+        offsets = ordered_map(self._shard_offsets, range(len(self.shards)), workers=threads, in_flight=64)
+        return np.concatenate([np.zeros(0, np.int64), *map(np.diff, offsets)])
+
+    def costs_advice(self, by: str) -> str:
+        if by != "bytes":
+            return super().costs_advice(by)
+        return "Its shards are compressed as a whole, so that samples have no size of their own: unpack them."
 
     def _word(self, file: int) -> str:
         shard = self.shards[file]

@@ -22,7 +22,17 @@ import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Indices, no_such_key
-from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow, suffixes_of, values
+from feedmill.formats.columns import (
+    ArrowFile,
+    ColumnFile,
+    ParquetFile,
+    damaged,
+    filled,
+    load_pyarrow,
+    suffixes_of,
+    values,
+)
+from feedmill.formats.costs import field_costs
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.jobs.threads import ordered_map
@@ -153,6 +163,32 @@ class TableDataset(RowsDataset):
                 out.append(found if len(stored) == len(found) else [found[at] for at in stored.tolist()])
             self._keys = out
         return self._keys
+
+    @property
+    def cost_fields(self) -> Sequence[str]:
+        types = load_pyarrow().types
+        fields = self.schema or ()
+        return [field.name for field in fields if types.is_integer(field.type) or types.is_floating(field.type)]
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        """The values of a numeric column, read alone."""
+        if by not in self.cost_fields:
+            return None
+        numbers, present = [], []
+        for file in range(len(self.files)):
+            columns = self._columns[file]
+            blocks = [columns.read(block, [by])[0].column(0) for block in range(len(columns.ends))]
+            stored = self._stored(file, np.arange(int(self.counts[file])))
+            numbers.append(np.concatenate([filled(block) for block in blocks])[stored])
+            present.append(np.concatenate([np.asarray(block.is_valid()) for block in blocks])[stored])
+        if not numbers:
+            return np.zeros(0, np.int64)
+        return field_costs(np.concatenate(numbers), np.concatenate(present), by, file=self.url)
+
+    def costs_advice(self, by: str) -> str:
+        if by == "tokens":
+            return super().costs_advice(by)
+        return f"Add a numeric column {by!r}, or choose one of: {', '.join(self.cost_fields) or 'none'}."
 
     def find(self, key: str) -> int:
         if self.key_column is None:

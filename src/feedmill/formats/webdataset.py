@@ -22,10 +22,12 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.content import content_of_files
+from feedmill.formats.costs import bad_cost
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
 from feedmill.formats.parts import Parts
 from feedmill.formats.tar_samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
 from feedmill.formats.tar_scan import in_file, scan_shard
+from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 
@@ -38,10 +40,12 @@ class ShardTable(ABC):
         shards: paths in the store, in the order of the data set.
         counts: int64[shards], samples per shard.
         reindex: what to do where a shard is no longer what the table says.
+        prepared: whether an index beside the shards may have media metadata.
     """
 
     counts: Int64s
     reindex: str = REINDEX
+    prepared: bool = False
 
     def __init__(self, store: Store, shards: Sequence[str]) -> None:
         self.store, self.shards = store, list(shards)
@@ -58,6 +62,13 @@ class ShardTable(ABC):
     def find_member(self, name: str) -> tuple[int, int, int] | None:  # noqa: ARG002
         """Shard number, offset and size of the first content that is probably the member's, where the table knows
         members; None otherwise. To be compared with the header that stands before it."""
+        return None
+
+    def media_costs(self, by: str) -> Int64s | None:  # noqa: ARG002
+        """Costs of all samples, int64[sum of counts], by their media; -1 where a media file's cost is not known.
+
+        None where the table has no media metadata. Raises `DataError`.
+        """
         return None
 
     @abstractmethod
@@ -199,6 +210,32 @@ class TarDataset(Dataset):
         out = np.empty(len(order), np.int64)
         out[order] = ends - begins
         return out
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        if by != "bytes":
+            stored = self.table.media_costs(by)
+        else:
+            threads = 0 if self.store.is_local else 16  # elsewhere each index is a request
+            shards = range(len(self.table.shards))
+            sizes = ordered_map(lambda n: np.diff(self.table.offsets(n)), shards, workers=threads, in_flight=64)
+            stored = np.concatenate([np.zeros(0, np.int64), *sizes])
+        if stored is None:
+            return None
+        costs = np.delete(stored, self._excluded)
+        if len(costs) and costs.min() < 0:
+            number = int(np.argmax(costs < 0))
+            again = f"Run 'feedmill prepare-media {self.url} --media-by-extension' again."
+            value, fix = (int(costs[number]), self.table.reindex) if by == "bytes" else ("not in the index", again)
+            raise bad_cost(by, number, value, file=self.url, fix=fix)
+        return costs
+
+    def costs_advice(self, by: str) -> str:
+        if by not in ("pixels", "frames"):
+            return super().costs_advice(by)
+        media = f"'feedmill prepare-media {self.url} --media-by-extension'"
+        if self.table.prepared:
+            return f"Run {media}."
+        return f"Run 'feedmill prepare {self.url}' and then {media}."
 
     def read_parts(self, indices: Indices) -> Parts | None:
         if self.view is not None or not self._alike:

@@ -23,7 +23,7 @@ from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
 from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, candidates
 from feedmill.loading.metrics import STAGES
-from feedmill.loading.plan import PlanLike
+from feedmill.loading.plan import LocatedLike, PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.grid import Step
 from feedmill.planning.plan import Plan
@@ -121,7 +121,7 @@ class BatchMaker:
         made = Made(None, step)
         activity = Activity(step.number, step.first, step.stop)
         with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
-            self._fill(made, activity, step.positions.tolist())
+            self._fill(made, activity, step.positions.tolist(), step.located)
         if self._mask:
             self._add_mask(made)
         return made
@@ -132,13 +132,13 @@ class BatchMaker:
         self._fill(made, Activity(0, made.step.first, made.step.stop), list(positions))
         return made.batch
 
-    def _fill(self, made: Made, activity: Activity, positions: list[int]) -> None:
+    def _fill(self, made: Made, activity: Activity, positions: list[int], located: LocatedLike | None = None) -> None:
         now.step = made.step.number
         clock = [time.perf_counter()]
         try:
-            if self._in_one(made, activity, positions, clock):
+            if self._in_one(made, activity, positions, located, clock):
                 return
-            samples = self._read(positions)
+            samples = self._read(positions, located)
             clock.append(time.perf_counter())
             if self._transform is not None:
                 activity.stage = "transform"
@@ -158,10 +158,13 @@ class BatchMaker:
         clock.append(time.perf_counter())
         made.seconds = dict(zip(STAGES, np.diff(clock).tolist(), strict=False))
 
-    def _in_one(self, made: Made, activity: Activity, positions: list[int], clock: list[float]) -> bool:
+    def _in_one(
+        self, made: Made, activity: Activity, positions: list[int], located: LocatedLike | None, clock: list[float]
+    ) -> bool:
         """Whether the plan has a shorter way to the batch than through its samples; then it was made."""
+        at = np.asarray(positions, np.int64)
         for read, make in self._ways:
-            found = read(np.asarray(positions, np.int64))
+            found = read(at) if located is None else read(at, located)
             if found is not None:
                 clock += [time.perf_counter()] * 2
                 activity.stage = "collate"
@@ -176,13 +179,14 @@ class BatchMaker:
                 f"a batch that is filled up says so in its field {MASK!r}, and this batch is no dict",
                 fix="Collate to a dict, or use remainder='drop' or 'uneven'.",
             )
-        made.batch[MASK] = np.arange(made.step.stop - made.step.first) < made.step.real
+        made.batch[MASK] = made.step.mask
 
     def _together(self, samples: list[Any]) -> Any:
         return samples if self._lists else self._collate(samples)
 
-    def _read(self, positions: Sequence[int]) -> list[Any]:
-        samples = self._plan.read(np.asarray(positions, np.int64))
+    def _read(self, positions: Sequence[int], located: LocatedLike | None = None) -> list[Any]:
+        at = np.asarray(positions, np.int64)
+        samples = self._plan.read(at) if located is None else self._plan.read(at, located)  # type: ignore[call-arg]
         if len(samples) != len(positions):
             raise FeedmillError(f"the plan gave {len(samples)} samples for {len(positions)} positions", kind="bad-plan")
         return samples

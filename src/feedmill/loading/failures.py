@@ -138,15 +138,18 @@ class Tally:
         self.policy, self.metrics = policy, metrics
         self._row = 0
 
-    def note_all(self, first: int, stop: int, troubles: Sequence[tuple[Failure, FeedmillError]]) -> None:
-        """Write down the failures of a batch, the positions ``[first, stop)`` of this rank. Raises as `note` does."""
-        last = first - 1
-        for failure, error in troubles:
-            self._row = self._row + 1 if failure.position == last + 1 else 1
-            last = failure.position
-            self.note(failure, error)
-        if last != stop - 1:
+    def note_all(self, positions: Sequence[int], troubles: Sequence[tuple[Failure, FeedmillError]]) -> None:
+        """Write down the failures of a batch of these positions. Raises as `note` does."""
+        failed = {failure.position: (failure, error) for failure, error in troubles}
+        if not failed:
             self._row = 0
+            return
+        for position in positions:
+            if position in failed:
+                self._row += 1
+                self.note(*failed[position])
+            else:
+                self._row = 0
 
     def note(self, failure: Failure, error: FeedmillError) -> None:
         """Write a failure down. Raises `error`, saying why, where this is one too many or the handler says so."""

@@ -18,6 +18,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.collate import to_torch
 from feedmill.loading.groups import Given, GroupMaker, batches_of
 from feedmill.loading.workers import make_ahead
+from feedmill.planning.dealing import Dealer
 
 if TYPE_CHECKING:
     from feedmill.loading.loader import Loader
@@ -114,7 +115,8 @@ def _steps(loader: Loader) -> Generator[Given, None, None]:
     grid = loader._grid
     first = grid.number_at(loader._position)
     numbers = count(first) if grid.steps is None else range(first, grid.steps)
-    with closing(make_ahead(loader._make, map(grid.step, numbers), loader.workers, loader.prefetch)) as ahead:
+    steps = Dealer(loader.plan, grid, loader.dealing).ahead(numbers)
+    with closing(make_ahead(loader._make, steps, loader.workers, loader.prefetch)) as ahead:
         for made in ahead:
             given = Given(made.batch, made.step.end, [made])
             made.batch = None

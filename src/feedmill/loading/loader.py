@@ -5,8 +5,8 @@
         ...
         state = loader.state_dict()
 
-The samples of all ranks' batches, put together in rank order, are the plan's samples in the plan's order: the same for
-any number of ranks and workers and any batch size, also where these change at a resume.
+The batches of all ranks at a step are together the next samples of the plan, which make one global batch: the same for
+any number of ranks and workers, also where these, and the batch size, change at a resume.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from feedmill.loading.ranks import given_or_found, whole
 from feedmill.loading.state import make_state, read_states
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
+from feedmill.planning.dealing import Balance, Dealer, dealing_of
 from feedmill.planning.grid import REMAINDERS, Grid, Remainder
 from feedmill.planning.resume import Allowed
 
@@ -46,7 +47,7 @@ class Loader:
     Args:
         plan: says which sample comes at which position, and reads samples.
         batch_size: samples per rank and step.
-        rank, world_size: this process among those that share the plan, each taking a fixed slice of every global batch.
+        rank, world_size: this process among those that share the plan, each taking its part of every global batch.
             Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
             several processes get the same share.
         start: the position of the plan at which to start: samples that were consumed before, over all ranks, for
@@ -74,6 +75,11 @@ class Loader:
             there are ranks, as some ranks would end a step before the others; ``"ragged"`` lets them; ``"pad"`` fills
             every rank's batch up with the plan's first samples, and the field ``__mask__``, bool[n], of every batch
             says which are real; ``"drop"`` leaves it out (where nothing else is there, a warning in the log says so).
+        deal: which rank gets which position of a global batch: ``"shuffled"``, by a permutation of its own for each
+            global batch, or ``"contiguous"``, the `rank`-th slice. What the recipe says where it is None, and shuffled
+            by default.
+        balance: give all ranks as many samples of equal cost: ``"tokens"``, or ``{"by": "attention", "linear": 4096}``;
+            see `feedmill.planning.dealing.Balance`.
         on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
             batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
         rewind: begin each iteration at the plan's start, or once where a state says that was loaded: for validation.
@@ -84,6 +90,7 @@ class Loader:
 
     Attributes:
         ranks: this process's share, as given or found.
+        dealing: how positions are dealt to the ranks.
         metrics: what loading has cost so far, see `feedmill.loading.metrics`.
 
     A loader continues where it stopped: leaving the loop and iterating again goes on after the last batch that was
@@ -119,6 +126,8 @@ class Loader:
         device: Any = None,
         pin_memory: bool | None = None,
         remainder: Remainder = "uneven",
+        deal: Literal["shuffled", "contiguous"] | None = None,
+        balance: Balance | Mapping[str, Any] | str | None = None,
         on_error: Literal["raise", "substitute"] | Substitute = "raise",
         rewind: bool = False,
         seed: int | None = None,
@@ -148,12 +157,21 @@ class Loader:
         self._output = output
         self._transfer = Transfer(device, pin_memory) if output == "torch" else None
         self._start = start
+        self.dealing = dealing_of(plan, deal, balance)
         self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder).started_at(start)
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry
         self._tally = Tally(policy_for(on_error), self.metrics)
         cursor = windows_for(task_encoder, self._grid, buffer)
         self._cursor = None if cursor is None else replace(cursor, start=start)
+        if self._cursor is not None and (balance is not None or deal == "shuffled"):
+            raise ConfigError(
+                "packs and groups are made of windows that the ranks take in turn: they are neither dealt nor balanced",
+                kind="not-supported",
+                fix="Leave 'deal' and 'balance' out, or pack in the recipe ('pack') and balance its rows.",
+            )
+        if self._cursor is None:
+            Dealer(plan, self._grid, self.dealing)  # where costs are unknown, say so now and not in the first batch
         if task_encoder is not None:
             if transform is not None or collate is not None:
                 raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
@@ -344,8 +362,8 @@ class Loader:
     def _count(self, made: Made) -> None:
         """Note what became of samples whose batch is given out; the failures among them may be too many."""
         self.metrics.skipped += made.skipped
-        self._tally.note_all(made.step.first, made.step.stop, made.troubles)
-        self.metrics.made(made.seconds, made.step.real)
+        self._tally.note_all(made.step.positions.tolist() if made.troubles else (), made.troubles)
+        self.metrics.made(made.seconds, made.step.real, made.step.spread)
 
     def _measured(self, asked: float) -> None:
         """A batch was given out that had been asked for at `asked`."""

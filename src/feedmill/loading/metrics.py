@@ -30,6 +30,7 @@ _HELP = {
     "position": "Samples of the plan consumed by all ranks",
     "failures": "Samples that could not be used and were replaced",
     "skipped": "Samples that the transform did not want",
+    "cost_spread": "Highest cost of a rank divided by the mean over ranks, averaged over balanced steps; 0 without any",
     "wait_seconds": "Seconds that the training loop waited for batches",
     "step_seconds": "Seconds between batches, waiting included",
     "read_seconds": "Seconds of all workers spent on reading samples",
@@ -70,12 +71,16 @@ class Metrics:
         batches, samples, failures, skipped: since the loader was made; position: as the loader's.
         wait_seconds, step_seconds: of the loop that takes batches; `seconds`: of making them, stage by stage.
         last_wait: seconds that the last batch was waited for.
+        balanced: batches that were balanced; spreads: the sum over them of the highest cost of a rank divided by the
+            mean over all ranks; worst_spread: the highest of these.
         ready: batches that were there already when they were asked for.
     """
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
         self.batches = self.samples = self.failures = self.skipped = self.ready = self.position = 0
+        self.balanced = 0
+        self.spreads = self.worst_spread = 0.0
         self.wait_seconds = self.step_seconds = self.last_wait = 0.0
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self._last: float | None = None
@@ -91,9 +96,13 @@ class Metrics:
             self.step_seconds += now - self._last
         self._last = now
 
-    def made(self, seconds: Mapping[str, float], samples: int) -> None:
-        """What one batch, or window of samples, took."""
+    def made(self, seconds: Mapping[str, float], samples: int, spread: float | None = None) -> None:
+        """What one batch, or window of samples, took, and how its cost was spread over ranks, if it was balanced."""
         self.samples += samples
+        if spread is not None:
+            self.balanced += 1
+            self.spreads += spread
+            self.worst_spread = max(self.worst_spread, spread)
         for stage, taken in seconds.items():
             self.seconds[stage] += taken
 
@@ -115,6 +124,8 @@ class Metrics:
             "position": self.position,
             "failures": self.failures,
             "skipped": self.skipped,
+            "cost_spread": round(self.spreads / max(self.balanced, 1), 4),
+            "worst_cost_spread": round(self.worst_spread, 4),
             "wait_seconds": round(self.wait_seconds, 6),
             "step_seconds": round(self.step_seconds, 6),
             **{f"{stage}_seconds": round(taken, 6) for stage, taken in self.seconds.items()},
@@ -128,7 +139,7 @@ class Metrics:
         found = self.snapshot()
         lines = []
         for name, text in _HELP.items():
-            kind = "gauge" if name == "position" else "counter"
+            kind = "gauge" if name in ("position", "cost_spread") else "counter"
             whole = f"feedmill_loader_{name}" + ("" if kind == "gauge" else "_total")
             lines += [
                 f"# HELP {whole} {text}.",

@@ -1,7 +1,8 @@
-"""Which positions belong to which batch of which rank: whole-number arithmetic, nothing else.
+"""Which positions belong to which global batch, and how many to each rank: whole-number arithmetic, nothing else.
 
 From a start position on, global batch *b* is the positions ``[start + b*G, start + (b+1)*G)`` with
-``G = batch_size * world_size``; rank *r* takes the *r*-th of its `world_size` equal slices. What remains at the end of
+``G = batch_size * world_size``; of these a rank takes as many as there are in the *r*-th of `world_size` equal slices,
+and those themselves where nothing is dealt (`feedmill.planning.dealing`). What remains at the end of
 a finite plan is left out (``drop``), filled up with the plan's first samples so that every rank has a whole batch
 (``pad``), or spread over the ranks in contiguous shares of nearly equal size (``uneven``, and ``ragged``, in which some
 ranks may have a batch less than others).
@@ -15,6 +16,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.planning.nodes.base import Located
+
 Remainder = Literal["drop", "pad", "uneven", "ragged"]
 REMAINDERS: tuple[str, ...] = get_args(Remainder)
 
@@ -23,11 +26,14 @@ class Step(NamedTuple):
     """One batch of one rank.
 
     Attributes:
-        first, stop: its positions ``[first, stop)``; from `length` on they only fill up, see `positions`.
+        first, stop: the range of its positions; from `length` on they only fill up, see `positions`.
         end: the position after the whole global batch.
         number: the step's number, from 0 at the plan's start; after a resume with another batch size, as if that had
             been the size all along.
         length: samples in a plan that ends, else None.
+        dealt: int64[n], its positions; None for all of ``[first, stop)``.
+        located: where its samples lie, if that is known already.
+        spread: the highest cost of a rank in this step, divided by the mean of all ranks, where they are balanced.
     """
 
     first: int
@@ -35,16 +41,32 @@ class Step(NamedTuple):
     end: int
     number: int = 0
     length: int | None = None
+    dealt: npt.NDArray[np.int64] | None = None
+    located: Located | None = None
+    spread: float | None = None
+
+    @property
+    def slots(self) -> npt.NDArray[np.int64]:
+        """int64[n]: its positions, those that fill up counted on behind the plan's end."""
+        return np.arange(self.first, self.stop, dtype=np.int64) if self.dealt is None else self.dealt
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """bool[n]: which of its samples are the plan's; the others fill up."""
+        slots = self.slots
+        return np.ones(len(slots), np.bool_) if self.length is None else slots < self.length
 
     @property
     def real(self) -> int:
-        """How many of its samples are the plan's; the others fill up."""
+        """How many of its samples are the plan's."""
+        if self.dealt is not None:
+            return int(self.mask.sum())
         return self.stop - self.first if self.length is None else max(0, min(self.stop, self.length) - self.first)
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
-        """int64[stop - first]: the plan's positions to read; those that fill up begin again at 0."""
-        row = np.arange(self.first, self.stop, dtype=np.int64)
+        """int64[n]: the plan's positions to read; those that fill up begin again at 0."""
+        row = self.slots
         return row if self.length is None or self.stop <= self.length else row % self.length
 
 

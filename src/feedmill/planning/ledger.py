@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.planning.dealing import Dealer, Dealing, dealing_of
 from feedmill.planning.grid import Grid, Remainder, Step
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
@@ -102,6 +103,7 @@ def batch(
     start: int = 0,
     first_step: int = 0,
     remainder: Remainder = "uneven",
+    dealing: Dealing | None = None,
 ) -> Step:
     """The positions of one step.
 
@@ -112,11 +114,43 @@ def batch(
         start: position of step `first_step`: 0, or that of the state from which a run went on.
         first_step: what the run calls the step at `start`.
         remainder: as for the `Loader`.
+        dealing: how the loader deals positions to ranks, where it was told something else than the recipe says.
 
     Raises:
         ConfigError: arguments that make no sense together.
         NotFound: the plan ends before this step.
     """
+    grid, own = _grid(plan, number, global_batch, rank, world_size, start, first_step, remainder)
+    return Dealer(plan, grid, dealing or dealing_of(plan)).steps([own])[0]
+
+
+def ranks_of(
+    plan: Plan,
+    number: int,
+    global_batch: int,
+    world_size: int,
+    *,
+    start: int = 0,
+    first_step: int = 0,
+    remainder: Remainder = "uneven",
+    dealing: Dealing | None = None,
+) -> list[npt.NDArray[np.int64]]:
+    """The positions of one step, int64[n] for each rank; arguments as for `batch`. Raises as it does."""
+    grid, own = _grid(plan, number, global_batch, 0, world_size, start, first_step, remainder)
+    return Dealer(plan, grid, dealing or dealing_of(plan)).ranks(own)
+
+
+def _grid(
+    plan: Plan,
+    number: int,
+    global_batch: int,
+    rank: int | None,
+    world_size: int | None,
+    start: int,
+    first_step: int,
+    remainder: Remainder,
+) -> tuple[Grid, int]:
+    """The batches of a rank, and the number of a step in them."""
     if (rank is None) != (world_size is None) or not 0 <= (rank or 0) < (world_size or 1):
         raise ConfigError(
             f"rank {rank} of {world_size} ranks makes no sense", fix="Give both; ranks count from 0 to one less."
@@ -144,7 +178,7 @@ def batch(
             f"there is no step {number:,}: with {global_batch:,} samples a step the run has steps {first_step:,}{last}",
             kind="no-such-step",
         )
-    return grid.step(own)
+    return grid, own
 
 
 def entries(plan: Plan, positions: npt.ArrayLike) -> list[Entry]:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
-from feedmill.planning.ahead import LocateAhead
 from feedmill.planning.backwards import positions_of
 from feedmill.planning.changes import explain, ways
 from feedmill.planning.columns import read_columns
@@ -28,6 +27,7 @@ from feedmill.planning.tree import Tree, render
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.parts import Parts
+    from feedmill.planning.dealing import Dealing
 
 IntArray = npt.NDArray[np.int64]
 
@@ -40,6 +40,10 @@ class Plan:
         sources: the data sets.
         names: what people call them, each once.
         seed: the seed that the shuffles' keys were made from.
+
+    Attributes:
+        dealing: which rank gets which position of a global batch, where the recipe says so. It changes no global batch,
+            and so is no part of the fingerprint.
 
     Raises:
         ConfigError: leaves and sources do not fit together, or a source is repeated more often than it may be.
@@ -64,7 +68,7 @@ class Plan:
         self.names = list(names)
         self.seed = seed
         self._length = bounds.longest(node)
-        self._ahead = LocateAhead(node.locate, self._length)
+        self.dealing: Dealing | None = None
         self.again: Callable[[], Plan] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -157,39 +161,50 @@ class Plan:
             )
         return positions_of(self.node, number, self.names[number], indices, end)
 
-    def read(self, positions: npt.ArrayLike) -> list[Any]:
-        """The samples at these positions, in that order: one bulk read per source, in stored order."""
-        located = self._ahead(self._checked(positions))
+    def locate_ahead(self, positions: npt.ArrayLike) -> Located | None:
+        """`locate`, for many positions that are read later, some at a time: a call costs as much as thousands of
+        positions. None where reading asks for something else."""
+        return self.locate(positions)
+
+    def read(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Any]:
+        """The samples at these positions, in that order: one bulk read per source, in stored order.
+
+        Args:
+            positions: int64[n].
+            located: what `locate_ahead` gave for them.
+        """
+        located = self._located(positions, located)
         order = np.lexsort((located.index, located.source))
         samples: list[Any] = [None] * len(order)
-        ends = np.cumsum(np.bincount(located.source, minlength=len(self.sources)))
-        begin = 0
-        for dataset, end in zip(self.sources, ends.tolist(), strict=True):
-            rows = order[begin:end]
-            if len(rows):
-                for row, sample in zip(rows.tolist(), dataset.read(located.index[rows]), strict=True):
-                    samples[row] = sample
-            begin = end
+        for rows in _runs(order, located.source):
+            found = self.sources[located.source[rows[0]]].read(located.index[rows])
+            for row, sample in zip(rows.tolist(), found, strict=True):
+                samples[row] = sample
         return samples
 
-    def read_columns(self, positions: npt.ArrayLike) -> dict[str, Any] | None:
+    def _located(self, positions: npt.ArrayLike, located: Located | None) -> Located:
+        return self.node.locate(self._checked(positions)) if located is None else located
+
+    def read_columns(self, positions: npt.ArrayLike, located: Located | None = None) -> dict[str, Any] | None:
         """The samples at these positions collated, where their data sets have a short way to that; else None.
 
         Raises as `read` does.
         """
-        return read_columns(self.sources, self._ahead(self._checked(positions)))
+        return read_columns(self.sources, self._located(positions, located))
 
-    def read_fields(self, positions: npt.ArrayLike) -> tuple[type[Any], dict[str, Any]] | None:
+    def read_fields(
+        self, positions: npt.ArrayLike, located: Located | None = None
+    ) -> tuple[type[Any], dict[str, Any]] | None:
         """The samples at these positions as a sample type and the values of each of its fields, see
         `Dataset.read_fields`; None where they come from several sources."""
-        located = self._ahead(self._checked(positions))
+        located = self._located(positions, located)
         number = int(located.source[0]) if len(located.source) else 0
         return self.sources[number].read_fields(located.index) if (located.source == number).all() else None
 
-    def read_parts(self, positions: npt.ArrayLike) -> Parts | None:
+    def read_parts(self, positions: npt.ArrayLike, located: Located | None = None) -> Parts | None:
         """The samples at these positions as undecoded parts, see `Dataset.read_parts`; None where several sources have
         them."""
-        located = self._ahead(self._checked(positions))
+        located = self._located(positions, located)
         number = int(located.source[0]) if len(located.source) else 0
         return self.sources[number].read_parts(located.index) if (located.source == number).all() else None
 
@@ -248,7 +263,9 @@ class Plan:
         Raises:
             ConfigError: a range is empty or outside the plan, or nothing would be left.
         """
-        return Plan(Skip(self.node, ranges, said), self.sources, self.names, self.seed)
+        plan = Plan(Skip(self.node, ranges, said), self.sources, self.names, self.seed)
+        plan.dealing = self.dealing
+        return plan
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:
         """What differs between this plan and the one whose `fingerprints` were `old`, a phrase for each difference."""
@@ -363,6 +380,11 @@ def unique_names(wanted: Sequence[str]) -> list[str]:
         taken[free] = 1
         names.append(free)
     return names
+
+
+def _runs(order: IntArray, source: npt.NDArray[np.int32]) -> list[IntArray]:
+    """Rows in the order of their sources, source by source."""
+    return np.split(order, np.flatnonzero(np.diff(source[order])) + 1) if len(order) else []
 
 
 def _leaf(number: int, dataset: Dataset) -> Leaf:

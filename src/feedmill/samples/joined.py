@@ -14,6 +14,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, locate
+from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon_join import MISSING
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.samples.trusted import TrustedCode
@@ -78,6 +79,26 @@ class JoinedDataset(Dataset):
 
     def fingerprint(self) -> str:
         return hash_words([*(part.fingerprint() for part in self.parts), str(len(self)), _digest(self.rows)])
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        """The sum over the samples of a row; a missing one costs nothing."""
+        total = np.zeros(len(self), np.int64)
+        for number, part in enumerate(self.parts):
+            costs = part.costs(by)
+            if costs is None:
+                return None
+            there = self.rows[:, number] != MISSING
+            total[there] += costs[self.rows[there, number]]
+            if len(total) and total.max() > LARGEST:
+                raise bad_cost(by, int(total.argmax()), int(total.max()), file=self.url)
+        return total
+
+    @property
+    def cost_fields(self) -> Sequence[str]:
+        return [name for name in self.parts[0].cost_fields if all(name in part.cost_fields for part in self.parts)]
+
+    def costs_advice(self, by: str) -> str:
+        return " ".join(dict.fromkeys(part.costs_advice(by) for part in self.parts if part.costs(by) is None))
 
     def describe(self) -> dict[str, Any]:
         """Plain facts, with those of the parts."""

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import textwrap
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -80,24 +80,23 @@ def test_the_quickstart() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_typed_batches_and_any_layout(workers: int) -> None:
-    def keys(world: int, batch_size: int) -> list[str]:
+    def keys(world: int, batch_size: int) -> list[list[tuple[str, str]]]:
         loaders = [
             get_savable_loader(train(scripted.CaptioningTask(), where=config(r, world, workers), batch_size=batch_size))
             for r in range(world)
         ]
         steps = zip(*(islice(loader, 24 // world // batch_size) for loader in loaders), strict=True)
         found = [
-            (key, tokens)
+            sorted((key, tokens) for batch in step for key, tokens in zip(batch.__key__, batch.captions, strict=True))
             for step in steps
-            for batch in step
-            for key, tokens in zip(batch.__key__, batch.captions, strict=True)
         ]
         for loader in loaders:
             loader.close()
         return found
 
     one = keys(1, 4)
-    assert keys(2, 4) == one == keys(1, 8)
+    assert keys(2, 4) == keys(1, 8)
+    assert sorted(chain.from_iterable(one)) == sorted(chain.from_iterable(keys(2, 4)))
     batch = next(iter(get_loader(train(scripted.CaptioningTask()))))
     assert isinstance(batch, scripted.CaptionBatch) and batch.images.shape == (4, 3, 8, 8)
     assert batch.longest == max(map(len, batch.captions)) and batch.__restore_key__[0][0] == "Position"
@@ -165,7 +164,8 @@ def test_virtual_epochs_go_on() -> None:
     ranks = [get_savable_loader(train(DefaultTaskEncoder(), where=config(r, 2))) for r in range(2)]
     for rank in ranks:
         rank.restore_state_global(states)
-    assert [b.__key__ for r in zip(*(islice(rank, 2) for rank in ranks), strict=True) for b in r] == whole[3:7]
+    steps = [sorted(a.__key__ + b.__key__) for a, b in zip(*(islice(rank, 2) for rank in ranks), strict=True)]
+    assert steps == [sorted(whole[3] + whole[4]), sorted(whole[5] + whole[6])]
     with pytest.raises(ConfigError, match="not the state of a loader in epochs"):
         other.restore_state_rank({"x": 1})
     with pytest.raises(ConfigError, match="seed"):
@@ -653,13 +653,13 @@ def test_hooks_know_where_they_are_and_batches_are_made_again(workers: int) -> N
     for rank in (0, 1):
         loader = get_loader(train(Drawing(), where=config(rank, 2, workers)))
         for number, batch in enumerate(islice(loader, 4)):
-            first = number * 8 + rank * 4
-            assert batch["at"] == (first, number)
-            assert [each["at"] for each in batch["samples"]] == [(first + n, number) for n in range(4)]
+            places = [each["at"] for each in batch["samples"]]
+            assert places == sorted(places) and batch["at"] == places[0]
+            assert all(number * 8 <= place < number * 8 + 8 and of == number for place, of in places)
             seen |= {each["at"][0]: each["key"] for each in batch["samples"]}
             again = get_loader(train(Drawing()))
             assert again.restore_sample(batch["__restore_key__"])["samples"][2]["drawn"] == batch["samples"][2]["drawn"]
-            assert again.restore_sample(first + 1)["samples"][0]["key"] == batch["samples"][1]["key"]
+            assert again.restore_sample(places[1][0])["samples"][0]["key"] == batch["samples"][1]["key"]
         loader.close()
     assert sorted(seen) == list(range(32))
 

@@ -183,7 +183,8 @@ def test_the_loader_is_elastic_over_rows_and_resumes_at_each(tmp_path: Path, pac
     expected = np.stack([row["input_ids"] for row in plan.read(range(len(plan)))])
     for world, batch, workers in ((1, 3, 0), (2, 4, 2), (3, 1, 1)):
         loaders = [
-            Loader(plan, batch, rank=rank, world_size=world, workers=workers, remainder="pad") for rank in range(world)
+            Loader(plan, batch, rank=rank, world_size=world, workers=workers, remainder="pad", deal="contiguous")
+            for rank in range(world)
         ]
         steps = zip(*loaders, strict=True)
         got = np.concatenate([part["input_ids"][part["__mask__"]] for step in steps for part in step])

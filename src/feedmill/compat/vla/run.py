@@ -290,6 +290,7 @@ class VlaRun:
             "prefetch": max(1, int(get(self.config, "data.prefetch_factor"))),
             "task_encoder": VlaEncoder(modalities),
             "remainder": "drop",
+            "deal": "contiguous",  # ranks' slices are those of VLA Foundry
         }
         return Loader(self.plan, batch // world_size, rank=rank, world_size=world_size, **{**settings, **more})
 

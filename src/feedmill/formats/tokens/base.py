@@ -198,6 +198,13 @@ class TokenDataset(Dataset):
             self._lengths = np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
         return self._lengths
 
+    def _find_costs(self, by: str) -> Int64s | None:
+        if by != "bytes":
+            return None
+        self.need_index()
+        pieces = [np.diff(shard.bounds) * shard.dtype.itemsize for shard in self.shards]
+        return np.concatenate([np.zeros(0, np.int64), *pieces])
+
     def _places(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Shard number and document number in it, int64[n] both. Raises IndexError."""
         wanted = np.asarray(indices, np.int64)

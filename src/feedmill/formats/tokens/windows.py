@@ -278,6 +278,10 @@ class WindowDataset(Dataset):
         """
         if self.eos is not None:
             return resets_from_eos(tokens, self.eos)
+        return self._index_resets(indices)
+
+    def _index_resets(self, indices: Indices) -> Resets:
+        """`resets` from the index. Raises `NotFound` where a file has none."""
         self.tokens.need_index()
         file, start = self.begins(indices)
         if len(self.tokens.shards) == 1:
@@ -304,6 +308,37 @@ class WindowDataset(Dataset):
         row, place = np.concatenate(rows), np.concatenate(places)
         order = np.lexsort((place, row))
         return row[order], place[order]
+
+    def attention(self, indices: Indices) -> Int64s:
+        """Return the sum of the squared lengths of the documents inside of windows, int64[n].
+
+        The index says where documents begin; where there is none, a window counts as one document, whatever `eos` is.
+        Padding belongs to no document.
+        """
+        numbers = np.asarray(indices, np.int64)
+        real = self._real(numbers) if self.tail == "pad" else np.full(len(numbers), self.width, np.int64)
+        if not all(shard.indexed for shard in self.tokens.shards):
+            return real * real
+        row, place = self._index_resets(numbers)
+        inside = place < real[row]  # behind that there is padding
+        row, place = row[inside], place[inside]
+        # Each window's first document begins at 0, the others at their places; each ends where the next one begins.
+        first = np.arange(len(numbers)) + np.searchsorted(row, np.arange(len(numbers)))
+        begins = np.zeros(len(row) + len(numbers), np.int64)
+        begins[np.arange(len(row)) + row + 1] = place
+        ends = np.append(begins[1:], 0)
+        ends[np.append(first[1:], len(begins)) - 1] = real
+        lengths = ends - begins
+        return np.add.reduceat(lengths * lengths, first) if len(numbers) else lengths
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        sizes = {shard.dtype.itemsize for shard in self.tokens.shards}
+        if by != "bytes" or len(sizes) != 1:
+            return None
+        (size,) = sizes
+        if self.tail == "pad":
+            return self._real(np.arange(len(self))) * size
+        return np.broadcast_to(np.int64(self.width * size), (len(self),))
 
     def read_columns(self, indices: Indices) -> dict[str, Any] | None:
         if self.view is not None or self.boundaries:

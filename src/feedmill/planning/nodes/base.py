@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,10 @@ class Located:
     index: IntArray
     epoch: IntArray
 
+    def __getitem__(self, rows: slice | IntArray) -> Located:
+        """Some of them."""
+        return Located(self.source[rows], self.index[rows], self.epoch[rows])
+
 
 class Node(ABC):
     """A pure index map; immutable, so threads share it freely.
@@ -58,11 +62,14 @@ class Node(ABC):
         length: positions per epoch, or None where the node is endless.
         children: the nodes below.
         leaves: numbers of the leaves below, each once.
+        in_slices: whether rank *r* is meant to get the *r*-th slice of a global batch, as in the tool whose order this
+            is.
     """
 
     length: int | None
     children: tuple[Node, ...] = ()
     leaves: tuple[int, ...] = ()
+    in_slices: ClassVar[bool] = False
 
     def locate(self, positions: IntArray, epoch: Epochs = 0) -> Located:
         """Source, index and epoch of positions int64[n], each in ``[0, length)``."""

@@ -49,6 +49,7 @@ class _Dealt(Junction):
     """
 
     length: int
+    in_slices = True
     _title: str
 
     def __init__(self, children: Sequence[Node], weights: npt.NDArray[np.float64], length: int) -> None:

@@ -160,7 +160,9 @@ class PackedPlan(Plan):
             ConfigError: a range is empty or outside the plan, or nothing would be left.
         """
         gaps = Gaps(ranges, LONGEST if self.length is None else self.length, said)
-        return PackedPlan(self.documents, self.packing, self._cache, where=self._where, skip=gaps)
+        plan = PackedPlan(self.documents, self.packing, self._cache, where=self._where, skip=gaps)
+        plan.dealing = self.dealing
+        return plan
 
     @property
     def length(self) -> int | None:
@@ -230,16 +232,19 @@ class PackedPlan(Plan):
     def _documents_of(self, source: int | str, indices: Sequence[int], end: int | None) -> IntArray:
         return self.documents.positions_of(source, indices, None if end is None else self.map.reach(self._after(end)))
 
-    def read_columns(self, positions: npt.ArrayLike) -> None:
+    def locate_ahead(self, positions: npt.ArrayLike) -> None:
+        """None: rows are read by their spans."""
+
+    def read_columns(self, positions: npt.ArrayLike, located: Located | None = None) -> None:
         """No shorter way."""
 
-    def read_fields(self, positions: npt.ArrayLike) -> None:
+    def read_fields(self, positions: npt.ArrayLike, located: Located | None = None) -> None:
         """No shorter way."""
 
-    def read_parts(self, positions: npt.ArrayLike) -> None:
+    def read_parts(self, positions: npt.ArrayLike, located: Located | None = None) -> None:
         """No shorter way."""
 
-    def read(self, positions: npt.ArrayLike) -> list[Any]:
+    def read(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Any]:  # noqa: ARG002
         """The rows as dicts, in the order asked.
 
         ``input_ids`` int64[width], ``positions`` int32[width] (they begin at 0 in each span), ``cu_seqlens`` int32

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.planning.dealing import dealing_of
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset, shuffled
 from feedmill.planning.nodes.repeat import epochs_of
@@ -55,7 +56,11 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
-    skip = recipe.model.skip
+    model = recipe.model
+    if model.deal is not None or model.balance is not None:
+        with recipe_line(recipe, ("balance",) if model.balance else ("deal",)):
+            plan.dealing = dealing_of(plan, model.deal, model.balance and model.balance.model_dump())
+    skip = model.skip
     if not skip:
         return plan
     read = [(entry, n) for n, found in enumerate(read_entries(skip, recipe.base)) for entry in found]
@@ -242,6 +247,14 @@ class _Walk:
                     kind="bad-skip",
                     fix="Write it in the outermost recipe, with the source's full name.",
                 )
+            for key in ("deal", "balance"):
+                if getattr(nested.model, key) is not None:
+                    raise ConfigError(
+                        f"a recipe that is a source of another has no {key!r}: it is about whole global batches",
+                        file=nested.where((key,)),
+                        kind="nested-deal",
+                        fix="Write it in the outermost recipe.",
+                    )
             if nested.model.pack is not None:
                 raise ConfigError(
                     f"the recipe {member.recipe} packs its documents, and rows cannot be mixed or packed again",

@@ -297,6 +297,14 @@ def _plain_length(value: Any) -> Any:
 WindowsField = Annotated[WindowsModel, BeforeValidator(_plain_length, json_schema_input_type=WindowsModel | int)]
 
 
+class BalanceModel(Strict):
+    """What the ranks get equal amounts of."""
+
+    by: str = Field(min_length=1, description="tokens, attention, pixels, frames, bytes, or a numeric field")
+    linear: float = Field(default=0.0, ge=0, description="with attention: times the tokens, added to the squares")
+    within: Literal["batch"] = Field("batch", description="samples are exchanged inside one global batch")
+
+
 class PackModel(Strict):
     """How documents become rows of tokens."""
 

@@ -12,6 +12,7 @@ from pydantic import (
 
 from feedmill.planning.recipes.fields import (
     TAGS,
+    BalanceModel,
     DecodeModel,
     JoinPart,
     OrderModel,
@@ -31,6 +32,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "windows": WindowsModel,
     "decode": DecodeModel,
     "skip": SkipModel,
+    "balance": BalanceModel,
 }
 """What mappings other than sources are, by the keys under which they stand."""
 

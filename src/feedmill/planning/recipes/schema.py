@@ -6,7 +6,7 @@ Imported only when a recipe is read, since pydantic takes a while to load.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,7 @@ from pydantic import (
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.recipes.fields import (
+    BalanceModel,
     Count,
     DecodeField,
     Epochs,
@@ -202,6 +203,12 @@ class RecipeModel(Strict):
         default=None, description="what parts of samples become: an image spec, or options; see docs/samples.md"
     )
     pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
+    deal: Literal["shuffled", "contiguous"] | None = Field(
+        default=None, description="which rank gets which position of a global batch; shuffled where absent"
+    )
+    balance: Annotated[BalanceModel, BeforeValidator(short("by"), json_schema_input_type=BalanceModel | str)] | None = (
+        Field(None, description="give all ranks as many samples of equal cost: see docs/balancing.md")
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:

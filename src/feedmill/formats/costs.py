@@ -1,0 +1,96 @@
+"""What samples cost, as indexes know it: the names of costs, and columns of numbers as costs.
+
+A cost is a whole number from 0 to `LARGEST`, int64. `Dataset.costs` gives an array of them, one for each sample:
+
+    tokens   tokens of the sample
+    bytes    bytes of the sample as it is stored
+    pixels   width x height of each image, width x height x frames of each video, summed over the sample's media
+    frames   1 for each image, the frames of each video, summed
+    FIELD    the value of a numeric field of the sample, fractions rounded up
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+
+Int64s = npt.NDArray[np.int64]
+
+INDEXED = ("tokens", "bytes", "pixels", "frames")
+"""The costs with a name of their own; every other name is that of a field."""
+LARGEST = (1 << 62) - 1
+"""The largest cost: the sum of two still fits into an int64."""
+_COARSEST = 0.1
+"""The largest change of a column's sum by rounding."""
+
+
+def checked_costs(values: npt.NDArray[Any], by: str, *, file: str, count: int) -> Int64s:
+    """Costs as a format gives them, read-only.
+
+    Args:
+        values: integers[count].
+        by: the cost's name.
+        file: path or URL of the dataset, for errors.
+        count: its samples.
+
+    Raises:
+        DataError: another shape or type.
+    """
+    if values.shape != (count,) or values.dtype.kind not in "iu":
+        raise DataError(
+            f"there are {count:,} samples, and {by} of shape {values.shape} and type {values.dtype}",
+            file=file,
+            kind="bad-costs",
+        )
+    out = np.asarray(values, np.int64).view()
+    out.flags.writeable = False
+    return out
+
+
+def field_costs(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None, by: str, *, file: str) -> Int64s:
+    """The values of a field as costs, int64[n]: whole numbers as they are, fractions rounded up.
+
+    Args:
+        values: integers or floats, [n].
+        present: bool[n], False where the value is missing; None where none is.
+        by: the field's name.
+        file: path or URL of the dataset, for errors.
+
+    Raises:
+        DataError: a value is missing, NaN, negative or above `LARGEST`; names the first such sample and its value.
+        ConfigError: the values are so small that rounding them up changes their sum by more than a tenth.
+    """
+    if present is not None and not present.all():
+        raise bad_cost(by, int(np.argmin(present)), "missing", file=file)
+    wide = values.astype(np.float64) if values.dtype.kind == "f" else values
+    good = (wide >= 0) & (wide < LARGEST + 1)  # neither holds for NaN
+    if not good.all():
+        number = int(np.argmin(good))
+        raise bad_cost(by, number, values[number].item(), file=file)
+    if values.dtype.kind != "f":
+        return np.asarray(values, np.int64)
+    whole = np.ceil(wide)
+    total, change = float(wide.sum()), float((whole - wide).sum())
+    if change > _COARSEST * total:
+        raise ConfigError(
+            f"costs are whole numbers, and rounding {by!r} up changes its sum by {change / total:.0%}",
+            file=file,
+            kind="coarse-costs",
+            fix="Store it in a smaller unit, such as milliseconds instead of seconds.",
+        )
+    return np.asarray(whole, np.int64)
+
+
+def bad_cost(by: str, number: int, value: object, *, file: str, fix: str | None = None) -> DataError:
+    """The error for a sample whose cost is no cost."""
+    return DataError(
+        f"{by!r} of this sample is {value}, expected a number from 0 to 2^62 - 1",
+        file=file,
+        record=f"sample {number}",
+        kind="bad-cost",
+        fix=fix or "Correct the value, leave the sample out, or choose another cost.",
+    )

@@ -1,0 +1,146 @@
+"""What samples cost by the media metadata of an ``index.sqlite``: pixels and frames, in one query.
+
+SQLite parses the metadata and finds the sample of each media file; Python sees two numbers a file. That takes 2 to 3 s
+of one core for 10^6 files, so the costs of large datasets are kept (see `feedmill.formats.kept_costs`), and found again
+in some milliseconds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from itertools import chain
+
+import numpy as np
+
+from feedmill.errors import DataError
+from feedmill.formats.energon import INDEX, MAX_SAMPLES, bad_index, open_index
+from feedmill.formats.kept_costs import digest_of, kept_costs
+from feedmill.formats.offsets import Int64s
+from feedmill.storage import Store
+from feedmill.storage.cache import cached_copy
+
+UNKNOWN = -1
+"""In place of a cost: the metadata does not say it."""
+MEDIA_COSTS = ("pixels", "frames")
+_MOST = 1 << 50
+"""Of one file; more is damage. So the sum over a sample's files stays below 2^62."""
+
+
+def _number(name: str) -> str:
+    return f"json_extract(metadata_json, '$.{name}')"
+
+
+_FRAMES = (
+    f"coalesce({_number('video_num_frames')},"
+    f" CAST(round({_number('video_duration')} * {_number('video_fps')}) AS INTEGER))"
+)
+_VALUES = {
+    "frames": f"CASE metadata_type WHEN 'image' THEN 1 ELSE {_FRAMES} END",
+    "pixels": f"CASE metadata_type WHEN 'image' THEN nullif({_number('width')} * {_number('height')}, 0)"
+    f" ELSE {_number('video_width')} * {_number('video_height')} * {_FRAMES} END",
+}
+_HAS_VIDEO = f"metadata_type = 'image' OR coalesce({_number('video_width')}, {_FRAMES}) IS NOT NULL"
+_FOLDER = "rtrim(entry_key, replace(entry_key, '/', ''))"
+_NAME = f"substr(entry_key, length({_FOLDER}) + 1)"
+_KEY = (  # up to the first dot after the last slash, as `split_name` cuts
+    "CASE instr(entry_key, '/') WHEN 0 THEN substr(entry_key, 1, instr(entry_key, '.') - 1)"
+    f" ELSE {_FOLDER} || substr({_NAME}, 1, instr({_NAME}, '.') - 1) END"
+)
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('media_metadata', 'samples')"
+
+
+def _cost(by: str) -> str:
+    """SQL for the cost of one media file: 0 for sound alone, `UNKNOWN` where the metadata does not say it."""
+    return f"CAST(coalesce({_VALUES[by]}, CASE WHEN {_HAS_VIDEO} THEN {UNKNOWN} ELSE 0 END) AS INTEGER)"
+
+
+def media_costs(store: Store, counts: Int64s, by: str) -> Int64s | None:
+    """Costs of all samples of a prepared folder by their media; `UNKNOWN` where a media file's cost is not known.
+
+    Args:
+        store: the folder.
+        counts: int64[shards], samples of each shard, in the order that numbers the shards.
+        by: one of `MEDIA_COSTS`.
+
+    Returns:
+        int64[samples], shard after shard; None where the index has no media metadata.
+
+    Raises:
+        DataError: the index is damaged.
+    """
+    if by not in MEDIA_COSTS or not store.exists(INDEX):
+        return None
+    total = int(counts.sum())
+    return kept_costs(store, INDEX, f"{by} of {digest_of(counts)}", total, lambda: _queried(store, counts, by))
+
+
+def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
+    """`media_costs` from the index itself."""
+    # CROSS JOIN makes SQLite look up the sample of each media file, and not the other way round.
+    query = (
+        f"SELECT tar_file_id * {MAX_SAMPLES} + sample_index, {_cost(by)}"
+        f" FROM media_metadata CROSS JOIN samples ON sample_key = {_KEY}"
+    )
+    with closing(open_index(cached_copy(store, INDEX))) as connection:
+        if not _has_rows(store, connection, 2):
+            return None
+        try:
+            found = np.fromiter(chain.from_iterable(connection.execute(query)), np.int64).reshape(-1, 2)
+        except (sqlite3.DatabaseError, TypeError, ValueError, OverflowError) as error:
+            raise _damaged(store, connection, error) from None
+    shard, local = found[:, 0] // MAX_SAMPLES, found[:, 0] % MAX_SAMPLES
+    if len(found) and not (shard.min() >= 0 and shard.max() < len(counts) and (local < counts[shard]).all()):
+        raise bad_index(store.locate(INDEX), "it has samples that .info.json does not count")
+    number = (np.cumsum(counts) - counts)[shard] + local
+    return _summed(number, found[:, 1], int(counts.sum()))
+
+
+def file_costs(store: Store, by: str) -> dict[str, int] | None:
+    """Path -> cost of each media file of a plain folder, `UNKNOWN` among them; None where there is no media metadata.
+
+    Raises:
+        DataError: the index is damaged.
+    """
+    if by not in MEDIA_COSTS or not store.exists(INDEX):
+        return None
+    with closing(open_index(cached_copy(store, INDEX))) as connection:
+        if not _has_rows(store, connection, 1):
+            return None
+        try:
+            return dict(connection.execute(f"SELECT entry_key, {_cost(by)} FROM media_metadata"))
+        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+            raise _damaged(store, connection, error) from None
+
+
+def _has_rows(store: Store, connection: sqlite3.Connection, tables: int) -> bool:
+    """Whether the index has the tables that are needed, and metadata of any file."""
+    try:
+        names = {name for (name,) in connection.execute(_TABLES)}
+        if "media_metadata" not in names or len(names) < tables:
+            return False
+        return connection.execute("SELECT 1 FROM media_metadata LIMIT 1").fetchone() is not None
+    except sqlite3.DatabaseError as error:
+        raise bad_index(store.locate(INDEX), str(error)) from None
+
+
+def _summed(number: Int64s, costs: Int64s, count: int) -> Int64s:
+    """The sum over each sample's media; a sample of which one cost is not known is `UNKNOWN`."""
+    unknown = (costs < 0) | (costs > _MOST)
+    out = np.zeros(count, np.int64)
+    np.add.at(out, number[~unknown], costs[~unknown])
+    out[number[unknown]] = UNKNOWN
+    return out
+
+
+def _damaged(store: Store, connection: sqlite3.Connection, error: Exception) -> DataError:
+    """The error for metadata that SQLite cannot evaluate; names the entry whose JSON is invalid, if one is."""
+    entry = None
+    try:
+        query = "SELECT entry_key FROM media_metadata WHERE NOT json_valid(metadata_json) LIMIT 1"
+        entry = (connection.execute(query).fetchone() or (None,))[0]
+    except sqlite3.DatabaseError:
+        pass  # the database itself is damaged
+    damaged = bad_index(store.locate(INDEX), f"media metadata: {error}")
+    damaged.record = entry
+    return damaged

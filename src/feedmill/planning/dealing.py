@@ -1,0 +1,272 @@
+"""Which rank gets which position of a global batch.
+
+A global batch is the same for any number of ranks and workers; dealing decides about its inside. ``shuffled`` permutes
+each global batch by a key of its own, so that no rank sees only some of the sources of a blend, however short the
+period of its weights is. With a `Balance` the ranks get samples of equal cost instead. ``contiguous`` gives rank *r*
+the *r*-th of `world_size` equal slices. On its rank a batch is in the plan's order (costliest first where it is
+balanced), so a single rank always sees the plan as it is.
+
+What a rank does for a shuffled batch depends on its own samples only. To balance, each rank looks at the costs of the
+whole global batch and finds the same answer as the others, without asking them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.planning.balancing import balanced
+from feedmill.planning.grid import Grid, Step
+from feedmill.planning.nodes.base import LONGEST, Located, Node
+from feedmill.planning.permutation import branch, derive, permute
+
+IntArray = npt.NDArray[np.int64]
+
+KINDS = ("shuffled", "contiguous")
+AHEAD, MOST_AHEAD = 1024, 16_384
+"""Positions that are located together, at the start and later: a call costs as much as thousands of positions, and the
+first batch waits for one."""
+_RANKS = 1
+"""Child key of a batch's for the order of its ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What the ranks get equal amounts of.
+
+    Attributes:
+        by: ``tokens``, ``attention`` (the sum of squares of document lengths), ``pixels``, ``frames``, ``bytes``, or a
+            numeric field that the index knows.
+        linear: with ``attention``: times the tokens, added to the squares.
+        within: samples are exchanged inside one global batch: ``batch``.
+
+    Raises:
+        ConfigError: unknown `within`, or a `linear` that is negative or belongs to nothing.
+    """
+
+    by: str
+    linear: float = 0.0
+    within: str = "batch"
+
+    def __post_init__(self) -> None:
+        if self.within != "batch":
+            raise ConfigError(f"balance within {self.within!r} is unsupported", fix="Use 'within: batch'.")
+        if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
+            raise ConfigError(
+                f"balance by {self.by} with linear={self.linear} is invalid",
+                kind="bad-balance",
+                fix="Give 'linear' from 0 on, with 'by: attention' only.",
+            )
+
+    @classmethod
+    def of(cls, value: Balance | Mapping[str, Any] | str | None) -> Balance | None:
+        """A balance from what a recipe or an argument says. Raises ConfigError."""
+        if value is None or isinstance(value, Balance):
+            return value
+        options = {"by": value} if isinstance(value, str) else dict(value)
+        unknown = [name for name in options if name not in ("by", "linear", "within")]
+        if unknown or not isinstance(options.get("by"), str):
+            raise ConfigError(
+                f"balance={value!r} is invalid: {f'{unknown[0]!r} is unknown' if unknown else 'it needs by'}",
+                kind="bad-balance",
+                fix="Give balance={'by': 'tokens'}, for example; 'linear' and 'within' are optional.",
+            )
+        return cls(**options)
+
+
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """How positions are dealt, as a recipe or a loader says.
+
+    Attributes:
+        kind: ``shuffled`` or ``contiguous``.
+        balance: what the ranks get equal amounts of, or None.
+
+    Raises:
+        ConfigError: an unknown kind, or one that does not go with balancing.
+    """
+
+    kind: str = "shuffled"
+    balance: Balance | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"deal={self.kind!r} is unknown", fix=f"Use one of: {', '.join(KINDS)}.")
+        if self.kind == "contiguous" and self.balance is not None:
+            raise ConfigError(
+                "balance and deal='contiguous' contradict each other: a slice is as costly as it is",
+                kind="bad-balance",
+                fix="Leave one of them out.",
+            )
+
+
+def dealing_of(plan: Any, deal: str | None = None, balance: Any = None) -> Dealing:
+    """The dealing of a plan: as asked, else as its recipe says, else shuffled - or contiguous where the plan has the
+    order of another tool, in which slices are part of what is reproduced. Raises ConfigError."""
+    own: Dealing | None = getattr(plan, "dealing", None)
+    wanted = Balance.of(balance)
+    if own is None:
+        node = getattr(plan, "node", None)
+        own = Dealing("contiguous" if node is not None and wanted is None and _in_slices(node) else "shuffled")
+    if deal is None and wanted is None:
+        return own
+    kept = own.balance if deal != "contiguous" else None
+    return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept)
+
+
+def _in_slices(node: Node) -> bool:
+    return node.in_slices or any(map(_in_slices, node.children))
+
+
+class Dealer:
+    """The batches of one rank, as positions.
+
+    Args:
+        plan: a `Plan`, or an object with a `seed` of its own: the seed decides the permutations, the index the costs.
+        grid: global batches, and the rank.
+        dealing: how they are dealt.
+
+    Raises:
+        ConfigError: the costs of some source are unknown, or this kind of plan has none.
+    """
+
+    def __init__(self, plan: Any, grid: Grid, dealing: Dealing) -> None:
+        self.grid, self.dealing = grid, dealing
+        self._key = derive(plan.seed, "deal")
+        self._locate = getattr(plan, "locate_ahead", None)
+        self._costs = None if dealing.balance is None else _costs(plan, dealing.balance)
+
+    def steps(self, numbers: Sequence[int]) -> list[Step]:
+        """The batches of these numbers, each below `Grid.steps`, with the places of their samples where a plan gives
+        them."""
+        if self._costs is not None and self.grid.world_size > 1:
+            return [self._balanced(number) for number in numbers]
+        steps = list(map(self.grid.step, numbers))
+        if self.dealing.kind == "shuffled" and self.grid.world_size > 1 and steps:
+            steps = self._shuffled(numbers, steps)
+        return self._located(steps)
+
+    def ahead(self, numbers: Iterable[int]) -> Iterator[Step]:
+        """The batches of these numbers, in order; several are located at once."""
+        grid, remaining = self.grid, iter(numbers)
+        most = (LONGEST - grid.start) // grid.global_batch  # from there on batches are not made before they are asked
+        each = grid.batch_size if self._costs is None else grid.global_batch
+        ahead = AHEAD
+        first = next(remaining, None)
+        while first is not None:
+            size = max(1, min(ahead // each, most - first))
+            yield from self.steps([first, *islice(remaining, size - 1)])
+            ahead = min(2 * ahead, MOST_AHEAD)
+            first = next(remaining, None)
+
+    def ranks(self, number: int) -> list[IntArray]:
+        """The positions that each rank gets in a step: for reports."""
+        first, count, _ = self._batch(number)
+        if self._costs is not None:
+            return [first + offsets for offsets in self._assigned(first, count)[0]]
+        offsets = np.arange(count, dtype=np.int64)
+        if self.dealing.kind == "shuffled" and self.grid.world_size > 1:
+            offsets = permute(offsets, count, branch(self._key, first))
+        return [first + np.sort(part) for part in np.split(offsets, self._bounds(count)[1:-1])]
+
+    def _batch(self, number: int) -> tuple[int, int, int]:
+        """First position, positions to deal (those that fill up included), and the position after it."""
+        grid = self.grid
+        first = grid.start + number * grid.global_batch
+        if grid.length is None or first + grid.global_batch <= grid.length:
+            return first, grid.global_batch, first + grid.global_batch
+        if grid.remainder == "pad":
+            return first, grid.global_batch, grid.length
+        return first, grid.left_over, grid.length
+
+    def _bounds(self, count: int) -> IntArray:
+        """Where each rank's part of `count` dealt positions begins, and the end: nearly equal shares."""
+        ranks = self.grid.world_size
+        return np.array([count * rank // ranks for rank in range(ranks + 1)], np.int64)
+
+    def _shuffled(self, numbers: Sequence[int], steps: list[Step]) -> list[Step]:
+        grid = self.grid
+        batches = [self._batch(number) for number in numbers]
+        whole = [row for row, (_, count, _) in enumerate(batches) if count == grid.global_batch]
+        out = list(steps)
+        if whole:
+            firsts = np.array([batches[row][0] for row in whole], np.int64)
+            slots = np.tile(np.arange(grid.batch_size) + grid.rank * grid.batch_size, len(whole))
+            keys = np.repeat(branch(self._key, firsts), grid.batch_size)
+            dealt = permute(slots, grid.global_batch, keys).reshape(len(whole), -1)
+            dealt.sort(axis=1)
+            dealt += firsts[:, None]
+            ends = zip(whole, dealt, dealt[:, 0].tolist(), (dealt[:, -1] + 1).tolist(), strict=True)
+            for row, positions, low, high in ends:
+                _, _, end, number, length, *_ = steps[row]
+                out[row] = Step(low, high, end, number, length, positions)
+        for row in set(range(len(steps))).difference(whole):  # the cut one at the end
+            first, count, _ = batches[row]
+            slots = np.arange(steps[row].first, steps[row].stop) - first
+            out[row] = _step(steps[row], first + np.sort(permute(slots, count, branch(self._key, first))))
+        return out
+
+    def _located(self, steps: list[Step]) -> list[Step]:
+        if self._locate is None or not steps:
+            return steps
+        positions = [step.positions for step in steps]
+        located: Located | None = self._locate(np.concatenate(positions))
+        if located is None:
+            return steps
+        ends = np.cumsum([len(each) for each in positions]).tolist()
+        return [
+            step._replace(located=located[end - len(each) : end])
+            for step, each, end in zip(steps, positions, ends, strict=True)
+        ]
+
+    def _balanced(self, number: int) -> Step:
+        first, count, end = self._batch(number)
+        assigned, spread, located = self._assigned(first, count)
+        offsets = assigned[self.grid.rank]
+        step = self.grid.step(number)
+        step = _step(step._replace(end=end), first + offsets)
+        return step._replace(located=None if located is None else located[offsets], spread=spread)
+
+    def _assigned(self, first: int, count: int) -> tuple[list[IntArray], float, Located | None]:
+        """What each rank gets of a global batch, as offsets; the highest cost of a rank by the mean; and the places."""
+        assert self._costs is not None
+        grid, key = self.grid, branch(self._key, first)
+        positions = first + np.arange(count, dtype=np.int64)
+        if grid.length is not None:
+            positions %= grid.length
+        located: Located | None = None if self._locate is None else self._locate(positions)
+        costs = self._costs(positions, located)
+        order = permute(np.arange(count, dtype=np.int64), count, key)  # so that chance decides between equal costs
+        ranks = grid.world_size
+        if count < ranks:  # some ranks get nothing: which ones is not a matter of cost
+            parts = np.split(order, self._bounds(count)[1:-1])
+        else:
+            each = -(-count // ranks)
+            filled = np.zeros(ranks * each, np.float64)
+            filled[:count] = np.maximum(costs[order], 0) + 1.0  # those that fill up have no cost, and come last
+            dealt = balanced(filled, ranks, exchange=count == len(filled))
+            rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
+            parts = [order[row[row < count]] for row in dealt[rows]]
+        sums = [float(costs[part].sum()) for part in parts]
+        mean = sum(sums) / ranks
+        return parts, max(sums) / mean if mean else 1.0, located
+
+
+def _step(step: Step, positions: IntArray) -> Step:
+    if not len(positions):
+        return step._replace(dealt=positions)
+    return step._replace(first=int(positions.min()), stop=int(positions.max()) + 1, dealt=positions)
+
+
+def _costs(plan: Any, balance: Balance) -> Any:
+    if getattr(plan, "node", None) is None:
+        raise ConfigError("this plan has no index that knows what a sample costs", fix="Leave 'balance' out.")
+    from feedmill.planning.costs import Costs
+
+    return Costs(plan, balance.by, balance.linear)
