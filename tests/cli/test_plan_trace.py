@@ -118,6 +118,8 @@ def test_trace_for_people(recipe: str) -> None:
         (("trace", "RECIPE", "--document", 9999, "--source", "pages"), "there is no sample 9999 (the source has"),
         (("trace", "ENDLESS", "--key", "3"), "the plan is endless"),
         (("trace", "RECIPE", "--key", "3", "--from-state", "RECIPE"), "the state cannot be read"),
+        (("trace", "RECIPE", "--key", "3", "--allow", "skip"), "--allow needs a state"),
+        (("trace", "RECIPE", "--key", "3", "--from-state", "RECIPE", "--allow", "all"), "--allow all is unknown"),
     ],
 )
 def test_wrong_use_is_one_message(recipe: str, arguments: tuple, message: str) -> None:
@@ -132,3 +134,13 @@ def test_a_state_of_another_plan_is_refused(recipe: str, tmp_path: Path) -> None
     options = ("--step", 1, "--global-batch", 4, "--from-state", tmp_path / "state.json")
     done = run("trace", tmp_path / "other.yaml", *options)
     assert done.exit_code == 1 and "state.json: the plan is not the one" in done.stderr and "weight" in done.stderr
+
+
+def test_the_state_of_a_run_whose_recipe_changed_then(recipe: str, tmp_path: Path) -> None:
+    plan = Recipe.load(recipe).plan()
+    (tmp_path / "state.json").write_text(json.dumps(Loader(plan, 4, start=8).state_dict()))
+    (tmp_path / "other.yaml").write_text(RECIPE.replace("skip: [4]", "skip: [4, 40]"))
+    options = ("--step", 3, "--first-step", 2, "--global-batch", 4, "--from-state", tmp_path / "state.json")
+    assert "skip was 4, is now 4, 40" in run("trace", tmp_path / "other.yaml", *options).stderr
+    done = run("trace", tmp_path / "other.yaml", *options, "--allow", "change", "--json")
+    assert done.exit_code == 0 and (json.loads(done.stdout)["first"], json.loads(done.stdout)["stop"]) == (12, 16)

@@ -168,18 +168,6 @@ def test_state_is_small_json_and_tells_of_yielded_batches_only() -> None:
     loader.close()
 
 
-def test_state_stays_small_with_many_sources() -> None:
-    class ManySources(FakePlan):
-        @property
-        def fingerprints(self) -> dict[str, str]:
-            return {f"source-{i}": f"{i:016x}" for i in range(300)}
-
-    state = Loader(ManySources(), 1).state_dict()
-    assert len(json.dumps(state)) < 1024
-    with pytest.raises(ConfigError, match="its fingerprint was plan-a-None"):
-        Loader(ManySources(revision="b"), 1).load_state_dict(state)
-
-
 def test_a_changed_plan_is_refused_with_what_changed() -> None:
     state = Loader(FakePlan(), 4).state_dict()
     with pytest.raises(ConfigError, match="source 'docs' changed") as caught:
@@ -196,7 +184,7 @@ def test_a_changed_plan_is_refused_with_what_changed() -> None:
     [
         (lambda s: {"epoch": 3}, "not the state of a feedmill loader .found the keys epoch"),
         (lambda s: [1], "not the state of a feedmill loader .found list"),
-        (lambda s: {**s, "feedmill_loader": 2}, "version 2"),
+        (lambda s: {**s, "feedmill_loader": 3}, "version 3, this release reads versions 1, 2"),
         (lambda s: {k: v for k, v in s.items() if k != "position"}, "damaged at: position"),
         (lambda s: {**s, "position": "7", "plan": None}, "damaged at: position, plan"),
         (lambda s: {**s, "position": -1}, "position -1"),

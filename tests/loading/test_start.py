@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import feedmill as fm
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, NotFound
+from feedmill.planning import ledger
 from numbered import Numbered
 
 
@@ -48,3 +49,23 @@ def test_a_state_overrides_the_start_and_rewinding_goes_back_to_it(plan: fm.Plan
 def test_a_start_outside_of_the_plan_is_refused(plan: fm.Plan, start: int) -> None:
     with pytest.raises(ConfigError, match=f"start={start} is no position of the plan: expected 0 to 20"):
         keys(plan, start=start)
+
+
+@pytest.mark.parametrize("end", [1, None])
+def test_unskipped_positions_as_trace_shows_them_lead_to_the_start(end: int | None) -> None:
+    """A loader started at the unskipped position of any entry begins with its sample, without arithmetic."""
+    whole = fm.Plan.over(Numbered("n", 40), epochs=end)
+    plan = whole.skipping([(0, 2), (5, 6), (10, 20), (38, 40)])
+    for entry in ledger.entries(plan, range(25)):
+        start = plan.position_of(entry.unskipped)
+        assert start == entry.position
+        loader = fm.Loader(plan, 3, rank=0, world_size=1, start=start)
+        assert next(iter(loader))["__key__"][0] == entry.key
+        loader.close()
+    assert [plan.position_of(position) for position in (0, 1, 2, 5, 6, 12, 19, 20)] == [0, 0, 0, 3, 3, 7, 7, 7]
+    assert whole.position_of(7) == 7
+    if end:
+        assert plan.position_of(40) == plan.position_of(38) == len(plan) == 25
+    for wrong in (-1, 41) if end else (-1,):
+        with pytest.raises(NotFound, match=f"no unskipped position {wrong}"):
+            plan.position_of(wrong)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -124,15 +126,65 @@ def test_what_did_not_only_grow_is_refused() -> None:
         take(other, 1, state, allow_append=True)
 
 
-def test_without_the_sources_fingerprints_growth_is_refused_and_a_skip_list_allowed() -> None:
-    _, state = take(planned(docs=Growing("docs", 100)), 10)
-    state["sources"] = {}  # as where they would be too many
-    with pytest.raises(ConfigError, match="its fingerprint was"):
-        take(planned(docs=Growing("docs", 130)), 1, state, allow_append=True)
-    with pytest.raises(ConfigError, match=r"skip was another, is now 20.*allow_skip=True"):
-        take(planned("[20]", docs=Growing("docs", 100)), 1, state)
-    more, _ = take(planned("[20]", docs=Growing("docs", 100)), 600, state, allow_skip=True)
-    assert more == WHOLE[10:20] + WHOLE[21:]
+def older(plan: Plan, state: dict, kept: str = "sources") -> dict:
+    """The state as the release before saved it: all parts as text, or four digits for each."""
+    state = {name: state[name] for name in ("position", "seed", "plan", "unskipped", "stream") if name in state}
+    if kept == "sources":
+        return {**state, "feedmill_loader": 1, "sources": plan.fingerprints}
+    digits = [blake2b(f"{p}={v}".encode(), digest_size=2).hexdigest() for p, v in plan.fingerprints.items()]
+    return {**state, "feedmill_loader": 1, "sources": {}, "parts": "".join(digits)}
+
+
+def test_states_of_the_release_before_are_read() -> None:
+    old, new = planned(docs=Growing("docs", 100)), planned(docs=Growing("docs", 130))
+    _, state = take(old, 100)
+    for kept in ("sources", "parts"):
+        assert take(old, 100, older(old, state, kept))[0] == WHOLE[100:200]
+        more, _ = take(planned("[120]", docs=Growing("docs", 100)), 100, older(old, state, kept), allow_skip=True)
+        assert more == WHOLE[100:120] + WHOLE[121:201]
+        with pytest.raises(ConfigError, match="skip was"):
+            take(planned("[120]", docs=Growing("docs", 100)), 1, older(old, state, kept))
+        with pytest.raises(
+            ConfigError, match=r"does not hold the recipe that it was saved with.*save a state with this"
+        ):
+            take(new, 1, older(old, state, kept), allow_change=True)
+    assert take(new, 9, older(old, state), allow_append=True)[0] == take(new, 9, state, allow_append=True)[0]
+    with pytest.raises(ConfigError, match="saved with: data of docs changed"):
+        take(new, 1, older(old, state, "parts"), allow_append=True)
+    listed = planned("[5]", docs=Growing("docs", 100))
+    _, state = take(listed, 100)
+    assert take(planned("[5, 150]"), 100, older(listed, state), allow_skip=True)[0] == [
+        *WHOLE[101:150],
+        *WHOLE[151:202],
+    ]
+
+
+def many(count: int, grown: Sequence[int] = ()) -> Plan:
+    data = [Growing(f"source-{i:04}", 20 + i + 5 * (i in grown)) for i in range(count)]
+    return Plan.over(data, [1 + i % 7 for i in range(count)], seed=5)
+
+
+@pytest.mark.parametrize("count", [4, 10, 80, 1000])
+def test_of_any_number_of_sources_those_that_grew_are_allowed_and_named(count: int) -> None:
+    loader = Loader(many(count), 8)
+    for _ in zip(range(3), loader, strict=False):
+        pass
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert len(json.dumps(state)) < 500 + 40 * count
+    grown = many(count, [1, count - 1])
+    with pytest.raises(ConfigError, match=rf"source-0001 grew from 21 .* source-{count - 1:04} grew .*allow_append"):
+        Loader(grown, 8).load_state_dict(state)
+    again = Loader(grown, 8)
+    again.load_state_dict(state, allow_append=True)
+    assert again.position == 24
+    data = list(many(count).sources)
+    data[2] = Growing("source-0002", 22, "2")
+    with pytest.raises(ConfigError, match="saved with: data of source-0002 was 22 samples") as caught:
+        Loader(Plan.over(data, [1 + i % 7 for i in range(count)], seed=5), 8).load_state_dict(state, allow_append=True)
+    assert "source-0003" not in str(caught.value)
+    with pytest.raises(ConfigError, match=rf"data of source-{count - 1:04} is gone") as caught:
+        Loader(many(count - 1), 8).load_state_dict(state)
+    assert count < 20 or "more changes" in str(caught.value)
 
 
 def test_the_first_samples_of_real_data_are_recognised(tmp_path: Path) -> None:

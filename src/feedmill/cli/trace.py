@@ -12,6 +12,8 @@ from feedmill.cli.output import emit, table
 from feedmill.cli.preview import as_shown, print_shown
 from feedmill.errors import ConfigError, FeedmillError
 
+_ALLOW = ("append", "skip", "change")
+
 Start = tuple[int, int]
 """Position of the first step, and its number."""
 
@@ -49,6 +51,10 @@ def trace(
     first_step: Annotated[
         int, typer.Option("--first-step", metavar="S", min=0, help="Number of the first step after it.")
     ] = 0,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="append|skip|change", help="What differs from the state's run; repeatable."),
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show the content of the samples.")] = False,
     json: Json = False,
 ) -> None:
@@ -61,7 +67,7 @@ def trace(
     if (step is not None or steps is not None) and global_batch is None:
         raise ConfigError("steps need --global-batch", fix="Give the samples per step over all ranks.")
     plan = Recipe.load(recipe).plan()
-    start = (_position(from_state, plan), first_step)
+    start = (_position(from_state, plan, allow or []), first_step)
     if step is not None:
         assert global_batch is not None
         _forwards(plan, recipe, step, global_batch, rank, world, start, show, json)
@@ -73,13 +79,20 @@ def trace(
     _backwards(plan, recipe, _wanted(plan, key, index, source), samples, global_batch, start, show, json)
 
 
-def _position(path: Path | None, plan: Any) -> int:
+def _position(path: Path | None, plan: Any, allow: list[str]) -> int:
     """The position that a loader's state is at, checked against the plan."""
+    unknown = [name for name in allow if name not in _ALLOW]
+    if unknown or (allow and path is None):
+        raise ConfigError(
+            f"--allow {unknown[0]} is unknown" if unknown else "--allow needs a state",
+            fix=f"Use one of: {', '.join(_ALLOW)}; with --from-state.",
+        )
     if path is None:
         return 0
     import orjson
 
     from feedmill.loading.state import read_state
+    from feedmill.planning.resume import Allowed
 
     try:
         state = orjson.loads(path.read_bytes())
@@ -89,7 +102,8 @@ def _position(path: Path | None, plan: Any) -> int:
         ) from None
     seed = state.get("seed") if isinstance(state, dict) else None
     try:
-        return read_state(state, plan, seed if isinstance(seed, int) else plan.seed)
+        allowed = Allowed(**dict.fromkeys(allow, True))
+        return read_state(state, plan, seed if isinstance(seed, int) else plan.seed, allowed)
     except FeedmillError as error:
         error.file = error.file or str(path)
         raise

@@ -38,7 +38,10 @@ class Checkpoint:
         self._gather = gather or _all_gather
 
     def state_dict(self) -> dict[str, str]:
-        """One string of JSON, the same on every rank: under 1 KB, or with packs a few hundred bytes for each rank."""
+        """One string of JSON, the same on every rank.
+
+        It has some hundred bytes and about 35 for each source, and with packs some hundred more for each rank.
+        """
         state = self.loader.state_dict()
         return {KEY: json.dumps(self._all(state) if "windows" in state else state)}
 
@@ -96,7 +99,9 @@ class Checkpoint:
                 kind="bad-state",
                 fix="Initialise torch.distributed, give gather=, or save each rank's state: save('state-{rank}.json').",
             )
-        return [found[rank] for rank in sorted(found)]
+        first, *rest = (found[rank] for rank in sorted(found))
+        # All ranks have one plan, so its outline is kept once; `read_states` gives it to the others.
+        return [first, *({k: v for k, v in other.items() if k not in ("tree", "sources")} for other in rest)]
 
 
 def _all_gather(state: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The state of a loader: a position and the name of the plan, as JSON.
+"""The state of a loader: a position, and the fingerprint and the outline of the plan, as JSON.
 
 Because the plan is a pure function of the position, nothing else has to be saved: no buffers, no generator states, and
 nothing that depends on the number of ranks or workers or on the batch size. All ranks have the same state after the
@@ -7,45 +7,59 @@ same step, so any one of them may save it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.loading.plan import PlanLike
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
-from feedmill.planning.resume import bookmark, changed, differing, digests, reopened
+from feedmill.planning.resume import Allowed, bookmark, changed, differing, reopened
 
-VERSION = 1
-_LIMIT = 700
+VERSION = 2
+_READ = (1, VERSION)
+NOTHING_ALLOWED = Allowed()
 _FRESH = "Load the state that this loader's state_dict() gave, or begin without one."
 
 
 def make_state(plan: PlanLike, position: int, seed: int) -> dict[str, Any]:
-    """A JSON-able dict of less than 1 KB.
+    """Return a JSON-able dict: some hundred bytes, and about 35 for each source of the plan."""
+    kept = bookmark(plan, position) if isinstance(plan, Plan) else {"sources": dict(plan.fingerprints)}
+    return {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint, **kept}
 
-    The sources' own fingerprints, which serve to say what changed, are cut to four digits each where they are too long.
+
+def read_states(states: Sequence[Any], plan: PlanLike, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
+    """Return the position of `plan` at which each state resumes; what must be proven is proven once for all of them.
+
+    Raises as `read_state` does.
     """
-    sources = dict(plan.fingerprints)
-    short = {}
-    if len(json.dumps(sources)) > _LIMIT:
-        sources, short = {}, {"parts": digests(sources)}
-    return {
-        "feedmill_loader": VERSION,
-        "position": position,
-        "seed": seed,
-        "plan": plan.fingerprint,
-        "sources": sources,
-        **short,
-        **(bookmark(plan, position) if isinstance(plan, Plan) else {}),
-    }
+    proven: dict[str, int] = {}
+
+    def far(state: Any) -> int:
+        position = state.get("position") if isinstance(state, Mapping) else None
+        return position if isinstance(position, int) else 0
+
+    whole = [_with_outline(state, states[0]) for state in states]
+    order = sorted(range(len(whole)), key=lambda number: far(whole[number]), reverse=True)
+    positions = {number: read_state(whole[number], plan, seed, allowed, proven) for number in order}
+    return [positions[number] for number in range(len(whole))]
 
 
 def read_state(
-    state: Mapping[str, Any], plan: PlanLike, seed: int, *, allow_append: bool = False, allow_skip: bool = False
+    state: Mapping[str, Any],
+    plan: PlanLike,
+    seed: int,
+    allowed: Allowed = NOTHING_ALLOWED,
+    proven: dict[str, int] | None = None,
 ) -> int:
-    """The position of `plan` at which `state` goes on; for what the flags allow see `feedmill.planning.resume`.
+    """Return the position of `plan` at which `state` resumes.
+
+    Args:
+        state: a loader's.
+        plan: the plan at hand.
+        seed: of the loader's transform.
+        allowed: what may differ; see `feedmill.planning.resume`.
+        proven: see there.
 
     Raises:
         ConfigError: the state is not a loader's, is from a newer version, or belongs to another plan; the message says
@@ -57,32 +71,29 @@ def read_state(
         )
         raise ConfigError(f"this is not the state of a feedmill loader (found {found})", kind="bad-state", fix=_FRESH)
     version = state["feedmill_loader"]
-    if version != VERSION:
+    if version not in _READ:
         raise ConfigError(
-            f"the loader's state has version {version!r}, this release reads version {VERSION}",
+            f"the loader's state has version {version!r}, this release reads versions {', '.join(map(str, _READ))}",
             kind="bad-state",
             fix="Resume with the release that saved it.",
         )
-    wanted = {"position": int, "seed": int, "plan": str, "sources": Mapping}
-    wanted |= {name: kind for name, kind in {"unskipped": int, "stream": str}.items() if name in state}
-    bad = [name for name, kind in wanted.items() if not isinstance(state.get(name), kind)]
-    if not bad and not all(isinstance(word, str) for entry in state["sources"].items() for word in entry):
-        bad = ["sources"]
+    bad = _damaged(state)
     if bad:
         raise ConfigError(f"the loader's state is damaged at: {', '.join(bad)}", kind="bad-state", fix=_FRESH)
     position = int(state["position"])
+    other_seed = changed([f"the transform's seed was {state['seed']} and is {seed}"])
+    if state["seed"] != seed and allowed.change:
+        raise other_seed
     if state["plan"] == plan.fingerprint:
         pass
     elif isinstance(plan, Plan):
-        position = reopened(plan, state, allow_append=allow_append, allow_skip=allow_skip)
+        position = reopened(plan, state, allowed, {} if proven is None else proven)
     else:
-        kept = str(state.get("parts", ""))
-        changes = (
-            plan.explain_change(dict(state["sources"])) if state["sources"] else differing(plan.fingerprints, kept)
-        )
+        sources = dict(state.get("sources", {}))
+        changes = plan.explain_change(sources) if sources else differing(plan.fingerprints, str(state.get("parts", "")))
         raise changed(changes or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"])
     if state["seed"] != seed:
-        raise changed([f"the transform's seed was {state['seed']} and is {seed}"])
+        raise other_seed
     end = LONGEST if plan.length is None else plan.length
     if not 0 <= position <= end:
         raise ConfigError(
@@ -91,3 +102,23 @@ def read_state(
             fix=_FRESH,
         )
     return position
+
+
+def _with_outline(state: Any, first: Any) -> Any:
+    """The state with the plan's outline, which `Checkpoint` keeps in the first of all ranks' states only."""
+    if not (isinstance(state, Mapping) and isinstance(first, Mapping)) or state.get("plan") != first.get("plan"):
+        return state
+    return {**{name: first[name] for name in ("tree", "sources") if name in first}, **state}
+
+
+def _damaged(state: Mapping[str, Any]) -> list[str]:
+    """The entries of a state that are not what they must be."""
+    wanted: dict[str, type] = {"position": int, "seed": int, "plan": str}
+    wanted["tree" if "tree" in state else "sources"] = str if "tree" in state else Mapping
+    optional = {"unskipped": int, "stream": str, "skip": str, "skipped": str}
+    wanted |= {name: kind for name, kind in optional.items() if name in state}
+    bad = [name for name, kind in wanted.items() if not isinstance(state.get(name), kind)]
+    sources = state.get("sources")
+    if isinstance(sources, Mapping) and not all(isinstance(word, str) for entry in sources.items() for word in entry):
+        bad.append("sources")
+    return bad

@@ -43,7 +43,7 @@ class Gaps:
             raise ConfigError(
                 "the skip list leaves nothing of the plan", kind="bad-skip", fix="Skip fewer positions or keys."
             )
-        word = blake2b(np.stack([self.firsts, self.stops]).astype("<i8").tobytes(), digest_size=8).hexdigest()
+        word = digest_of(self.firsts, self.stops)
         self.said = said or f"{self.count:,} position{'' if self.count == 1 else 's'} ({word})"
 
     def inward(self, positions: IntArray) -> IntArray:
@@ -66,11 +66,21 @@ class Gaps:
         behind = int(np.searchsorted(self.firsts, before))
         return int(self._removed[behind]) - max(int(self.stops[behind - 1]) - before, 0) if behind else 0
 
+    def digest(self, before: int) -> str:
+        """Return 16 hexadecimal digits for what is left out of the first `before` numbers."""
+        inside = self.firsts < before
+        return digest_of(self.firsts[inside], np.minimum(self.stops[inside], before))
+
     def nth(self, ranks: IntArray) -> IntArray:
         """The numbers left out, by their own number from 0, int64[n]."""
         which = np.searchsorted(self._removed, ranks, side="right") - 1
         positions: IntArray = self.firsts[which] + ranks - self._removed[which]
         return positions
+
+
+def digest_of(firsts: IntArray, stops: IntArray) -> str:
+    """Return 16 hexadecimal digits for ranges, int64[k] each."""
+    return blake2b(np.stack([firsts, stops]).astype("<i8").tobytes(), digest_size=8).hexdigest()
 
 
 def _merged(ranges: Sequence[tuple[int, int]], length: int) -> tuple[IntArray, IntArray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
@@ -15,9 +14,10 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
 from feedmill.planning.backwards import positions_of
+from feedmill.planning.changes import explain, ways
 from feedmill.planning.columns import read_columns
 from feedmill.planning.gaps import Gaps
-from feedmill.planning.nodes import Blend, Concat, Interleaved, Leaf, Located, Node, Repeat, Skip, shuffled
+from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import LONGEST, Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.report import Report, report
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from feedmill.planning.dealing import Dealing
 
 IntArray = npt.NDArray[np.int64]
-
-_KEY = re.compile(r" key [0-9a-f]{16}")
 
 
 class Plan:
@@ -223,9 +221,9 @@ class Plan:
         parts = {"order": f"version {ORDER_VERSION}", "seed": str(self.seed)}
         if self.skip is not None:
             parts["skip"] = self.skip.said
-        ways = dict(_ways(self.node.child if isinstance(self.node, Skip) else self.node, []))
+        paths = dict(ways(self.node.child if isinstance(self.node, Skip) else self.node))
         for number, (name, dataset) in enumerate(zip(self.names, self.sources, strict=True)):
-            parts[f"source {name}"] = ways[number]
+            parts[f"source {name}"] = paths[number]
             parts[f"data of {name}"] = f"{len(dataset)} samples {dataset.fingerprint()}"
         return parts
 
@@ -239,6 +237,26 @@ class Plan:
         """What the plan's skip list leaves out, or None."""
         return self.node.gaps if isinstance(self.node, Skip) else None
 
+    def position_of(self, unskipped: int) -> int:
+        """Return the position of an unskipped position: `trace` shows both, `Loader(..., start=)` counts this one.
+
+        Args:
+            unskipped: a position as it counts without the plan's skip list. For one that is skipped, the position of
+                the next one that is not.
+
+        Raises:
+            NotFound: it lies outside the plan; its end, behind the last position, is allowed.
+        """
+        skipped = 0 if self.skip is None else self.skip.skipped(unskipped)
+        end = None if self.length is None else self.length + (0 if self.skip is None else self.skip.count)
+        if unskipped < 0 or (end is not None and unskipped > end):
+            raise NotFound(
+                f"there is no unskipped position {unskipped:,}: the plan has {'no end' if end is None else f'{end:,}'}",
+                kind="no-such-position",
+                fix="Give a position as 'feedmill trace' shows it under 'unskipped'.",
+            )
+        return unskipped - skipped
+
     def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> Plan:
         """This plan without some ranges ``(first, stop)`` of its positions; what follows moves up.
 
@@ -251,24 +269,7 @@ class Plan:
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:
         """What differs between this plan and the one whose `fingerprints` were `old`, a phrase for each difference."""
-        new = self.fingerprints
-        changes = []
-        for part in dict.fromkeys([*old, *new]):
-            before, now = old.get(part), new.get(part)
-            if before is not None and now is not None and old.get("seed") != new["seed"]:
-                # A new seed changes all keys; saying it once is enough.
-                before, now = _KEY.sub("", before), _KEY.sub("", now)
-            if before == now:
-                continue
-            if before is None:
-                changes.append(f"{part} is new")
-            elif now is None:
-                changes.append(f"{part} is gone")
-            elif _KEY.sub("", before) == _KEY.sub("", now):
-                changes.append(f"{part} is shuffled with another key: a seed or name of a recipe above it changed")
-            else:
-                changes.append(f"{part} was {before}, is now {now}".replace(" key ", " with key "))
-        return changes
+        return explain(old, self.fingerprints)
 
     def report(self, samples: int | None = None) -> Report:
         """Weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
@@ -397,25 +398,3 @@ def _leaves(node: Node) -> Iterator[Leaf]:
         yield node
     for child in node.children:
         yield from _leaves(child)
-
-
-def _ways(node: Node, above: list[str], again: bool = False) -> Iterator[tuple[int, str]]:
-    """Each leaf with the nodes from the root down to it, in words; `again` where what stands above repeats the node."""
-    if isinstance(node, Leaf):
-        yield node.number, "; ".join(above) or "as stored"
-        return
-    whole = "" if isinstance(node, Interleaved | Concat) else node.identity()
-    for number, child in enumerate(node.children):
-        if isinstance(node, Interleaved):
-            own = [node.part(number)]
-            if node.length is not None and (above or (again and not node.seamless)):
-                own.append(f"first {node.length:,}")
-        elif isinstance(node, Concat):
-            own = [f"number {number} of a row"]
-        elif isinstance(node, Repeat) and not above:
-            own = []  # where the whole plan stops does not change what came before
-        elif isinstance(node, Junction):
-            own = [f"number {number} of {whole}"]
-        else:
-            own = [whole]
-        yield from _ways(child, [*above, *own], isinstance(node, Repeat))

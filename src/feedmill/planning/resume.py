@@ -1,130 +1,253 @@
-"""Going on with a plan that differs from the one a state was saved with, in the two ways that may be allowed.
+"""Resuming with a plan that differs from the one a state was saved with, in the three ways that may be allowed.
 
 *Another skip list.* The position is kept as it counts without a skip list, right after the last sample seen. From
 there on nothing is lost or repeated but what the new list leaves out; entries for what was seen already do nothing.
 
-*Sources that grew.* The run goes on at the same position of the new plan, which is the plan of the grown data from the
-start on. The sources that did not grow go on where they were, if nothing mixes them with one that grew but a blend.
+*Sources that grew.* The run resumes at the same position of the new plan, which is the plan of the grown data from the
+start on. The sources that did not grow continue where they were, if nothing mixes them with one that grew but a blend.
 In a grown source that is shuffled, the epoch under way is another permutation of more samples: until it ends, samples
-that were seen in it may come again, and others wait for the next epoch. docs/ledger.md has the cases.
+that were seen in it may come again, and others wait for the next epoch.
+
+*Another recipe.* Every position before the state's must give the same sample in both plans, and that is proven
+(`feedmill.planning.prefix`). Where sources grew too, it is proven for the old recipe over the grown data. So the
+result is that of resuming with the grown data first and with the other recipe then. docs/ledger.md has the cases.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.planning.changes import explain
+from feedmill.planning.gaps import Gaps
+from feedmill.planning.outline import Outline, data_digest, outline_text, read_outline, short_name
 from feedmill.planning.plan import Plan, fingerprint_of
+from feedmill.planning.proof import prove
 
-MOST_PARTS = 160
 _DATA = re.compile(r"(\d+) samples (.*)", re.DOTALL)
+_MOST_NAMED = 20
+_LONGEST_SKIP = 120
+_NOTHING_SKIPPED = Gaps([], 1).digest(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What may differ between the plan of a state and the one at hand.
+
+    Attributes:
+        append: sources may have more samples, behind those they had.
+        skip: the skip list may be another.
+        change: the recipe may be another, where the positions before the state's are proven to be the same.
+    """
+
+    append: bool = False
+    skip: bool = False
+    change: bool = False
 
 
 def bookmark(plan: Plan, position: int) -> dict[str, Any]:
-    """What a state keeps beside position and fingerprint, so that the skip list may change: nothing without one.
+    """Return what a state keeps beside position and fingerprint, so that the plan may change.
 
-    ``unskipped`` is the position after the last sample seen, without the skip list; ``stream`` is the fingerprint of
-    the plan without it.
+    ``tree`` is the outline of the plan, or ``sources`` its fingerprints where it has nodes that no outline describes.
+    With a skip list, ``skip`` says it in short, ``skipped`` is a digest of what it leaves out up to here, ``unskipped``
+    the position after the last sample seen without it, and ``stream`` the fingerprint of the plan without it.
     """
+    outline = outline_text(plan)
+    kept: dict[str, Any] = {"sources": dict(plan.fingerprints)} if outline is None else {"tree": outline}
     if plan.skip is None:
-        return {}
-    return {"unskipped": plan.skip.after(position), "stream": fingerprint_of(_stream(plan.fingerprints))}
+        return kept
+    unskipped = plan.skip.after(position)
+    return {
+        **kept,
+        "skip": _brief(plan.skip.said),
+        "skipped": plan.skip.digest(unskipped),
+        "unskipped": unskipped,
+        "stream": fingerprint_of(_stream(plan.fingerprints)),
+    }
 
 
-def digests(parts: Mapping[str, str]) -> str:
-    """Four digits a part, in order: what a state keeps of fingerprints that are too long for it (if not too many)."""
-    if len(parts) > MOST_PARTS:
-        return ""
-    return "".join(
-        blake2b(f"{part}={said}".encode("utf-8", "surrogatepass"), digest_size=2).hexdigest()
-        for part, said in parts.items()
-    )
-
-
-def differing(parts: Mapping[str, str], kept: str) -> list[str]:
-    """Which parts are not those that `kept`, from `digests`, was made of."""
-    before, now = len(kept) // 4, digests(parts)
-    if kept and len(now) != len(kept):
-        return [f"it had {before} parts (order, seed, and two for each source), now it has {len(parts)}"]
-    return [
-        f"{part} changed"
-        for at, part in enumerate(parts)
-        if kept and kept[4 * at : 4 * at + 4] != now[4 * at : 4 * at + 4]
-    ]
-
-
-def reopened(plan: Plan, state: Mapping[str, Any], *, allow_append: bool, allow_skip: bool) -> int:
-    """The position of `plan` at which a run goes on whose `state` was saved with another plan.
+def reopened(plan: Plan, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
+    """Return the position of `plan` at which a run resumes whose `state` was saved with another plan.
 
     Args:
-        state: ``plan``, ``position`` and ``sources`` as `Plan.fingerprint`, the position and `Plan.fingerprints` (or
-            nothing) were then, and what `bookmark` gave.
-        allow_append: sources may have more samples, behind those they had.
-        allow_skip: the skip list may be another.
+        plan: the plan at hand.
+        state: ``plan`` and ``position``, and what `bookmark` gave; or ``sources`` as an older release saved them.
+        allowed: which differences are allowed.
+        proven: for outlines, up to which position their plans were proven to be the same as this one; is added to.
 
     Raises:
-        ConfigError: something else changed, or what changed is not allowed; the message names it.
+        ConfigError: something else changed, what changed is not allowed, or the order before the position is not the
+            same; the message names it.
     """
-    new, old = dict(plan.fingerprints), dict(state["sources"])
-    skip, grown, refused = "", dict[str, str](), list[str]()
-    same_stream = fingerprint_of(_stream(new)) == state.get("stream", state["plan"])
-    if old.get("skip") != new.get("skip") if old else same_stream:
-        before = old.get("skip", "nothing" if old else "another")
-        skip = f"skip was {before}, is now {new.get('skip', 'nothing')}"
-    if same_stream:
-        pass
-    elif old:
-        grown, doubts = _growth(plan, old)
-        same = {part: new[part] for part in grown}
-        refused = plan.explain_change({**_stream(old), **same, **_skip(new)}) + doubts
-    else:  # too many sources for the state to say all of them
-        named = differing(new, str(state.get("parts", "")))
-        refused = named or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"]
-    flags = []
-    if grown and not allow_append:
-        flags.append("allow_append=True")
-    if skip and not allow_skip:
-        flags.append("allow_skip=True")
-    if refused or flags:
-        flags = [] if refused else flags
-        changes = [*refused, *([] if allow_append else grown.values()), *([skip] if skip and not allow_skip else [])]
-        raise changed(changes, flags)
     unskipped = int(state.get("unskipped", state["position"]))
+    skip = _skip_change(plan, state)
+    skip_allowed = allowed.skip or (allowed.change and _same_skips(plan, state, unskipped))
+    outline: Outline | None = None
+    changes, grown = list[str](), dict[str, str]()
+    if fingerprint_of(_stream(plan.fingerprints)) != state.get("stream", state["plan"]):
+        if "tree" in state:
+            outline = _with_names(read_outline(state["tree"]), plan.names)
+            changes, grown = _compared(plan, outline)
+        else:
+            changes, grown = _compared_texts(plan, state)
+        if not changes and not grown:
+            changes = [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"]
+    lacking = {"allow_append=True": grown and not allowed.append, "allow_skip=True": skip and not skip_allowed}
+    flags = [flag for flag, lacks in lacking.items() if lacks]
+    phrases = [*grown.values(), *changes] if not allowed.append else changes
+    if allowed.change and (changes or (grown and not allowed.append)) and not lacking["allow_skip=True"]:
+        if outline is None:
+            raise _without_outline(phrases)
+        if proven.get(state["tree"], -1) < unskipped:
+            prove(plan, outline, grown if allowed.append else {}, unskipped, named(phrases))
+            proven[state["tree"]] = unskipped
+    elif changes or flags:
+        raise changed([*phrases, *([skip] if skip and not skip_allowed else [])], flags, bool(changes), unskipped)
     return unskipped - (plan.skip.skipped(unskipped) if plan.skip is not None else 0)
 
 
-def changed(changes: Sequence[str], flags: Sequence[str] = ()) -> ConfigError:
-    """The error for a plan that is not that of the state; `flags` would allow all of the changes."""
+def changed(
+    changes: Sequence[str], flags: Sequence[str] = (), recipe: bool = False, position: int | None = None
+) -> ConfigError:
+    """Return the error for a plan that is not that of the state.
+
+    Args:
+        changes: what changed.
+        flags: what would allow it.
+        recipe: whether the recipe is among what changed, which no flag allows without a proof.
+        position: where the state is, if a proof may be tried.
+    """
     fix = "Resume with the recipe and the data of the saved run, or begin without a state."
-    if flags:
-        fix = f"If that is meant, load_state_dict(state, {', '.join(flags)}) goes on from here (docs/ledger.md)."
+    if recipe and position is not None:
+        options = ", ".join([*flags, "allow_change=True"])
+        fix += (
+            f" If the order changes from position {position:,} on only, load_state_dict(state, {options}) proves it and"
+            " resumes (docs/ledger.md)."
+        )
+    elif flags:
+        fix = f"If that is meant, load_state_dict(state, {', '.join(flags)}) resumes from here (docs/ledger.md)."
     return ConfigError(
-        f"the plan is not the one that this state was saved with: {'; '.join(changes)}", kind="plan-changed", fix=fix
+        f"the plan is not the one that this state was saved with: {named(changes)}", kind="plan-changed", fix=fix
     )
 
 
-def _growth(plan: Plan, old: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The parts of the fingerprint where data grew, with what happened; and where it changed in another way."""
+def named(changes: Sequence[str]) -> str:
+    """Return the changes in one line: those of data, and of sources that came or went, before those of weights."""
+    ordered = sorted(changes, key=lambda change: change.startswith("source ") and " was " in change)
+    more = [f"and {len(ordered) - _MOST_NAMED:,} more changes"] if len(ordered) > _MOST_NAMED else []
+    return "; ".join(ordered[:_MOST_NAMED] + more)
+
+
+def differing(parts: Mapping[str, str], kept: str) -> list[str]:
+    """Return which parts of a plan's fingerprints changed, from four digits for each that an older release saved."""
+    if not kept:
+        return []
+    if len(kept) != 4 * len(parts):
+        return [f"it had {len(kept) // 4} parts (order, seed, and two for each source), now it has {len(parts)}"]
+    return [
+        f"{part} changed"
+        for at, (part, value) in enumerate(parts.items())
+        if kept[4 * at : 4 * at + 4]
+        != blake2b(f"{part}={value}".encode("utf-8", "surrogatepass"), digest_size=2).hexdigest()
+    ]
+
+
+def _compared(plan: Plan, old: Outline) -> tuple[list[str], dict[str, str]]:
+    """What differs from the plan of an outline: the changes but growth, and the sources that grew."""
+    now = Outline.of(plan)
+    saved = {name: (count, digest) for name, count, digest in zip(old.names, old.counts, old.digests, strict=True)}
+    if old.rows is None:
+        grown, doubts = _growth(plan, saved, lambda data, digest: data_digest(data) == digest)
+    else:
+        sizes = dict(zip(now.names, now.counts, strict=True))
+        more = [name for name, (count, _) in saved.items() if count < sizes.get(name, 0)]
+        grown, doubts = (
+            {},
+            [f"{name} has more samples, and packed rows cannot resume with data that grew" for name in more],
+        )
+    parts = now.parts()
+    same = {f"data of {name}": parts[f"data of {name}"] for name in grown}
+    return explain({**old.parts(), **same}, parts) + doubts, grown
+
+
+def _compared_texts(plan: Plan, state: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """As `_compared`, with the plan that a state without an outline tells of."""
+    old = dict(state["sources"])
+    if not old:
+        return differing(plan.fingerprints, str(state.get("parts", ""))), {}
+    saved = {}
+    for name in plan.names:
+        was = _DATA.fullmatch(old.get(f"data of {name}", ""))
+        if was is not None:
+            saved[name] = int(was[1]), was[2]
+    grown, doubts = _growth(plan, saved, lambda data, fingerprint: data == fingerprint)
+    same = {part: value for part, value in plan.fingerprints.items() if part == "skip" or part[8:] in grown}
+    return plan.explain_change({**_stream(old), **same}) + doubts, grown
+
+
+def _growth(
+    plan: Plan, saved: Mapping[str, tuple[int, str]], matches: Callable[[str, str], bool]
+) -> tuple[dict[str, str], list[str]]:
+    """The sources that grew, with what happened; and what cannot be shown to have only grown."""
     grown, doubts = {}, []
     for name, dataset in zip(plan.names, plan.sources, strict=True):
-        part = f"data of {name}"
-        was = _DATA.fullmatch(old.get(part, ""))
-        if was is None or old[part] == plan.fingerprints[part]:
+        count, data = saved.get(name, (0, ""))
+        if not 0 < count < len(dataset):
             continue
-        count = int(was[1])
-        if count < len(dataset) and dataset.fingerprint_of_first(count) == was[2]:
-            grown[part] = f"{name} grew from {count:,} to {len(dataset):,} samples"
-        elif count < len(dataset):
+        first = dataset.fingerprint_of_first(count)
+        if first is not None and matches(first, data):
+            grown[name] = f"{name} grew from {count:,} to {len(dataset):,} samples"
+        else:
             doubts.append(f"the first {count:,} samples of {name} cannot be shown to be those of the saved run")
     return grown, doubts
 
 
+def _with_names(outline: Outline, names: Sequence[str]) -> Outline:
+    """The outline with names as the plan at hand has them, which are whole."""
+    whole = {short_name(name): name for name in names}
+    return replace(outline, names=tuple(whole.get(name, name) for name in outline.names))
+
+
+def _skip_change(plan: Plan, state: Mapping[str, Any]) -> str:
+    """How the skip list changed; nothing where it did not."""
+    now = None if plan.skip is None else plan.skip.said
+    if "tree" in state or "skip" in state:
+        was, now = state.get("skip"), None if now is None else _brief(now)
+    elif state["sources"]:
+        was = state["sources"].get("skip")
+    else:  # an older state of many sources: if nothing else changed, it was the skip list
+        same = fingerprint_of(_stream(plan.fingerprints)) == state.get("stream", state["plan"])
+        was = "another" if same else now
+    return "" if was == now else f"skip was {was or 'nothing'}, is now {now or 'nothing'}"
+
+
+def _same_skips(plan: Plan, state: Mapping[str, Any], unskipped: int) -> bool:
+    """Whether the state says that the same positions were skipped before its own."""
+    known = "skipped" in state or "unskipped" not in state
+    now = _NOTHING_SKIPPED if plan.skip is None else plan.skip.digest(unskipped)
+    return known and state.get("skipped", _NOTHING_SKIPPED) == now
+
+
+def _brief(skip: str) -> str:
+    """A skip list in a state: long ones end with a digest."""
+    if len(skip) <= _LONGEST_SKIP:
+        return skip
+    return f"{skip[:_LONGEST_SKIP]}... ({data_digest(skip)})"
+
+
+def _without_outline(changes: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        "the state does not hold the recipe that it was saved with, so the order before its position cannot be proven"
+        f" to be the same: {named(changes)}",
+        kind="plan-changed",
+        fix="Load it with the recipe and the data of the saved run, save a state with this release, and change the"
+        " recipe then.",
+    )
+
+
 def _stream(parts: Mapping[str, str]) -> dict[str, str]:
-    return {part: said for part, said in parts.items() if part != "skip"}
-
-
-def _skip(parts: Mapping[str, str]) -> dict[str, str]:
-    return {part: said for part, said in parts.items() if part == "skip"}
+    return {part: value for part, value in parts.items() if part != "skip"}

@@ -54,13 +54,16 @@ class Interleaved(Junction):
         schedule: whose draw each position is.
         length: end here, if the children last that long.
         longest: where the schedule ends, None if it does not.
+
+    Attributes:
+        asked_length: `length` as given.
     """
 
     def __init__(
         self, children: Sequence[Node], schedule: ScheduleLike, length: int | None = None, longest: int | None = None
     ) -> None:
         super().__init__(children)
-        self._schedule = schedule
+        self._schedule, self.asked_length = schedule, length
         lengths = [child.length for child in children]
         ends = [schedule.position(i, size) for i, size in enumerate(lengths) if size is not None and schedule.counts[i]]
         known = [end for end in (*ends, longest) if end is not None]
@@ -155,7 +158,7 @@ class Blend(Interleaved):
     ) -> None:
         if len(children) != len(weights):
             raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-weight")
-        self.schedule = schedule(weights, limit)
+        self.schedule, self.limit = schedule(weights, limit), limit
         super().__init__(children, self.schedule, length)
 
     def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same

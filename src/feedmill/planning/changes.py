@@ -1,0 +1,64 @@
+"""What decides an order, in words, and what differs between two plans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, Repeat
+from feedmill.planning.nodes.base import Junction
+
+_KEY = re.compile(r" key [0-9a-f]{16}")
+
+
+def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return a phrase for each difference between the parts of two fingerprints.
+
+    Args:
+        old, new: as `Plan.fingerprints`.
+    """
+    changes = []
+    for part in dict.fromkeys([*old, *new]):
+        before, now = old.get(part), new.get(part)
+        if before is not None and now is not None and old.get("seed") != new["seed"]:
+            # A new seed changes all keys; saying it once is enough.
+            before, now = _KEY.sub("", before), _KEY.sub("", now)
+        if before == now:
+            continue
+        if before is None:
+            changes.append(f"{part} is new")
+        elif now is None:
+            changes.append(f"{part} is gone")
+        elif _KEY.sub("", before) == _KEY.sub("", now):
+            changes.append(f"{part} is shuffled with another key: a seed or name of a recipe above it changed")
+        else:
+            changes.append(f"{part} was {before}, is now {now}".replace(" key ", " with key "))
+    return changes
+
+
+def ways(node: Node, above: Sequence[str] = (), again: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield each leaf below a node with the nodes from the root down to it, in words.
+
+    Args:
+        node: the root of the tree, without its skip list.
+        above: the nodes above it, in words.
+        again: whether what stands above repeats the node.
+    """
+    if isinstance(node, Leaf):
+        yield node.number, "; ".join(above) or "as stored"
+        return
+    whole = "" if isinstance(node, Interleaved | Concat) else node.identity()
+    for number, child in enumerate(node.children):
+        if isinstance(node, Interleaved):
+            own = [node.part(number)]
+            if node.length is not None and (above or (again and not node.seamless)):
+                own.append(f"first {node.length:,}")
+        elif isinstance(node, Concat):
+            own = [f"number {number} of a row"]
+        elif isinstance(node, Repeat) and not above:
+            own = []  # where the whole plan stops does not change what came before
+        elif isinstance(node, Junction):
+            own = [f"number {number} of {whole}"]
+        else:
+            own = [whole]
+        yield from ways(child, [*above, *own], isinstance(node, Repeat))

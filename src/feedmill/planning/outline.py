@@ -1,0 +1,342 @@
+"""A plan in some thirty bytes for each source: what a state needs to compare it with another plan.
+
+An outline holds the tree of nodes, the name of each source, and the count of its samples with a digest of its data. The
+nodes are pure functions of their arguments and of these counts, so the tree can be built from an outline without the
+data, and asked where its positions lead. It can also be built with other counts: the same recipe over data that grew.
+
+As text it is two columns: the tree, the names and the counts as compressed JSON, and then what does not compress, 8
+bytes for each digest and for the key of each shuffle.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import blake2b
+from math import lcm
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
+
+from feedmill.errors import ConfigError
+from feedmill.planning.changes import ways
+from feedmill.planning.mixing.blend import PERIOD_LIMIT
+from feedmill.planning.nodes import (
+    Blend,
+    BlockShuffle,
+    Concat,
+    EpochizedBlend,
+    Leaf,
+    Node,
+    Repeat,
+    Shuffle,
+    Skip,
+    StagedBlend,
+    Subset,
+)
+from feedmill.planning.orders.modalities import ModalitiesSampler
+from feedmill.planning.orders.nanoset import Nanoset
+from feedmill.planning.permutation import ORDER_VERSION
+
+if TYPE_CHECKING:
+    from feedmill.planning.packing.packed import PackedPlan
+    from feedmill.planning.plan import Plan
+
+_LARGEST = 1 << 26
+_LONGEST_NAME, _KEPT_OF_NAME = 32, 14
+_LARGEST_COMMON = 10**18
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How the documents of a plan become rows.
+
+    Attributes:
+        order: what decides which tokens are in which row, as `Packing.order` says it.
+        pad: the token that fills rows up.
+        documents: documents in the stream, None for no end.
+    """
+
+    order: str
+    pad: int
+    documents: int | None
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What decides the order of a plan.
+
+    Attributes:
+        version: of the order's arithmetic.
+        seed: of the plan.
+        names: of the sources; where they are long, shortened by `short_name`.
+        counts: samples of each source.
+        digests: of each source's data, and for rows of its lengths in tokens: 16 hexadecimal digits.
+        node: the root of the tree, without the skip list.
+        rows: where the plan is packed, how.
+        build: makes the tree again with other counts, given as `counts`; None where it cannot be described.
+    """
+
+    version: int
+    seed: int
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    digests: tuple[str, ...]
+    node: Node
+    rows: Rows | None = None
+    build: Callable[[Sequence[int]], Node] | None = None
+
+    @classmethod
+    def of(cls, plan: Plan) -> Outline:
+        """Return the outline of a plan. Its names are whole."""
+        packed = cast("PackedPlan", plan) if hasattr(plan, "documents") else None
+        parts = plan.fingerprints
+        digests = []
+        for name in plan.names:
+            data = parts[f"data of {name}"].split(" samples ", 1)[1]
+            digests.append(data_digest(data, parts.get(f"lengths of {name}", "")))
+        rows = None
+        if packed is not None:
+            rows = Rows(packed.packing.order(), packed.packing.pad, packed.documents.length)
+        counts = tuple(len(dataset) for dataset in plan.sources)
+        node = plan.node.child if isinstance(plan.node, Skip) and packed is None else plan.node
+        return cls(ORDER_VERSION, plan.seed, tuple(plan.names), counts, tuple(digests), node, rows)
+
+    def parts(self) -> dict[str, str]:
+        """Return what decides the order part by part, as `Plan.fingerprints`, but with digests of the data."""
+        parts = {"order": f"version {self.version}", "seed": str(self.seed)}
+        paths = dict(ways(self.node))
+        for number, name in enumerate(self.names):
+            parts[f"source {name}"] = paths[number]
+            parts[f"data of {name}"] = f"{self.counts[number]} samples {self.digests[number]}"
+        if self.rows is not None:
+            parts |= {"packing": self.rows.order, "padding": str(self.rows.pad)}
+            if "best_fit" in self.rows.order or "last drop" not in self.rows.order:
+                documents = self.rows.documents
+                parts["documents"] = "endless" if documents is None else f"{documents:,}"
+        return parts
+
+
+def data_digest(fingerprint: str, lengths: str = "") -> str:
+    """Return 16 hexadecimal digits for the fingerprint of a source's data, and for rows for that of its lengths."""
+    text = f"{fingerprint}\n{lengths}" if lengths else fingerprint
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def short_name(name: str) -> str:
+    """Return a name as outlines hold it: long ones end with a digest.
+
+    >>> short_name("docs"), short_name("a" * 100)
+    ('docs', 'aaaaaaaaaaaaaa~f819b6f87666')
+    """
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_KEPT_OF_NAME]}~{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
+
+
+_texts: WeakKeyDictionary[Plan, str | None] = WeakKeyDictionary()
+
+
+def outline_text(plan: Plan) -> str | None:
+    """Return the outline of a plan as text, made once for each plan; None where its tree has nodes of other kinds."""
+    if plan not in _texts:
+        _texts[plan] = _encode(Outline.of(plan))
+    return _texts[plan]
+
+
+def _encode(outline: Outline) -> str | None:
+    writer = _Writer()
+    try:
+        tree = writer.node(outline.node)
+    except _UnknownNode:
+        return None
+    content: dict[str, Any] = {
+        "order": outline.version,
+        "seed": outline.seed,
+        "counts": outline.counts,
+        "tree": tree,
+        "names": [short_name(name) for name in outline.names],
+    }
+    if outline.rows is not None:
+        content["rows"] = [outline.rows.order, outline.rows.pad, outline.rows.documents]
+    text = json.dumps(content, separators=(",", ":"))
+    columns = bytes.fromhex("".join([*outline.digests, *writer.keys]))
+    return ".".join(base64.b85encode(part).decode() for part in (zlib.compress(text.encode(), 9), columns))
+
+
+def read_outline(text: str) -> Outline:
+    """Return the outline that `outline_text` gave, with its tree built.
+
+    Raises:
+        ConfigError: the text is damaged.
+    """
+    try:
+        packed, _, columns = text.partition(".")
+        unpacker = zlib.decompressobj()
+        content = json.loads(unpacker.decompress(base64.b85decode(packed), _LARGEST))
+        names, counts, tree = content["names"], content["counts"], content["tree"]
+        column = base64.b85decode(columns).hex()
+        words = [column[at : at + 16] for at in range(0, len(column), 16)]
+        digests, keys = words[: len(names)], words[len(names) :]
+        if len(names) != len(counts) or len(digests) != len(names) or not all(type(count) is int for count in counts):
+            raise ValueError("the columns are not of one length")
+
+        def build(counts: Sequence[int]) -> Node:
+            return _Reader(counts, keys).node(tree)
+
+        node = build(counts)
+        if sorted(node.leaves) != list(range(len(names))):
+            raise ValueError("the tree has other leaves")
+        rows = Rows(*content["rows"]) if "rows" in content else None
+        version, seed = int(content["order"]), int(content["seed"])
+        return Outline(version, seed, tuple(map(str, names)), tuple(counts), tuple(digests), node, rows, build)
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        StopIteration,
+        RecursionError,
+        OverflowError,
+        zlib.error,
+    ) as error:
+        raise _damaged() from error
+    except ConfigError as error:
+        raise _damaged() from error
+
+
+def _damaged() -> ConfigError:
+    return ConfigError(
+        "the loader's state is damaged at: tree",
+        kind="bad-state",
+        fix="Load the state that this loader's state_dict() gave, or begin without one.",
+    )
+
+
+class _UnknownNode(Exception):
+    """The tree has a node that an outline cannot describe."""
+
+
+class _Writer:
+    """Nodes as JSON; the keys of shuffles are listed apart, and a leaf that follows the one before it is null."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self._leaf = 0
+
+    def node(self, node: Node) -> Any:
+        kind = type(node)
+        if isinstance(node, Leaf):
+            number, self._leaf = (None if node.number == self._leaf else node.number), node.number + 1
+            return number
+        if isinstance(node, Shuffle) and kind in (Shuffle, BlockShuffle):
+            self.keys.append(f"{node.key:016x}")
+        head = self._head(node)
+        children = node.children
+        if isinstance(node, EpochizedBlend):
+            children = tuple(child.children[0] for child in children)  # it repeats them itself
+        return [*head, *map(self.node, children)]
+
+    def _head(self, node: Node) -> list[Any]:
+        kind = type(node)
+        if isinstance(node, Subset) and kind is Subset:
+            return ["subset", node.start, node.start + node.length]
+        if isinstance(node, BlockShuffle) and kind is BlockShuffle:
+            return ["block", node.block, node.window]
+        if kind is Shuffle:
+            return ["shuffle"]
+        if isinstance(node, Repeat) and kind is Repeat:
+            return ["repeat", None if node.times is None else str(node.times), node.length if not node.times else None]
+        if kind is Concat:
+            return ["concat"]
+        if isinstance(node, Blend) and kind is Blend and node.limit == PERIOD_LIMIT:
+            return ["blend", node.asked_length, _weights(node.schedule.asked)]
+        if isinstance(node, StagedBlend) and kind is StagedBlend:
+            parts = zip(node.stages.samples, node.stages.schedules, strict=True)
+            return ["stages", node.asked_length, [[samples, _weights(part.asked)] for samples, part in parts]]
+        if isinstance(node, EpochizedBlend) and kind is EpochizedBlend:
+            return ["epochs", node.asked_length, [str(times) for times in node.repetitions]]
+        if isinstance(node, Nanoset) and kind is Nanoset:
+            return ["nanoset", node.seed, node.weights.tolist()]
+        if isinstance(node, ModalitiesSampler) and kind is ModalitiesSampler:
+            return ["modalities", sampler_arguments(node)]
+        raise _UnknownNode
+
+
+class _Reader:
+    """The inverse of `_Writer`: nodes from JSON, over sources of some counts."""
+
+    def __init__(self, counts: Sequence[int], keys: Sequence[str]) -> None:
+        self._counts = counts
+        self._keys: Iterator[str] = iter(keys)
+        self._leaf = 0
+
+    def node(self, tree: Any) -> Node:
+        if not isinstance(tree, list):
+            number = self._leaf if tree is None else int(tree)
+            self._leaf = number + 1
+            return Leaf(number, self._counts[number])
+        kind, *given = tree
+        key = int(next(self._keys), 16) if kind in ("shuffle", "block") else 0
+        arguments, below = given[: _ARGUMENTS[kind]], given[_ARGUMENTS[kind] :]
+        children = [self.node(child) for child in below]
+        if kind == "concat":
+            return Concat(children)
+        if kind == "blend":
+            length, weights = arguments
+            return Blend(children, _fractions(weights), length=length)
+        if kind == "stages":
+            length, stages = arguments
+            return StagedBlend(children, [(samples, _fractions(each)) for samples, each in stages], length=length)
+        if kind == "epochs":
+            length, repetitions = arguments
+            return EpochizedBlend(children, _fractions(repetitions), length=length)
+        if kind == "nanoset":
+            seed, weights = arguments
+            return Nanoset(children, weights, seed, normalise=False)
+        (child,) = children
+        if kind == "subset":
+            return Subset(child, *arguments)
+        if kind == "shuffle":
+            return Shuffle(child, key)
+        if kind == "block":
+            return BlockShuffle(child, key, *arguments)
+        if kind == "repeat":
+            times, length = arguments
+            return Repeat(child, None if times is None else Fraction(times), length=length)
+        return ModalitiesSampler(child, **arguments[0])
+
+
+_ARGUMENTS = {
+    "subset": 2,
+    "shuffle": 0,
+    "block": 2,
+    "repeat": 2,
+    "concat": 0,
+    "blend": 2,
+    "stages": 2,
+    "epochs": 2,
+    "nanoset": 2,
+    "modalities": 1,
+}
+
+
+def sampler_arguments(node: ModalitiesSampler) -> dict[str, Any]:
+    """Return what decides the order of a sampler, but its child."""
+    names = ("ranks", "shuffle", "seed", "epoch", "drop_last", "skip", "batch_size")
+    return {name: getattr(node, name) for name in names}
+
+
+def _weights(shares: Sequence[Fraction]) -> list[int] | list[str]:
+    """Shares as whole numbers where these are short, else as fractions."""
+    common = lcm(*(share.denominator for share in shares))
+    if common <= _LARGEST_COMMON:
+        return [int(share * common) for share in shares]
+    return [str(share) for share in shares]
+
+
+def _fractions(weights: Sequence[int | str]) -> list[Fraction]:
+    return [Fraction(weight) for weight in weights]
