@@ -34,6 +34,7 @@ from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
 from feedmill.planning.dealing import Balance, Dealer, dealing_of
 from feedmill.planning.grid import REMAINDERS, Grid, Remainder
+from feedmill.planning.homogeneous import check_layout, run_length_of
 from feedmill.planning.resume import Allowed
 
 logger = logging.getLogger("feedmill")
@@ -164,6 +165,12 @@ class Loader:
         self._tally = Tally(policy_for(on_error), self.metrics)
         cursor = windows_for(task_encoder, self._grid, buffer)
         self._cursor = None if cursor is None else replace(cursor, start=start)
+        if self._cursor is not None and run_length_of(plan) > 1:
+            raise ConfigError(
+                "packs and groups are made of windows, which hold samples of several sources",
+                kind="not-supported",
+                fix="Leave 'homogeneous' out of the recipe, or pack and group elsewhere.",
+            )
         if self._cursor is not None and (balance is not None or deal == "shuffled"):
             raise ConfigError(
                 "packs and groups are made of windows that the ranks take in turn: they are neither dealt nor balanced",
@@ -171,6 +178,7 @@ class Loader:
                 fix="Leave 'deal' and 'balance' out, or pack in the recipe ('pack') and balance its rows.",
             )
         if self._cursor is None:
+            check_layout(plan, self._grid, self.dealing.balance is not None)
             Dealer(plan, self._grid, self.dealing)  # where costs are unknown, say so now and not in the first batch
         if task_encoder is not None:
             if transform is not None or collate is not None:
@@ -375,6 +383,8 @@ class Loader:
 
     def _check_end(self) -> None:
         grid = self._grid
+        if self._cursor is None:
+            check_layout(self.plan, grid, self.dealing.balance is not None)  # a state may have moved the start
         if self._cursor is None and grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
             raise ConfigError(
                 f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, and ranks without one"

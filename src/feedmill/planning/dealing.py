@@ -23,6 +23,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.planning.balancing import balanced
 from feedmill.planning.grid import Grid, Step
+from feedmill.planning.homogeneous import deals_slices
 from feedmill.planning.nodes.base import LONGEST, Located, Node
 from feedmill.planning.permutation import branch, derive, permute
 
@@ -139,6 +140,7 @@ class Dealer:
     def __init__(self, plan: Any, grid: Grid, dealing: Dealing) -> None:
         self.grid, self.dealing = grid, dealing
         self._key = derive(plan.seed, "deal")
+        self._slices = deals_slices(plan, grid)  # whole ones are dealt, so that each rank's batch has one source
         self._locate = getattr(plan, "locate_ahead", None)
         self._costs = None if dealing.balance is None else _costs(plan, dealing.balance)
 
@@ -172,7 +174,7 @@ class Dealer:
             return [first + offsets for offsets in self._assigned(first, count)[0]]
         offsets = np.arange(count, dtype=np.int64)
         if self.dealing.kind == "shuffled" and self.grid.world_size > 1:
-            offsets = permute(offsets, count, branch(self._key, first))
+            offsets = self._permuted(offsets, count, branch(self._key, first))
         return [first + np.sort(part) for part in np.split(offsets, self._bounds(count)[1:-1])]
 
     def _batch(self, number: int) -> tuple[int, int, int]:
@@ -199,7 +201,7 @@ class Dealer:
             firsts = np.array([batches[row][0] for row in whole], np.int64)
             slots = np.tile(np.arange(grid.batch_size) + grid.rank * grid.batch_size, len(whole))
             keys = np.repeat(branch(self._key, firsts), grid.batch_size)
-            dealt = permute(slots, grid.global_batch, keys).reshape(len(whole), -1)
+            dealt = self._permuted(slots, grid.global_batch, keys).reshape(len(whole), -1)
             dealt.sort(axis=1)
             dealt += firsts[:, None]
             ends = zip(whole, dealt, dealt[:, 0].tolist(), (dealt[:, -1] + 1).tolist(), strict=True)
@@ -211,6 +213,13 @@ class Dealer:
             slots = np.arange(steps[row].first, steps[row].stop) - first
             out[row] = _step(steps[row], first + np.sort(permute(slots, count, branch(self._key, first))))
         return out
+
+    def _permuted(self, offsets: IntArray, count: int, keys: Any) -> IntArray:
+        """Offsets of a global batch of `count` positions, permuted: int64[n]."""
+        size = self.grid.batch_size
+        if not self._slices or count != self.grid.global_batch:
+            return permute(offsets, count, keys)
+        return permute(offsets // size, self.grid.world_size, keys) * size + offsets % size
 
     def _located(self, steps: list[Step]) -> list[Step]:
         if self._locate is None or not steps:

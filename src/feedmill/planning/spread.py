@@ -10,6 +10,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.planning.dealing import Balance, Dealer, Dealing, dealing_of
 from feedmill.planning.grid import Grid
+from feedmill.planning.homogeneous import check_layout, deals_slices
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
@@ -90,12 +91,13 @@ def spread(plan: Plan, world_size: int, batch_size: int, budget: int | None = No
             fix="Use fewer ranks or a smaller batch.",
         )
     own = dealing_of(plan)
+    check_layout(plan, grid, own.balance is not None)
     balance, costs, unknown = _costs(plan, own.balance)
     dealers = {"contiguous": Dealer(plan, grid, Dealing("contiguous"))}
     if own.kind == "shuffled":
         dealers["shuffled"] = Dealer(plan, grid, Dealing("shuffled"))
     used = own.kind
-    if costs is not None and own.kind == "shuffled":
+    if costs is not None and own.kind == "shuffled" and not deals_slices(plan, grid):
         name = "balanced" if own.balance else "if balanced"
         dealers[name] = Dealer(plan, grid, Dealing("shuffled", balance))
         used = name if own.balance else used

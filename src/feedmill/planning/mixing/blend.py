@@ -33,6 +33,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
+from feedmill.planning.mixing.runs import Runs
 
 PERIOD_LIMIT = 2**20
 """Longest period that is written down as a table."""
@@ -173,10 +174,25 @@ class Schedule:
         ]
 
 
-AnySchedule = Schedule | Lines | Deadlines
+PlainSchedule = Schedule | Lines | Deadlines
+AnySchedule = PlainSchedule | Runs
 
 
-def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> AnySchedule:
+def run_schedule(weights: Sequence[Any], run_length: int, limit: int = PERIOD_LIMIT) -> AnySchedule:
+    """The schedule for these weights in runs of `run_length` samples of one source; with 1 it is `schedule` itself.
+
+    Raises:
+        ConfigError: a weight is bad, all are zero, or `run_length` is below 1.
+    """
+    if run_length < 1:
+        raise ConfigError(
+            f"runs of {run_length} samples are invalid", kind="bad-run", fix="Give a run at least one sample."
+        )
+    inner = schedule(weights, limit)
+    return inner if run_length == 1 else Runs(inner, run_length)
+
+
+def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> PlainSchedule:
     """The schedule for these weights: a table of one period where that is no longer than `limit`, else computed.
 
     A table takes about 0.6 us per slot: well under 1 ms for a period of 1,000, half a second for the longest.

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import AnySchedule, schedule
+from feedmill.planning.mixing.blend import AnySchedule, run_schedule
 
 IntArray = npt.NDArray[np.int64]
 
@@ -30,6 +30,7 @@ class Stages:
     Args:
         weights: for each stage, a weight per source; 0 lets a source pause.
         samples: how long each stage is; the last may be None, without end.
+        run_length: samples of one source at a time; every stage but the last is a multiple of it.
 
     Attributes:
         schedules: one per stage.
@@ -39,10 +40,11 @@ class Stages:
         counts: 0 for sources that are never drawn, int64[sources].
 
     Raises:
-        ConfigError: no stage, a bad weight, a stage without samples or one after an open-ended one.
+        ConfigError: no stage, a bad weight, a stage without samples or that ends inside of a run, or one after an
+            open-ended one.
     """
 
-    def __init__(self, weights: Sequence[Sequence[Any]], samples: Sequence[int | None]) -> None:
+    def __init__(self, weights: Sequence[Sequence[Any]], samples: Sequence[int | None], run_length: int = 1) -> None:
         if not weights or len(weights) != len(samples) or len({len(each) for each in weights}) != 1:
             raise ConfigError("stages need a length each, and a weight per source", kind="bad-stage")
         for number, size in enumerate(samples):
@@ -56,8 +58,14 @@ class Stages:
                 raise ConfigError(
                     f"stage {number + 1} has {size} samples", kind="bad-stage", fix="Give it at least one, or drop it."
                 )
+            if size is not None and size % run_length and number < len(samples) - 1:
+                raise ConfigError(
+                    f"stage {number + 1} has {size:,} samples, no multiple of the {run_length:,} samples of one source",
+                    kind="bad-stage",
+                    fix=f"Give it {max(size // run_length, 1) * run_length} samples, for example.",
+                )
         self.samples = tuple(samples)
-        self.schedules: list[AnySchedule] = [schedule(each) for each in weights]
+        self.schedules: list[AnySchedule] = [run_schedule(each, run_length) for each in weights]
         self.starts = [0]
         self.before = [[0] * len(weights[0])]
         for part, size in zip(self.schedules, samples, strict=True):

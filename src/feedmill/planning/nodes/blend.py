@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import PERIOD_LIMIT, schedule
+from feedmill.planning.mixing.blend import PERIOD_LIMIT, run_schedule
 from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Junction, Node
 
 Shares = tuple[Fraction, ...]
@@ -57,7 +57,10 @@ class Interleaved(Junction):
 
     Attributes:
         asked_length: `length` as given.
+        run_length: samples of one child at a time.
     """
+
+    run_length: int = 1
 
     def __init__(
         self, children: Sequence[Node], schedule: ScheduleLike, length: int | None = None, longest: int | None = None
@@ -126,6 +129,11 @@ class Interleaved(Junction):
     def part(self, number: int) -> str:
         """All of the node that decides when child `number` comes, for fingerprints."""
 
+    @property
+    def runs(self) -> str:
+        """Words for descriptions and fingerprints; none where single samples are interleaved."""
+        return "" if self.run_length == 1 else f" in runs of {self.run_length:,}"
+
     def identity(self) -> str:
         return "; ".join(map(self.part, range(len(self.children))))
 
@@ -146,6 +154,8 @@ class Blend(Interleaved):
         weights: one per child; see `blend.exact_weight`.
         length: end here, if the children last that long.
         limit: longest period that is written down as a table.
+        run_length: samples of one child at a time: runs are interleaved instead of samples, and each child is always
+            within one run of its share.
     """
 
     def __init__(
@@ -155,19 +165,21 @@ class Blend(Interleaved):
         *,
         length: int | None = None,
         limit: int = PERIOD_LIMIT,
+        run_length: int = 1,
     ) -> None:
         if len(children) != len(weights):
             raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-weight")
-        self.schedule, self.limit = schedule(weights, limit), limit
+        self.schedule, self.limit = run_schedule(weights, run_length, limit), limit
+        self.run_length = run_length
         super().__init__(children, self.schedule, length)
 
     def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same
         return self.schedule.asked, self.schedule.realised
 
     def part(self, number: int) -> str:
-        return f"number {number} of a blend with weight {self.schedule.asked[number]}"
+        return f"number {number} of a blend{self.runs} with weight {self.schedule.asked[number]}"
 
     def describe(self) -> str:
         bound = self.schedule.bound
-        wider = "" if bound <= 1 else f", within {float(bound):.3g} samples"
-        return f"blend {shares_text(self.schedule.asked)}{wider}"
+        wider = "" if bound <= self.run_length else f", within {float(bound):.3g} samples"
+        return f"blend {shares_text(self.schedule.asked)}{self.runs}{wider}"

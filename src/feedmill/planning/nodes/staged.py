@@ -22,6 +22,7 @@ class StagedBlend(Interleaved):
         children: the nodes to mix.
         stages: for each stage its length in samples, None for a last one without end, and a weight per child.
         length: end here, if stages and children last that long.
+        run_length: samples of one source at a time; every stage but the last is a multiple of it.
     """
 
     def __init__(
@@ -30,13 +31,15 @@ class StagedBlend(Interleaved):
         stages: Sequence[tuple[int | None, Sequence[Any]]],
         *,
         length: int | None = None,
+        run_length: int = 1,
     ) -> None:
         for number, (_, weights) in enumerate(stages):
             if len(weights) != len(children):
                 raise ConfigError(
                     f"{len(children)} sources and {len(weights)} weights in stage {number + 1}", kind="bad-weight"
                 )
-        self.stages = Stages([weights for _, weights in stages], [samples for samples, _ in stages])
+        self.stages = Stages([weights for _, weights in stages], [samples for samples, _ in stages], run_length)
+        self.run_length = run_length
         super().__init__(children, self.stages, length, self.stages.length)
 
     def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
@@ -53,11 +56,11 @@ class StagedBlend(Interleaved):
             str(part.asked[number]) + ("" if size is None else f" for {size:,}")
             for part, size in zip(self.stages.schedules, self.stages.samples, strict=True)
         ]
-        return f"number {number} of a staged blend with weight {', then '.join(steps)}"
+        return f"number {number} of a staged blend{self.runs} with weight {', then '.join(steps)}"
 
     def describe(self) -> str:
         steps = [
             shares_text(part.asked) + ("" if size is None else f" for {size:,}")
             for part, size in zip(self.stages.schedules, self.stages.samples, strict=True)
         ]
-        return f"blend in stages {', then '.join(steps)}"
+        return f"blend in stages {', then '.join(steps)}{self.runs}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.dealing import dealing_of
+from feedmill.planning.homogeneous import check_drawn, check_skip
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset, shuffled
 from feedmill.planning.nodes.repeat import epochs_of
@@ -60,11 +61,17 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
     if model.deal is not None or model.balance is not None:
         with recipe_line(recipe, ("balance",) if model.balance else ("deal",)):
             plan.dealing = dealing_of(plan, model.deal, model.balance and model.balance.model_dump())
+    if model.homogeneous is not None:
+        with recipe_line(recipe, ("homogeneous",)):
+            check_drawn(plan, _names(model.blend or []))
     skip = model.skip
     if not skip:
         return plan
     read = [(entry, n) for n, found in enumerate(read_entries(skip, recipe.base)) for entry in found]
-    return with_skips(plan, [entry for entry, _ in read], [recipe.where(("skip", n)) for _, n in read])
+    plan = with_skips(plan, [entry for entry, _ in read], [recipe.where(("skip", n)) for _, n in read])
+    with recipe_line(recipe, ("skip",)):
+        check_skip(plan)
+    return plan
 
 
 class _Compiler:
@@ -93,7 +100,7 @@ class _Compiler:
         if model.order is not None:
             return walk.ordered(prefix)
         if model.blend is not None:
-            return walk.blend(model, (), prefix, model.shuffle, model.samples)
+            return walk.blend(model, (), prefix, model.shuffle, model.samples, _run_length(model))
         cap = None
         if model.blend_epochized is not None:
             name = prefix.rstrip("/")
@@ -113,6 +120,10 @@ class _Compiler:
             return Repeat(node, model.epochs, length=model.samples, max_repeats=cap, name=name)
 
 
+def _run_length(model: RecipeModel) -> int:
+    return 1 if model.homogeneous is None else model.homogeneous.samples
+
+
 class _Walk:
     """One recipe on its way into the tree."""
 
@@ -126,6 +137,7 @@ class _Walk:
         prefix: str,
         shuffle: ShuffleModel,
         samples: int | None = None,
+        run_length: int = 1,
     ) -> Node:
         """The members of a blend by weight, each a stream of its own."""
         members = mix.blend or []
@@ -138,12 +150,12 @@ class _Walk:
                 node = self.repeat(node, member, here, prefix + name, member.epochs)
             streams.append(node)
         if mix.stages is not None:
-            return self.stages(mix, place, names, streams, samples)
+            return self.stages(mix, place, names, streams, samples, run_length)
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
         if mix.unit == "tokens":
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i)))
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
-            return Blend(streams, weights, length=samples)
+            return Blend(streams, weights, length=samples, run_length=run_length)
 
     def stages(
         self,
@@ -152,6 +164,7 @@ class _Walk:
         names: Sequence[str],
         streams: Sequence[Node],
         samples: int | None,
+        run_length: int,
     ) -> Node:
         """A blend whose weights change."""
         stages = mix.stages or []
@@ -168,9 +181,10 @@ class _Walk:
             with recipe_line(self.file, (*here, number, "weights")):
                 shares = per_sample(weights, mean) if mix.unit == "tokens" else normalise(weights)
             with recipe_line(self.file, (*here, number)):
-                parts.append((stage_length(stage, shares, mean, self.file.model.global_batch), shares))
+                length = stage_length(stage, shares, mean, self.file.model.global_batch, run_length)
+                parts.append((length, shares))
         with recipe_line(self.file, here if samples is None else ("samples",)):
-            return StagedBlend(streams, parts, length=samples)
+            return StagedBlend(streams, parts, length=samples, run_length=run_length)
 
     def epochized(self, members: Sequence[Member], place: _Place, prefix: str, shuffle: ShuffleModel) -> Node:
         """Members by repetitions per epoch."""
@@ -247,7 +261,7 @@ class _Walk:
                     kind="bad-skip",
                     fix="Write it in the outermost recipe, with the source's full name.",
                 )
-            for key in ("deal", "balance"):
+            for key in ("deal", "balance", "homogeneous"):
                 if getattr(nested.model, key) is not None:
                     raise ConfigError(
                         f"a recipe that is a source of another has no {key!r}: it is about whole global batches",

@@ -305,6 +305,26 @@ class BalanceModel(Strict):
     within: Literal["batch"] = Field("batch", description="samples are exchanged inside one global batch")
 
 
+class HomogeneousModel(Strict):
+    """Batches of one source."""
+
+    samples: Count = Field(description="samples of one source at a time: a multiple of the batch size per rank")
+    by: str = Field("source", description="what the samples of a batch have in common: source")
+
+    @model_validator(mode="after")
+    def _known(self) -> HomogeneousModel:
+        if self.by != "source":
+            raise ValueError(
+                f"homogeneous by {self.by!r} is unsupported: use 'source', and give each value of the field a source"
+            )
+        return self
+
+
+def homogeneous_short(value: Any) -> Any:
+    """A number of samples in place of the mapping."""
+    return {"samples": value} if type(value) is int else value
+
+
 class PackModel(Strict):
     """How documents become rows of tokens."""
 

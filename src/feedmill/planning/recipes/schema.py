@@ -23,6 +23,7 @@ from feedmill.planning.recipes.fields import (
     Count,
     DecodeField,
     Epochs,
+    HomogeneousModel,
     OrderField,
     PackModel,
     Parts,
@@ -37,6 +38,7 @@ from feedmill.planning.recipes.fields import (
     Weight,
     WindowsField,
     all_pairs,
+    homogeneous_short,
     one_of,
     short,
     skip_short,
@@ -209,6 +211,10 @@ class RecipeModel(Strict):
     balance: Annotated[BalanceModel, BeforeValidator(short("by"), json_schema_input_type=BalanceModel | str)] | None = (
         Field(None, description="give all ranks as many samples of equal cost: see docs/balancing.md")
     )
+    homogeneous: (
+        Annotated[HomogeneousModel, BeforeValidator(homogeneous_short, json_schema_input_type=HomogeneousModel | int)]
+        | None
+    ) = Field(None, description="give batches of one source of the blend: see docs/balancing.md")
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
@@ -224,6 +230,18 @@ class RecipeModel(Strict):
             raise ValueError("write 'epochs' at the top of the recipe, not on its single source")
         if self.source is not None and self.source.repetitions is not None:
             raise ValueError("a single source has no 'repetitions'; write 'epochs' at the top of the recipe")
+        return self
+
+    @model_validator(mode="after")
+    def _homogeneous_fits(self) -> RecipeModel:
+        if self.homogeneous is None:
+            return self
+        if self.blend is None:
+            raise ValueError("'homogeneous' belongs to a 'blend': its sources take turns of whole batches")
+        if self.pack is not None:
+            raise ValueError("'homogeneous' and 'pack' contradict each other: a row holds documents of several sources")
+        if self.order is not None:
+            raise ValueError("an 'order' of another tool knows no 'homogeneous'")
         return self
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING
 
 from feedmill.errors import ConfigError
@@ -44,15 +45,21 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
 
 
 def stage_length(
-    stage: StageModel, shares: Sequence[Fraction], mean: Callable[[int], Fraction], global_batch: int | None
+    stage: StageModel,
+    shares: Sequence[Fraction],
+    mean: Callable[[int], Fraction],
+    global_batch: int | None,
+    run_length: int = 1,
 ) -> int | None:
-    """Samples of a stage: its steps times the global batch, or its tokens by their mean per sample, to the nearest.
+    """Samples of a stage: its steps times the global batch, or its tokens by their mean per sample, to the nearest
+    whole run.
 
     Args:
         stage: as written.
         shares: of each source, per sample.
         mean: tokens per sample of a source.
         global_batch: samples per step.
+        run_length: samples of one source at a time.
 
     Raises:
         ConfigError: steps without a global batch, or too few tokens for one sample.
@@ -70,11 +77,16 @@ def stage_length(
     if stage.tokens is None:
         return None
     per_sample = sum((share * mean(i) for i, share in enumerate(shares) if share), Fraction(0))
-    samples = round(stage.tokens / per_sample)
+    samples = round(stage.tokens / per_sample / run_length) * run_length
     if samples < 1:
         raise ConfigError(
-            f"{stage.tokens:,} tokens are not one sample, which has {float(per_sample):.4g} on average in this stage",
+            f"{stage.tokens:,} tokens are not one {_unit(run_length)}, which has"
+            f" {float(per_sample * run_length):.4g} on average in this stage",
             kind="bad-stage",
-            fix=f"Give at least 'tokens: {-(-per_sample.numerator // per_sample.denominator)}'.",
+            fix=f"Give at least 'tokens: {ceil(per_sample * run_length)}'.",
         )
     return samples
+
+
+def _unit(run_length: int) -> str:
+    return "sample" if run_length == 1 else f"run of {run_length:,} samples"

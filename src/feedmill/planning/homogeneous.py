@@ -1,0 +1,121 @@
+"""Batches of one source: what a plan whose blend gives runs of samples asks of ranks and batches.
+
+Run *j* is the positions ``[j*K, (j+1)*K)``. With `b` samples per rank, slices of `b` positions from a multiple of `b`
+on lie in one run where `b` divides *K*, so each rank gets one slice. Where the whole global batch of `G` samples
+divides *K* and begins at a multiple of *G*, all ranks have the same source, and any deal of single positions will do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes import Interleaved, Skip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from feedmill.planning.grid import Grid
+    from feedmill.planning.plan import Plan
+
+
+def run_length_of(plan: Any) -> int:
+    """Samples of one source at a time in a plan; 1 where its blend interleaves single samples, or there is none."""
+    if hasattr(plan, "documents"):
+        return 1  # the documents of a packed plan come in runs; its rows are no part of them
+    node = getattr(plan, "node", None)
+    node = node.child if isinstance(node, Skip) else node
+    return node.run_length if isinstance(node, Interleaved) else 1
+
+
+def check_skip(plan: Plan) -> None:
+    """Check that a skip list moves whole runs only. Raises ConfigError."""
+    length, gaps = run_length_of(plan), plan.skip
+    if length == 1 or gaps is None:
+        return
+    for first, stop in zip(gaps.firsts.tolist(), gaps.stops.tolist(), strict=True):
+        if first % length or (stop % length and stop != _end_of(plan)):
+            raise ConfigError(
+                f"the skip list leaves out the positions [{first:,}, {stop:,}) of runs of {length:,} samples: those"
+                " that follow would move up, and batches would hold two sources",
+                kind="bad-homogeneous",
+                fix=f"Skip ranges that begin and end at multiples of {length:,}, or substitute bad samples"
+                " (on_error='substitute').",
+            )
+
+
+def _end_of(plan: Plan) -> int | None:
+    """The length of the plan without its skip list."""
+    return plan.node.child.length if isinstance(plan.node, Skip) else plan.node.length
+
+
+def check_drawn(plan: Plan, names: Sequence[str]) -> None:
+    """Check that each source with a weight gets a run before the plan ends; `names` are those of the blend's children.
+
+    Raises:
+        ConfigError: a source gets no sample.
+    """
+    node = plan.node.child if isinstance(plan.node, Skip) else plan.node
+    if plan.length is None or not isinstance(node, Interleaved) or node.run_length == 1:
+        return
+    total = plan.length + (0 if plan.skip is None else plan.skip.count)
+    shares = node.shares(total)
+    assert shares is not None  # the plan ends
+    for name, asked, count in zip(names, shares[0], node.draws(total), strict=True):
+        if asked and not count:
+            raise ConfigError(
+                f"the source {name!r} has a share of {float(asked):.4g} of {total:,} samples, and gets none of the"
+                f" {-(-total // node.run_length):,} runs of {node.run_length:,} samples",
+                kind="empty-batch",
+                fix="Raise its weight, ask for more samples or shorter runs, or leave it out.",
+            )
+
+
+def deals_slices(plan: Any, grid: Grid) -> bool:
+    """Whether the ranks get whole slices of a global batch: where that has several sources, and each slice has one."""
+    length = run_length_of(plan)
+    return length > 1 and length % grid.global_batch != 0 and length % grid.batch_size == 0
+
+
+def check_layout(plan: Any, grid: Grid, balanced: bool) -> None:
+    """Check that every batch of a layout has one source.
+
+    Args:
+        balanced: whether samples are exchanged between ranks.
+
+    Raises:
+        ConfigError: a batch would hold two sources, or ranks of different sources would be balanced.
+    """
+    length = run_length_of(plan)
+    if length == 1:
+        return
+    size, whole = grid.batch_size, grid.global_batch
+    if length % size:
+        raise _invalid(
+            f"a batch of {size:,} samples would hold several sources: the plan gives {length:,} samples of one source"
+            " at a time",
+            f"Use a batch size per rank that divides {length:,}, or set 'homogeneous' to a multiple of the batch size.",
+        )
+    unit = size if length % whole else whole
+    if grid.start % unit:
+        raise _invalid(
+            f"position {grid.start:,} is no multiple of {unit:,}: a batch from there on would hold two sources, which"
+            f" come {length:,} samples at a time",
+            f"Start at a multiple of {unit:,}, or use a batch size that divides the position.",
+        )
+    if length % whole and balanced:
+        raise _invalid(
+            f"ranks that have batches of different sources cannot be balanced: {length:,} samples of one source do not"
+            f" fill whole global batches of {whole:,}",
+            f"Set 'homogeneous' to a multiple of {whole:,}, or leave 'balance' out.",
+        )
+    if grid.left_over and (grid.remainder == "pad" or (length % whole and grid.remainder != "drop")):
+        raise _invalid(
+            f"the last {grid.left_over:,} samples do not fill a global batch of {whole:,}, and remainder="
+            f"{grid.remainder!r} would make batches of several sources of them",
+            "Use remainder='drop', or another number of 'samples'.",
+        )
+
+
+def _invalid(what: str, fix: str) -> ConfigError:
+    return ConfigError(what, kind="bad-homogeneous", fix=fix)
