@@ -73,9 +73,10 @@ def _budget(
 
 def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) -> dict[str, Any] | None:
     """How evenly the ranks are served, or None where that is not asked."""
-    if (world is None) != (batch is None):
+    by_budget = batch is None and plan.dealing is not None and plan.dealing.budget is not None
+    if (world is None) != (batch is None) and not (by_budget and world is not None):
         raise ConfigError("--world and --batch go together", fix="Give both, or neither.")
-    if world is None or batch is None:
+    if world is None:
         return None
     from feedmill.planning.spread import spread
 
@@ -168,7 +169,8 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
 def _print_ranks(ranks: dict[str, Any]) -> None:
     world, steps = ranks["world_size"], ranks["steps"]
     typer.echo("")
-    typer.echo(f"{world:,} ranks x {ranks['batch_size']:,}, {ranks['dealing']}, in the first {steps:,} steps:")
+    size = f"{ranks['batch_size']:,}" if ranks["budget"] is None else ranks["budget"]["budget"]
+    typer.echo(f"{world:,} ranks x {size}, {ranks['dealing']}, in the first {steps:,} steps:")
     shares = sorted(ranks["shares"], key=lambda share: share["least"] - share["most"])
     names = ("realised", "least", "most")
     rows = [[share["source"], *(f"{share[name]:.2%}" for name in names)] for share in shares[:_MOST_SHARES]]
@@ -181,6 +183,12 @@ def _print_ranks(ranks: dict[str, Any]) -> None:
     typer.echo(f"{ranks['by']} of the costliest rank, by the mean over ranks (at least {_bound(ranks):.3f}):")
     rows = [[cost["dealing"], f"{cost['mean']:.3f}", f"{cost['worst']:.3f}"] for cost in ranks["costs"]]
     table(["dealt", "mean over steps", "worst step"], rows)
+    used = ranks["budget"]
+    if used is not None:
+        typer.echo(
+            f"{used['samples']:,.1f} samples per step; the ranks use {used['fill']:.2%} of their budget; a rank exceeds"
+            f" it in {used['over']:.2%} of the steps, and takes {used['worst']:.2%} of it at most"
+        )
 
 
 def _bound(ranks: dict[str, Any]) -> float:

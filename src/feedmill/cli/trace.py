@@ -64,19 +64,23 @@ def trace(
     backwards = key is not None or index is not None
     if (step is None) == (not backwards) or (key is not None and index is not None):
         raise ConfigError("it is not clear what to trace", fix="Give one of --step, --key and --document.")
-    if (step is not None or steps is not None) and global_batch is None:
-        raise ConfigError("steps need --global-batch", fix="Give the samples per step over all ranks.")
     plan = Recipe.load(recipe).plan()
+    by_budget = global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
+    if step is not None and global_batch is None and not (by_budget and world is not None):
+        fix = "Give the number of ranks: --world." if by_budget else "Give the samples per step over all ranks."
+        raise ConfigError("steps by budget need --world" if by_budget else "steps need --global-batch", fix=fix)
+    if steps is not None and global_batch is None:
+        raise ConfigError("--steps needs --global-batch", fix="Give the samples per step over all ranks, or --samples.")
     start = (_position(from_state, plan, allow or []), first_step)
     if step is not None:
-        assert global_batch is not None
         _forwards(plan, recipe, step, global_batch, rank, world, start, show, json)
         return
     if steps is not None:
         assert global_batch is not None
         samples = start[0] + steps * global_batch
         samples = samples if plan.length is None else min(samples, plan.length)
-    _backwards(plan, recipe, _wanted(plan, key, index, source), samples, global_batch, start, show, json)
+    ranks = world if by_budget else None
+    _backwards(plan, recipe, _wanted(plan, key, index, source), samples, global_batch, ranks, start, show, json)
 
 
 def _position(path: Path | None, plan: Any, allow: list[str]) -> int:
@@ -113,7 +117,7 @@ def _forwards(
     plan: Any,
     recipe: str,
     step: int,
-    global_batch: int,
+    global_batch: int | None,
     rank: int | None,
     world: int | None,
     start: Start,
@@ -124,7 +128,8 @@ def _forwards(
 
     begins: dict[str, Any] = {"start": start[0], "first_step": start[1]}
     if rank is None and world is not None:
-        found = ledger.batch(plan, step, global_batch, **begins)
+        ranks = None if global_batch is not None else world  # a budget is that of each rank
+        found = ledger.batch(plan, step, global_batch, world_size=ranks, **begins)
         dealt = ledger.ranks_of(plan, step, global_batch, world, **begins)
         owner = {position: number for number, part in enumerate(dealt) for position in part.tolist()}
     else:
@@ -165,6 +170,7 @@ def _backwards(
     wanted: list[tuple[str, int]],
     samples: int | None,
     global_batch: int | None,
+    world: int | None,
     start: Start,
     show: bool,
     json: bool,
@@ -179,7 +185,14 @@ def _backwards(
         )
     seen = [
         ledger.occurrences(
-            plan, name, index, samples=samples, global_batch=global_batch, start=start[0], first_step=start[1]
+            plan,
+            name,
+            index,
+            samples=samples,
+            global_batch=global_batch,
+            world_size=world,
+            start=start[0],
+            first_step=start[1],
         )
         for name, index in wanted
     ]

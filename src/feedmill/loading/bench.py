@@ -13,6 +13,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.workers import Workers
+from feedmill.planning.grid import Grid
 from feedmill.planning.plan import Plan
 
 _STORED = 2_000
@@ -112,7 +113,8 @@ def bench(
 
 def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tuple[Rate, int]:
     length = loader.plan.length
-    if length is not None and position >= length - loader._grid.global_batch:
+    grid = loader._grid
+    if length is not None and isinstance(grid, Grid) and position >= length - grid.global_batch:
         position = 0
     loader.load_state_dict({**loader.state_dict(), "position": position})
     begun = time.perf_counter()

@@ -11,14 +11,14 @@ import weakref
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from inspect import GEN_RUNNING, getgeneratorstate
-from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from feedmill.errors import ConfigError
 from feedmill.loading.collate import to_torch
 from feedmill.loading.groups import Given, GroupMaker, batches_of
 from feedmill.loading.workers import make_ahead
-from feedmill.planning.dealing import Dealer
+from feedmill.planning.dealing import dealer_of
+from feedmill.planning.grid import Grid
 
 if TYPE_CHECKING:
     from feedmill.loading.loader import Loader
@@ -112,10 +112,7 @@ if hasattr(os, "register_at_fork"):
 
 def _steps(loader: Loader) -> Generator[Given, None, None]:
     """Batches of the grid."""
-    grid = loader._grid
-    first = grid.number_at(loader._position)
-    numbers = count(first) if grid.steps is None else range(first, grid.steps)
-    steps = Dealer(loader.plan, grid, loader.dealing).ahead(numbers)
+    steps = dealer_of(loader.plan, loader._grid, loader.dealing).batches(loader._position)
     with closing(make_ahead(loader._make, steps, loader.workers, loader.prefetch)) as ahead:
         for made in ahead:
             given = Given(made.batch, made.step.end, [made])
@@ -128,7 +125,7 @@ def _steps(loader: Loader) -> Generator[Given, None, None]:
 def _packs(loader: Loader) -> Generator[Given, None, None]:
     """Batches of packs, or of groups."""
     cursor, make, grid = loader._cursor, loader._make, loader._grid
-    assert cursor is not None and isinstance(make, GroupMaker)
+    assert cursor is not None and isinstance(make, GroupMaker) and isinstance(grid, Grid)
     steps = (cursor.step(first) for _, first, _ in cursor.windows())
     together = make.batch if make.packs else None
     with closing(make_ahead(loader._make, steps, loader.workers, loader.prefetch)) as ahead:

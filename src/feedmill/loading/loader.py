@@ -32,7 +32,8 @@ from feedmill.loading.ranks import given_or_found, whole
 from feedmill.loading.state import make_state, read_states
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
-from feedmill.planning.dealing import Balance, Dealer, dealing_of
+from feedmill.planning.cuts import Budget, BudgetGrid, Cuts
+from feedmill.planning.dealing import Balance, dealer_of, dealing_of
 from feedmill.planning.grid import REMAINDERS, Grid, Remainder
 from feedmill.planning.homogeneous import check_layout, run_length_of
 from feedmill.planning.resume import Allowed
@@ -47,7 +48,8 @@ class Loader:
 
     Args:
         plan: says which sample comes at which position, and reads samples.
-        batch_size: samples per rank and step.
+        batch_size: samples per rank and step; or a budget per rank and step, ``{"tokens": 65536, "max_samples": 64}``,
+            see `feedmill.planning.cuts.Budget`; None for the budget in the recipe (`batch`).
         rank, world_size: this process among those that share the plan, each taking its part of every global batch.
             Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
             several processes get the same share.
@@ -112,7 +114,7 @@ class Loader:
     def __init__(
         self,
         plan: PlanLike,
-        batch_size: int,
+        batch_size: int | Budget | Mapping[str, Any] | None = None,
         *,
         rank: int | None = None,
         world_size: int | None = None,
@@ -135,9 +137,12 @@ class Loader:
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
-        batch_size, prefetch = whole("batch_size", batch_size), whole("prefetch", prefetch)
+        self.dealing = dealing_of(plan, deal, balance, batch_size)
+        budget = self.dealing.budget
+        size = 1 if budget is not None else _number("batch_size", batch_size)
+        prefetch = whole("prefetch", prefetch)
         buffer = None if buffer is None else whole("buffer", buffer)
-        _check_numbers(batch_size, prefetch, stall)
+        _check_numbers(size, prefetch, stall)
         _check_names(remainder, output)
         start = _checked_start(whole("start", start), plan.length)
         ranks = given_or_found(rank, world_size)
@@ -158,18 +163,20 @@ class Loader:
         self._output = output
         self._transfer = Transfer(device, pin_memory) if output == "torch" else None
         self._start = start
-        self.dealing = dealing_of(plan, deal, balance)
-        self._grid = Grid(0, plan.length, batch_size, ranks.rank, ranks.world_size, remainder).started_at(start)
+        layout = ranks.rank, ranks.world_size, remainder
+        grid = Grid(0, plan.length, size, *layout).started_at(start)
+        self._grid = grid if budget is None else BudgetGrid(start, plan.length, budget, *layout)
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry
         self._tally = Tally(policy_for(on_error), self.metrics)
-        cursor = windows_for(task_encoder, self._grid, buffer)
+        cursor = windows_for(task_encoder, grid, buffer)
         self._cursor = None if cursor is None else replace(cursor, start=start)
-        if self._cursor is not None and run_length_of(plan) > 1:
+        if self._cursor is not None and (run_length_of(plan) > 1 or budget is not None):
             raise ConfigError(
-                "packs and groups are made of windows, which hold samples of several sources",
+                "packs and groups are made of windows of a fixed number of samples of several sources: batches of one"
+                " source ('homogeneous') and batches by budget are unsupported with them",
                 kind="not-supported",
-                fix="Leave 'homogeneous' out of the recipe, or pack and group elsewhere.",
+                fix="Leave these out, or pack in the recipe ('pack') and give the rows a budget.",
             )
         if self._cursor is not None and (balance is not None or deal == "shuffled"):
             raise ConfigError(
@@ -179,7 +186,7 @@ class Loader:
             )
         if self._cursor is None:
             check_layout(plan, self._grid, self.dealing.balance is not None)
-            Dealer(plan, self._grid, self.dealing)  # where costs are unknown, say so now and not in the first batch
+            dealer_of(plan, self._grid, self.dealing)  # where costs are unknown, say so now and not in the first batch
         if task_encoder is not None:
             if transform is not None or collate is not None:
                 raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
@@ -198,15 +205,20 @@ class Loader:
         )
         self._make: BatchMaker | GroupMaker = make
         if task_encoder is not None and self._cursor is not None:
-            self._make = GroupMaker(make, task_encoder, batch_size, drop=remainder == "drop")
+            self._make = GroupMaker(make, task_encoder, size, drop=remainder == "drop")
         self.workers = chosen(workers, self._make)
-        if self._cursor is None and remainder == "drop" and 0 < (plan.length or 0) < self._grid.global_batch:
+        if (
+            self._cursor is None
+            and budget is None
+            and remainder == "drop"
+            and 0 < (plan.length or 0) < grid.global_batch
+        ):
             logger.warning(
                 "this loader gives no batch: the plan's %d samples do not fill one of %d (%d for each of %d ranks), and"
                 " remainder='drop' leaves them out. Make batches smaller, or use another remainder.",
                 plan.length,
-                self._grid.global_batch,
-                batch_size,
+                grid.global_batch,
+                size,
                 ranks.world_size,
             )
         self._position = start
@@ -241,12 +253,14 @@ class Loader:
 
         So trainers that count batches over a resume, as they do with other stateful loaders, end where the plan does.
         """
-        steps = self._grid.steps
+        grid = self._grid
         if self._cursor is not None:
             raise TypeError("how many packs or groups there are is not known before they are made")
-        if steps is None:
+        if isinstance(grid, BudgetGrid):
+            raise TypeError("how many batches by budget there are is not known before they are made")
+        if grid.steps is None:
             raise TypeError("the plan never ends, so its loader has no length; stop after the steps that you want")
-        return steps + -(-self._grid.start // self._grid.global_batch)
+        return grid.steps + -(-grid.start // grid.global_batch)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, or a loader that is sent elsewhere, has the position; the iteration stays with this one."""
@@ -256,9 +270,9 @@ class Loader:
         grid = self._grid
         length = "endless" if grid.length is None else f"{grid.length:,} samples"
         workers = f"{self.workers.count} {'processes' if self.workers.processes else 'workers'}"
+        size = grid.budget if isinstance(grid, BudgetGrid) else f"batch size {grid.batch_size}"
         return (
-            f"Loader({length}, position {self._position:,}, rank {grid.rank} of {grid.world_size},"
-            f" batch size {grid.batch_size}, {workers})"
+            f"Loader({length}, position {self._position:,}, rank {grid.rank} of {grid.world_size}, {size}, {workers})"
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -371,7 +385,7 @@ class Loader:
         """Note what became of samples whose batch is given out; the failures among them may be too many."""
         self.metrics.skipped += made.skipped
         self._tally.note_all(made.step.positions.tolist() if made.troubles else (), made.troubles)
-        self.metrics.made(made.seconds, made.step.real, made.step.spread)
+        self.metrics.made(made.seconds, made.step.real, made.step.spread, made.step.budget_share)
 
     def _measured(self, asked: float) -> None:
         """A batch was given out that had been asked for at `asked`."""
@@ -385,12 +399,26 @@ class Loader:
         grid = self._grid
         if self._cursor is None:
             check_layout(self.plan, grid, self.dealing.balance is not None)  # a state may have moved the start
-        if self._cursor is None and grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
+        if isinstance(grid, BudgetGrid):
+            self._check_first(grid)
+        elif self._cursor is None and grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
             raise ConfigError(
                 f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, and ranks without one"
                 " would end before the others",
                 kind="uneven-end",
                 fix="Use remainder='pad' (with a mask) or 'drop'.",
+            )
+
+    def _check_first(self, grid: BudgetGrid) -> None:
+        """Warn where a whole plan is left out, and raise what is wrong with the first batch by budget."""
+        first = next(Cuts(self.plan, grid).after(self._position), None)
+        if first is None and not self._position and grid.length:
+            logger.warning(
+                "this loader gives no batch: the plan's %d samples do not fill the budget of %s for each of %d ranks,"
+                " and remainder='drop' leaves them out. Use a smaller budget, or another remainder.",
+                grid.length,
+                grid.budget,
+                grid.world_size,
             )
 
     def close(self) -> None:
@@ -414,6 +442,16 @@ def _refuse_torch_worker() -> None:
             kind="in-torch-worker",
             fix="Iterate the Loader itself, with Loader(..., workers=N), or give the DataLoader num_workers=0.",
         )
+
+
+def _number(name: str, value: Any) -> int:
+    if value is None:
+        raise ConfigError(
+            f"the loader needs a {name}: the recipe gives no budget for its batches",
+            kind="no-batch-size",
+            fix="Give the samples per rank and step, or write 'batch: {tokens: 65536}' in the recipe.",
+        )
+    return whole(name, value)
 
 
 def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:

@@ -31,6 +31,7 @@ _HELP = {
     "failures": "Samples that could not be used and were replaced",
     "skipped": "Samples that the transform did not want",
     "cost_spread": "Highest cost of a rank divided by the mean over ranks, averaged over balanced steps; 0 without any",
+    "over_budget": "Steps in which the batch of some rank cost more than its budget",
     "wait_seconds": "Seconds that the training loop waited for batches",
     "step_seconds": "Seconds between batches, waiting included",
     "read_seconds": "Seconds of all workers spent on reading samples",
@@ -73,14 +74,16 @@ class Metrics:
         last_wait: seconds that the last batch was waited for.
         balanced: batches that were balanced; spreads: the sum over them of the highest cost of a rank divided by the
             mean over all ranks; worst_spread: the highest of these.
+        over_budget: steps in which the batch of some rank cost more than its budget; worst_budget_share: the highest
+            cost of a rank divided by its budget.
         ready: batches that were there already when they were asked for.
     """
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
         self.batches = self.samples = self.failures = self.skipped = self.ready = self.position = 0
-        self.balanced = 0
-        self.spreads = self.worst_spread = 0.0
+        self.balanced = self.over_budget = 0
+        self.spreads = self.worst_spread = self.worst_budget_share = 0.0
         self.wait_seconds = self.step_seconds = self.last_wait = 0.0
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self._last: float | None = None
@@ -96,13 +99,23 @@ class Metrics:
             self.step_seconds += now - self._last
         self._last = now
 
-    def made(self, seconds: Mapping[str, float], samples: int, spread: float | None = None) -> None:
-        """What one batch, or window of samples, took, and how its cost was spread over ranks, if it was balanced."""
+    def made(
+        self,
+        seconds: Mapping[str, float],
+        samples: int,
+        spread: float | None = None,
+        budget_share: float | None = None,
+    ) -> None:
+        """What one batch, or window of samples, took, how its cost was spread over ranks, if it was balanced, and how
+        much of its budget the costliest rank took, if there was one."""
         self.samples += samples
         if spread is not None:
             self.balanced += 1
             self.spreads += spread
             self.worst_spread = max(self.worst_spread, spread)
+        if budget_share is not None:
+            self.over_budget += budget_share > 1
+            self.worst_budget_share = max(self.worst_budget_share, budget_share)
         for stage, taken in seconds.items():
             self.seconds[stage] += taken
 
@@ -126,6 +139,8 @@ class Metrics:
             "skipped": self.skipped,
             "cost_spread": round(self.spreads / max(self.balanced, 1), 4),
             "worst_cost_spread": round(self.worst_spread, 4),
+            "over_budget": self.over_budget,
+            "worst_budget_share": round(self.worst_budget_share, 4),
             "wait_seconds": round(self.wait_seconds, 6),
             "step_seconds": round(self.step_seconds, 6),
             **{f"{stage}_seconds": round(taken, 6) for stage, taken in self.seconds.items()},

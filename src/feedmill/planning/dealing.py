@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.planning.balancing import balanced
+from feedmill.planning.cuts import Budget, BudgetGrid, Cut, Cuts, costs_of
+from feedmill.planning.greedy import greedy
 from feedmill.planning.grid import Grid, Step
 from feedmill.planning.homogeneous import deals_slices
 from feedmill.planning.nodes.base import LONGEST, Located, Node
@@ -88,13 +90,15 @@ class Dealing:
     Attributes:
         kind: ``shuffled`` or ``contiguous``.
         balance: what the ranks get equal amounts of, or None.
+        budget: what the batch of a rank may cost, where it has no fixed number of samples, or None.
 
     Raises:
-        ConfigError: an unknown kind, or one that does not go with balancing.
+        ConfigError: an unknown kind, or one that does not go with balancing or a budget.
     """
 
     kind: str = "shuffled"
     balance: Balance | None = None
+    budget: Budget | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -105,20 +109,37 @@ class Dealing:
                 kind="bad-balance",
                 fix="Leave one of them out.",
             )
+        if self.budget is not None and (self.kind == "contiguous" or self.balance is not None):
+            other = "deal='contiguous'" if self.balance is None else "balance"
+            raise ConfigError(
+                f"{other} and batches by budget contradict each other: the cost of the budget decides which rank gets"
+                " which sample",
+                kind="bad-budget",
+                fix="Leave one of them out.",
+            )
 
 
-def dealing_of(plan: Any, deal: str | None = None, balance: Any = None) -> Dealing:
+def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: Any = None) -> Dealing:
     """The dealing of a plan: as asked, else as its recipe says, else shuffled - or contiguous where the plan has the
-    order of another tool, in which slices are part of what is reproduced. Raises ConfigError."""
+    order of another tool, in which slices are part of what is reproduced.
+
+    Args:
+        batch: a budget; or a number of samples, in place of the budget that the recipe may have.
+
+    Raises:
+        ConfigError: an unknown value, or values that contradict each other.
+    """
     own: Dealing | None = getattr(plan, "dealing", None)
     wanted = Balance.of(balance)
+    budget = Budget.of(batch) if isinstance(batch, Mapping | Budget) else None
+    if budget is None and batch is None and own is not None:
+        budget = own.budget
     if own is None:
         node = getattr(plan, "node", None)
-        own = Dealing("contiguous" if node is not None and wanted is None and _in_slices(node) else "shuffled")
-    if deal is None and wanted is None:
-        return own
+        free = wanted is not None or budget is not None
+        own = Dealing("contiguous" if node is not None and not free and _in_slices(node) else "shuffled")
     kept = own.balance if deal != "contiguous" else None
-    return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept)
+    return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept, budget)
 
 
 def _in_slices(node: Node) -> bool:
@@ -142,7 +163,8 @@ class Dealer:
         self._key = derive(plan.seed, "deal")
         self._slices = deals_slices(plan, grid)  # whole ones are dealt, so that each rank's batch has one source
         self._locate = getattr(plan, "locate_ahead", None)
-        self._costs = None if dealing.balance is None else _costs(plan, dealing.balance)
+        balance = dealing.balance
+        self._costs = None if balance is None else costs_of(plan, balance.by, balance.linear, "'balance'")
 
     def steps(self, numbers: Sequence[int]) -> list[Step]:
         """The batches of these numbers, each below `Grid.steps`, with the places of their samples where a plan gives
@@ -153,6 +175,11 @@ class Dealer:
         if self.dealing.kind == "shuffled" and self.grid.world_size > 1 and steps:
             steps = self._shuffled(numbers, steps)
         return self._located(steps)
+
+    def batches(self, position: int) -> Iterator[Step]:
+        """The batches from the one that begins at `position` on."""
+        first = self.grid.number_at(position)
+        return self.ahead(count(first) if self.grid.steps is None else range(first, self.grid.steps))
 
     def ahead(self, numbers: Iterable[int]) -> Iterator[Step]:
         """The batches of these numbers, in order; several are located at once."""
@@ -273,9 +300,56 @@ def _step(step: Step, positions: IntArray) -> Step:
     return step._replace(first=int(positions.min()), stop=int(positions.max()) + 1, dealt=positions)
 
 
-def _costs(plan: Any, balance: Balance) -> Any:
-    if getattr(plan, "node", None) is None:
-        raise ConfigError("this plan has no index that knows what a sample costs", fix="Leave 'balance' out.")
-    from feedmill.planning.costs import Costs
+class BudgetDealer:
+    """The batches of one rank by budget, as positions.
 
-    return Costs(plan, balance.by, balance.linear)
+    Args:
+        plan: its seed decides between equal costs, its index knows them.
+        grid: the budget, and the rank.
+
+    Raises:
+        ConfigError: the costs of some source are unknown, or this kind of plan has none.
+    """
+
+    def __init__(self, plan: PlanLike, grid: BudgetGrid) -> None:
+        self.grid = grid
+        self.cuts = Cuts(plan, grid)
+        self._key = derive(plan.seed, "deal")
+
+    def batches(self, position: int) -> Iterator[Step]:
+        """The batches from the global batch that begins at `position` on; they are numbered from 0 there.
+
+        Raises:
+            ConfigError: as `Cuts.after`.
+        """
+        grid = self.grid
+        for number, cut in enumerate(self.cuts.after(position)):
+            parts = self.deal(cut)
+            offsets = parts[grid.rank]
+            if not len(offsets):
+                return  # the end of a plan, with fewer samples than ranks
+            sums = [int(cut.costs[part].sum()) for part in parts]
+            mean = sum(sums) / len(sums)
+            step = Step(0, 0, cut.first + len(cut.costs), number, grid.length)
+            yield _step(step, cut.first + offsets)._replace(
+                located=None if cut.located is None else cut.located[offsets],
+                spread=max(sums) / mean if mean else 1.0,
+                budget_share=max(sums) / grid.budget.amount,
+            )
+
+    def deal(self, cut: Cut) -> list[IntArray]:
+        """What each rank gets of a global batch, as offsets from its first position: the costliest first, where there
+        are several ranks."""
+        ranks, n = self.grid.world_size, len(cut.costs)
+        if ranks == 1:
+            return [np.arange(n, dtype=np.int64)]
+        key = branch(self._key, cut.first)
+        order = permute(np.arange(n, dtype=np.int64), n, key)  # so that chance decides between equal costs
+        parts = greedy(cut.costs[order], ranks, self.grid.budget.max_samples)
+        rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
+        return [order[parts[row]] for row in rows.tolist()]
+
+
+def dealer_of(plan: PlanLike, grid: Grid | BudgetGrid, dealing: Dealing) -> Dealer | BudgetDealer:
+    """The batches of one rank: of a fixed number of samples, or by budget. Raises as their classes do."""
+    return BudgetDealer(plan, grid) if isinstance(grid, BudgetGrid) else Dealer(plan, grid, dealing)

@@ -34,6 +34,7 @@ class Step(NamedTuple):
         dealt: int64[n], its positions; None for all of ``[first, stop)``.
         located: where its samples lie, if that is known already.
         spread: the highest cost of a rank in this step, divided by the mean of all ranks, where they are balanced.
+        budget_share: the highest cost of a rank in this step, divided by its budget, where batches have one.
     """
 
     first: int
@@ -44,6 +45,7 @@ class Step(NamedTuple):
     dealt: npt.NDArray[np.int64] | None = None
     located: Located | None = None
     spread: float | None = None
+    budget_share: float | None = None
 
     @property
     def slots(self) -> npt.NDArray[np.int64]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
+from feedmill.planning.cuts import BudgetGrid
 from feedmill.planning.nodes import Interleaved, Skip
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def deals_slices(plan: Any, grid: Grid) -> bool:
     return length > 1 and length % grid.global_batch != 0 and length % grid.batch_size == 0
 
 
-def check_layout(plan: Any, grid: Grid, balanced: bool) -> None:
+def check_layout(plan: Any, grid: Grid | BudgetGrid, balanced: bool) -> None:
     """Check that every batch of a layout has one source.
 
     Args:
@@ -89,6 +90,8 @@ def check_layout(plan: Any, grid: Grid, balanced: bool) -> None:
     length = run_length_of(plan)
     if length == 1:
         return
+    if isinstance(grid, BudgetGrid):
+        raise _invalid("batches by budget hold several sources", "Leave 'homogeneous' out, or give a batch size.")
     size, whole = grid.batch_size, grid.global_batch
     if length % size:
         raise _invalid(

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.planning.dealing import Dealer, Dealing, dealing_of
+from feedmill.planning.cuts import BudgetGrid, Cut, Cuts
+from feedmill.planning.dealing import BudgetDealer, Dealer, Dealing, dealing_of
 from feedmill.planning.grid import Grid, Remainder, Step
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
@@ -96,7 +98,7 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 def batch(
     plan: Plan,
     number: int,
-    global_batch: int,
+    global_batch: int | None = None,
     *,
     rank: int | None = None,
     world_size: int | None = None,
@@ -109,8 +111,10 @@ def batch(
 
     Args:
         number: the step, from `first_step`.
-        global_batch: samples per step over all ranks.
-        rank, world_size: one rank's share; both or neither, and then `world_size` divides `global_batch`.
+        global_batch: samples per step over all ranks; None for the budget of `dealing`, or of the recipe, for each of
+            `world_size` ranks. Steps by budget are found by walking from `start`.
+        rank, world_size: one rank's share; both or neither, and then `world_size` divides `global_batch`. With a budget
+            `world_size` alone gives the whole global batch.
         start: position of step `first_step`: 0, or that of the state from which a run went on.
         first_step: what the run calls the step at `start`.
         remainder: as for the `Loader`.
@@ -120,14 +124,19 @@ def batch(
         ConfigError: arguments that make no sense together.
         NotFound: the plan ends before this step.
     """
+    if global_batch is None:
+        dealer, cut = _cut(plan, number, rank, world_size, start, first_step, remainder, dealing)
+        end = cut.first + len(cut.costs)
+        step = Step(cut.first, end, end, number, plan.length)
+        return step if rank is None else step._replace(dealt=cut.first + dealer.deal(cut)[rank])
     grid, own = _grid(plan, number, global_batch, rank, world_size, start, first_step, remainder)
-    return Dealer(plan, grid, dealing or dealing_of(plan)).steps([own])[0]
+    return Dealer(plan, grid, dealing or dealing_of(plan, batch=global_batch)).steps([own])[0]
 
 
 def ranks_of(
     plan: Plan,
     number: int,
-    global_batch: int,
+    global_batch: int | None,
     world_size: int,
     *,
     start: int = 0,
@@ -136,8 +145,72 @@ def ranks_of(
     dealing: Dealing | None = None,
 ) -> list[npt.NDArray[np.int64]]:
     """The positions of one step, int64[n] for each rank; arguments as for `batch`. Raises as it does."""
+    if global_batch is None:
+        dealer, cut = _cut(plan, number, None, world_size, start, first_step, remainder, dealing)
+        return [cut.first + part for part in dealer.deal(cut)]
     grid, own = _grid(plan, number, global_batch, 0, world_size, start, first_step, remainder)
-    return Dealer(plan, grid, dealing or dealing_of(plan)).ranks(own)
+    return Dealer(plan, grid, dealing or dealing_of(plan, batch=global_batch)).ranks(own)
+
+
+def _cut(
+    plan: Plan,
+    number: int,
+    rank: int | None,
+    world_size: int | None,
+    start: int,
+    first_step: int,
+    remainder: Remainder,
+    dealing: Dealing | None,
+) -> tuple[BudgetDealer, Cut]:
+    """A global batch by budget, and what deals it."""
+    _check_rank(rank or 0, world_size)
+    _check_run(plan, start)
+    grid = _budget_grid(plan, rank or 0, world_size, start, remainder, dealing)
+    dealer = BudgetDealer(plan, grid)
+    cut = next(islice(dealer.cuts.after(start), max(number - first_step, 0), None), None)
+    if cut is None or number < first_step:
+        raise NotFound(
+            f"there is no step {number:,}: with {grid.budget} for each of {grid.world_size:,} ranks the run has steps"
+            f" from {first_step:,}, and ends before this one",
+            kind="no-such-step",
+        )
+    return dealer, cut
+
+
+def _budget_grid(
+    plan: Plan,
+    rank: int,
+    world_size: int | None,
+    start: int,
+    remainder: Remainder,
+    dealing: Dealing | None,
+) -> BudgetGrid:
+    budget = (dealing or dealing_of(plan)).budget
+    if budget is None or world_size is None:
+        raise ConfigError(
+            "steps need the samples per step, or a recipe with a budget ('batch') and the number of ranks",
+            kind="no-batch-size",
+            fix="Give the global batch, or the number of ranks where the recipe has a budget.",
+        )
+    # A last batch with fewer samples than ranks can be looked at, too.
+    return BudgetGrid(start, plan.length, budget, rank, world_size, "ragged" if remainder == "uneven" else remainder)
+
+
+def _check_rank(rank: int, world_size: int | None) -> None:
+    if not 0 <= rank < (world_size or 1):
+        raise ConfigError(
+            f"rank {rank} of {world_size} ranks makes no sense", fix="Give both; ranks count from 0 to one less."
+        )
+
+
+def _check_run(plan: Plan, start: int) -> None:
+    if start < 0 or (plan.length is not None and start > plan.length):
+        size = "is endless" if plan.length is None else f"has {plan.length:,} positions"
+        raise ConfigError(
+            f"a run cannot begin at position {start:,}: the plan {size}",
+            kind="bad-start",
+            fix="Give the position of the state from which the run went on.",
+        )
 
 
 def _grid(
@@ -151,7 +224,8 @@ def _grid(
     remainder: Remainder,
 ) -> tuple[Grid, int]:
     """The batches of a rank, and the number of a step in them."""
-    if (rank is None) != (world_size is None) or not 0 <= (rank or 0) < (world_size or 1):
+    _check_rank(rank or 0, world_size)
+    if (rank is None) != (world_size is None):
         raise ConfigError(
             f"rank {rank} of {world_size} ranks makes no sense", fix="Give both; ranks count from 0 to one less."
         )
@@ -160,13 +234,7 @@ def _grid(
             f"a global batch of {global_batch} does not divide into {world_size or 1} equal parts",
             fix="The global batch is the batch size per rank times the number of ranks.",
         )
-    if start < 0 or (plan.length is not None and start > plan.length):
-        size = "is endless" if plan.length is None else f"has {plan.length:,} positions"
-        raise ConfigError(
-            f"a run cannot begin at position {start:,}: the plan {size}",
-            kind="bad-start",
-            fix="Give the position of the state from which the run went on.",
-        )
+    _check_run(plan, start)
     ranks = world_size or 1
     grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder)
     own = number - first_step
@@ -282,6 +350,7 @@ def occurrences(
     *,
     samples: int | None = None,
     global_batch: int | None = None,
+    world_size: int | None = None,
     start: int = 0,
     first_step: int = 0,
 ) -> list[Occurrence]:
@@ -290,7 +359,8 @@ def occurrences(
     Args:
         source, index: the sample.
         samples: look at the first so many positions only; needed where the plan is endless.
-        global_batch, start, first_step: as for `batch`, to tell the steps.
+        global_batch, world_size, start, first_step: as for `batch`, to give the steps. Steps by budget are given for
+            the `world_size` ranks of the run.
 
     Raises:
         NotFound: no such source or sample.
@@ -304,9 +374,10 @@ def occurrences(
         epochs = plan.locate(positions).epoch.tolist()
         found = [(position, epoch, None) for position, epoch in zip(positions.tolist(), epochs, strict=True)]
     outer = unskipped(plan, np.array([position for position, _, _ in found], np.int64)).tolist()
+    steps = _steps_of(plan, [position for position, _, _ in found], global_batch, world_size, start, first_step)
     return [
-        Occurrence(position, unskipped, epoch, _step_of(position, global_batch, start, first_step), span)
-        for (position, epoch, span), unskipped in zip(found, outer, strict=True)
+        Occurrence(position, unskipped, epoch, step, span)
+        for (position, epoch, span), unskipped, step in zip(found, outer, steps, strict=True)
     ]
 
 
@@ -329,7 +400,21 @@ def _pieces(plan: PackedPlan, source: str, index: int, rows: int | None) -> list
     return sorted(out)
 
 
-def _step_of(position: int, global_batch: int | None, start: int, first_step: int) -> int | None:
-    if global_batch is None or position < start:
-        return None
-    return first_step + (position - start) // global_batch
+def _steps_of(
+    plan: Plan,
+    positions: Sequence[int],
+    global_batch: int | None,
+    world_size: int | None,
+    start: int,
+    first_step: int,
+) -> list[int | None]:
+    """The steps that see positions, in their order; None before the start, and where no size of a batch is known."""
+    if global_batch is not None:
+        return [None if position < start else first_step + (position - start) // global_batch for position in positions]
+    if world_size is None or not positions:
+        return [None] * len(positions)
+    _check_run(plan, start)
+    cuts = Cuts(plan, _budget_grid(plan, 0, world_size, start, "ragged", None))
+    ends = cuts.ends(start, max(positions))
+    steps = np.searchsorted(ends, np.array(positions, np.int64), side="right").tolist()
+    return [None if position < start else first_step + step for position, step in zip(positions, steps, strict=True)]

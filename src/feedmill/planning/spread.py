@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.planning.dealing import Balance, Dealer, Dealing, dealing_of
+from feedmill.planning.cuts import BudgetGrid
+from feedmill.planning.dealing import Balance, BudgetDealer, Dealer, Dealing, dealing_of
 from feedmill.planning.grid import Grid
 from feedmill.planning.homogeneous import check_layout, deals_slices
 
@@ -48,37 +49,63 @@ class CostSpread:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """How batches use their budget.
+
+    Attributes:
+        budget: the budget of a rank, in words.
+        samples: samples per step over all ranks, the mean over steps.
+        fill: cost of all batches divided by the budget of all ranks and steps.
+        over: share of the steps in which a rank exceeds its budget.
+        worst: highest cost of a rank, divided by its budget.
+    """
+
+    budget: str
+    samples: float
+    fill: float
+    over: float
+    worst: float
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     """What `spread` found.
 
     Attributes:
         steps: how many were looked at, from the start.
+        batch_size: samples per rank and step; None for batches by budget.
         by: what cost means; None where no cost is known, and `unknown` says why.
+        budget: how batches by budget use it, or None.
     """
 
     world_size: int
-    batch_size: int
+    batch_size: int | None
     dealing: str
     steps: int
     shares: list[Share]
     by: str | None
     costs: list[CostSpread]
     unknown: str | None = None
+    budget: BudgetUse | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
 
 
-def spread(plan: Plan, world_size: int, batch_size: int, budget: int | None = None) -> Spread:
+def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | None = None) -> Spread:
     """How evenly the ranks of a layout are served in the first steps of a plan.
 
     Args:
+        batch_size: samples per rank and step; None for the budget of the plan's recipe.
         budget: positions to look at; at most `POSITIONS`, and `STEPS` steps.
 
     Raises:
-        ConfigError: the plan has no whole global batch; or its recipe balances by a cost that is unknown.
+        ConfigError: the plan has no whole global batch; or its recipe balances by a cost that is unknown, or has no
+            budget where it is needed.
     """
+    if batch_size is None:
+        return _by_budget(plan, world_size, budget)
     grid = Grid(0, plan.length, batch_size, 0, world_size, "drop")
     most = max(1, POSITIONS // grid.global_batch)
     steps = min(STEPS, most, *(() if grid.steps is None else (grid.steps,)))
@@ -90,7 +117,7 @@ def spread(plan: Plan, world_size: int, batch_size: int, budget: int | None = No
             kind="too-few-samples",
             fix="Use fewer ranks or a smaller batch.",
         )
-    own = dealing_of(plan)
+    own = dealing_of(plan, batch=batch_size)
     check_layout(plan, grid, own.balance is not None)
     balance, costs, unknown = _costs(plan, own.balance)
     dealers = {"contiguous": Dealer(plan, grid, Dealing("contiguous"))}
@@ -121,18 +148,70 @@ def spread(plan: Plan, world_size: int, batch_size: int, budget: int | None = No
             if cost is not None:
                 each = cost[parts].sum(axis=1)
                 sums[name].append(float(each.max() * world_size / max(each.sum(), 1)))
-    share = counts / (steps * batch_size)
-    shares = [
-        Share(name, float(share[:, n].mean()), float(share[:, n].min()), float(share[:, n].max()))
+    by = None if costs is None else balance.by
+    return Spread(world_size, batch_size, used, steps, _shares(plan, counts), by, _cost_spreads(sums, bounds), unknown)
+
+
+def _by_budget(plan: Plan, world_size: int, positions: int | None) -> Spread:
+    """`spread` of batches by the budget of the plan's recipe."""
+    budget = dealing_of(plan).budget
+    if budget is None:
+        raise ConfigError("the recipe has no budget for its batches", fix="Give a batch size, or write 'batch' in it.")
+    dealer = BudgetDealer(plan, BudgetGrid(0, plan.length, budget, 0, world_size, "drop"))
+    counts = np.zeros((world_size, len(plan.names)), np.int64)
+    sums: dict[str, list[float]] = {"contiguous": [], "by budget": []}
+    bounds: list[float] = []
+    shares_used: list[float] = []
+    most, cost, end = min(POSITIONS, positions or POSITIONS), 0.0, 0
+    for cut in dealer.cuts.after(0):
+        parts = dealer.deal(cut)
+        located = plan.locate(cut.first + np.arange(len(cut.costs), dtype=np.int64))
+        for rank, part in enumerate(parts):
+            counts[rank] += np.bincount(located.source[part], minlength=len(plan.names))
+        total = float(cut.costs.sum())
+        mean = max(total / world_size, 1)
+        for name, dealt in (
+            ("contiguous", np.array_split(np.arange(len(cut.costs)), world_size)),
+            ("by budget", parts),
+        ):
+            highest = max(float(cut.costs[part].sum()) for part in dealt)
+            sums[name].append(highest / mean)
+        bounds.append(max(1.0, float(cut.costs.max()) / mean))
+        shares_used.append(highest / budget.amount)
+        cost, end = cost + total, cut.first + len(cut.costs)
+        if len(bounds) == STEPS or end >= most:
+            break
+    steps = len(bounds)
+    if not steps:
+        raise ConfigError(
+            f"the plan's {plan.length:,} samples do not fill the budget of {budget} for each of {world_size:,} ranks",
+            kind="too-few-samples",
+            fix="Use fewer ranks or a smaller budget.",
+        )
+    use = BudgetUse(
+        str(budget),
+        end / steps,
+        cost / (steps * world_size * budget.amount),
+        sum(share > 1 for share in shares_used) / steps,
+        max(shares_used),
+    )
+    costs = _cost_spreads(sums, bounds)
+    return Spread(world_size, None, "by budget", steps, _shares(plan, counts), budget.by, costs, None, use)
+
+
+def _shares(plan: Plan, counts: Any) -> list[Share]:
+    """The sources' shares from int64[ranks, sources]."""
+    own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    whole = counts.sum(axis=0) / max(counts.sum(), 1)
+    return [
+        Share(name, float(whole[n]), float(own[:, n].min()), float(own[:, n].max()))
         for n, name in enumerate(plan.names)
     ]
-    spreads = [
-        CostSpread(name, float(np.mean(found)), max(found), float(np.mean(bounds)))
-        for name, found in sums.items()
-        if found
-    ]
-    by = None if costs is None else balance.by
-    return Spread(world_size, batch_size, used, steps, shares, by, spreads, unknown)
+
+
+def _cost_spreads(sums: dict[str, list[float]], bounds: list[float]) -> list[CostSpread]:
+    bound = float(np.mean(bounds)) if bounds else 1.0
+    return [CostSpread(name, float(np.mean(each)), max(each), bound) for name, each in sums.items() if each]
 
 
 def _bound(cost: Any, ranks: int) -> float:

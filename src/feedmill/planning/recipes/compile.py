@@ -58,9 +58,10 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     model = recipe.model
-    if model.deal is not None or model.balance is not None:
-        with recipe_line(recipe, ("balance",) if model.balance else ("deal",)):
-            plan.dealing = dealing_of(plan, model.deal, model.balance and model.balance.model_dump())
+    asked = [key for key in ("batch", "balance", "deal") if getattr(model, key) is not None]
+    if asked:
+        with recipe_line(recipe, (asked[0],)):
+            plan.dealing = dealing_of(plan, model.deal, model.balance and model.balance.model_dump(), model.batch)
     if model.homogeneous is not None:
         with recipe_line(recipe, ("homogeneous",)):
             check_drawn(plan, _names(model.blend or []))
@@ -261,7 +262,7 @@ class _Walk:
                     kind="bad-skip",
                     fix="Write it in the outermost recipe, with the source's full name.",
                 )
-            for key in ("deal", "balance", "homogeneous"):
+            for key in ("deal", "balance", "batch", "homogeneous"):
                 if getattr(nested.model, key) is not None:
                     raise ConfigError(
                         f"a recipe that is a source of another has no {key!r}: it is about whole global batches",

@@ -13,10 +13,13 @@ from pydantic import (
     BeforeValidator,
     Field,
     StrictBool,
+    StrictFloat,
+    StrictInt,
     model_validator,
 )
 
 from feedmill.errors import ConfigError
+from feedmill.planning.cuts import Budget
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.recipes.fields import (
     BalanceModel,
@@ -86,6 +89,14 @@ def _check_names(members: list[Member]) -> None:
     twice = [name for name, times in Counter(member.name for member in members).items() if name and times > 1]
     if twice:
         raise ValueError(f"the name {twice[0]!r} is given twice: names are unique in their list")
+
+
+def _check_budget(value: dict[str, int | float]) -> dict[str, int | float]:
+    try:
+        Budget.of(value)
+    except ConfigError as error:
+        raise ValueError(f"{error.what}. {error.fix}") from None
+    return value
 
 
 _List = Annotated[list["Member"], Field(min_length=1)]
@@ -211,6 +222,9 @@ class RecipeModel(Strict):
     balance: Annotated[BalanceModel, BeforeValidator(short("by"), json_schema_input_type=BalanceModel | str)] | None = (
         Field(None, description="give all ranks as many samples of equal cost: see docs/balancing.md")
     )
+    batch: Annotated[dict[str, StrictInt | StrictFloat], AfterValidator(_check_budget)] | None = Field(
+        None, description="a budget for each rank's batch, such as {tokens: 65536, max_samples: 64}"
+    )
     homogeneous: (
         Annotated[HomogeneousModel, BeforeValidator(homogeneous_short, json_schema_input_type=HomogeneousModel | int)]
         | None
@@ -238,6 +252,8 @@ class RecipeModel(Strict):
             return self
         if self.blend is None:
             raise ValueError("'homogeneous' belongs to a 'blend': its sources take turns of whole batches")
+        if self.batch is not None:
+            raise ValueError("'homogeneous' and 'batch' contradict each other: batches by budget hold several sources")
         if self.pack is not None:
             raise ValueError("'homogeneous' and 'pack' contradict each other: a row holds documents of several sources")
         if self.order is not None:

@@ -1,0 +1,272 @@
+"""Global batches by budget: where each one ends, from the costs that the index knows.
+
+From the position where it begins, a global batch takes positions in the plan's order as long as their costs add up to
+at most ``world_size * budget``, and their number to at most ``world_size * max_samples``. So it is the same for any
+layout with the same product, and a state is still just a position: where a batch ends depends on where it begins alone.
+Which step a position belongs to, however, is only known by walking from the start; `Cuts` does so in blocks of
+positions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.planning.grid import Remainder
+from feedmill.planning.nodes.base import LONGEST, Located
+
+IntArray = npt.NDArray[np.int64]
+
+MOST_SAMPLES = 1 << 20
+"""Samples in a global batch without `max_samples`, at most: samples without cost would make it endless."""
+_LARGEST = 1 << 50
+_BLOCK, _LONGEST_BLOCK = 1 << 10, 1 << 16
+"""Positions that are evaluated together, at the start and later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the batch of a rank may cost.
+
+    Attributes:
+        by: the cost, see `feedmill.planning.costs`.
+        amount: the sum of the costs of a rank's batch, at least 1.
+        max_samples: samples of a rank's batch, or None.
+        linear: for ``attention``, see `feedmill.planning.costs.Costs`.
+
+    Raises:
+        ConfigError: a number is out of range, or `linear` belongs to nothing.
+    """
+
+    by: str
+    amount: int
+    max_samples: int | None = None
+    linear: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            (self.by, self.amount, _LARGEST),
+            ("max_samples", 1 if self.max_samples is None else self.max_samples, MOST_SAMPLES),
+        ):
+            if type(value) is not int or not 1 <= value <= most:
+                raise _bad_budget(f"{name}={value!r} is invalid", f"Give a whole number from 1 to {most:,}.")
+        if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
+            raise _bad_budget(f"linear={self.linear} is invalid", "Give 'linear' from 0 on, with 'attention' only.")
+
+    @classmethod
+    def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
+        """A budget from what a recipe or an argument says, such as ``{"tokens": 65536, "max_samples": 64}``.
+
+        Raises:
+            ConfigError: it names no cost, or several.
+        """
+        if isinstance(value, Budget):
+            return value
+        options = dict(value)
+        more = {name: options.pop(name) for name in ("max_samples", "linear") if name in options}
+        if len(options) != 1 or not all(isinstance(name, str) for name in options):
+            raise _bad_budget(
+                f"{value!r} names {len(options)} costs, expected one",
+                "Give {'tokens': 65536, 'max_samples': 64}, for example; 'max_samples' and 'linear' are optional.",
+            )
+        ((by, amount),) = options.items()
+        return cls(by, amount, **more)
+
+    def __str__(self) -> str:
+        most = "" if self.max_samples is None else f", at most {self.max_samples:,} samples"
+        return f"{self.amount:,} {self.by}{most}"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetGrid:
+    """Batches by budget, and the rank; stands beside `Grid`, which has those of a fixed number of samples.
+
+    Attributes:
+        start: position at which the first batch begins.
+        length: samples in the plan, or None where it never ends.
+        remainder: what becomes of a last global batch that the plan's end cuts short: ``drop``, ``uneven``, ``ragged``.
+
+    Raises:
+        ConfigError: `remainder` is ``pad``: a batch by budget has no number of samples to fill it up to.
+    """
+
+    start: int
+    length: int | None
+    budget: Budget
+    rank: int
+    world_size: int
+    remainder: Remainder
+
+    def __post_init__(self) -> None:
+        if self.remainder == "pad":
+            raise _bad_budget(
+                "remainder='pad' is unsupported for batches by budget: they have no fixed number of samples",
+                "Use remainder='drop' or 'uneven'.",
+            )
+        if self.budget.amount * self.world_size > _LARGEST:
+            raise _bad_budget(
+                f"{self.world_size:,} ranks x {self.budget.amount:,} {self.budget.by} are more than 2^50",
+                "Use a smaller budget.",
+            )
+
+    def started_at(self, position: int) -> BudgetGrid:
+        """The batches from another position on."""
+        return replace(self, start=position)
+
+    @property
+    def end(self) -> int | None:
+        """The position after the last batch; None where it is only known when it is reached."""
+        return None if self.remainder == "drop" else self.length
+
+
+class Cut(NamedTuple):
+    """One global batch.
+
+    Attributes:
+        first: its first position.
+        costs: int64[n], of its positions.
+        located: where its samples lie, or None.
+        whole: whether its budget ended it, and not the plan.
+    """
+
+    first: int
+    costs: IntArray
+    located: Located | None
+    whole: bool
+
+
+class Cuts:
+    """The global batches of a layout.
+
+    Args:
+        plan: its index knows the costs.
+        grid: budget, ranks and remainder.
+
+    Raises:
+        ConfigError: the costs of a source are unknown, or this kind of plan has none.
+    """
+
+    def __init__(self, plan: Any, grid: BudgetGrid) -> None:
+        self._plan, self._grid = plan, grid
+        self._costs = costs_of(plan, grid.budget.by, grid.budget.linear, "a budget")
+        skipped = 0 if plan.skip is None else plan.skip.count
+        self._end: int = LONGEST - skipped if plan.length is None else plan.length
+        self._total = grid.budget.amount * grid.world_size
+        most = grid.budget.max_samples
+        self._most = MOST_SAMPLES + 1 if most is None else most * grid.world_size
+
+    def after(self, position: int) -> Iterator[Cut]:
+        """The global batches from `position` on, in order.
+
+        Raises:
+            ConfigError: one sample costs more than the budget of a rank, the end of the plan has fewer samples than
+                ranks (``uneven``), or samples without cost make a batch too long.
+        """
+        first, size = position, _BLOCK
+        costs, located = np.zeros(0, np.int64), None
+        largest = max(1, min(_LONGEST_BLOCK, (1 << 62) // (self._total + 1)))
+        while first < self._end:
+            costs, located = self._longer(first, costs, located, min(size, largest))
+            size *= 2
+            # Clipped, so that sums over a block fit into 64 bits; a clipped cost is above the budget still.
+            sums = [0, *np.cumsum(np.minimum(costs, self._total + 1)).tolist()]
+            at, known = 0, len(costs)
+            while True:
+                limit = at + self._most
+                last = min(bisect_right(sums, sums[at] + self._total, at) - 1, limit)
+                if last == known < limit and first + known < self._end:
+                    break  # it reaches beyond what is known
+                if last == at and at == known:
+                    return
+                whole = last < known or last == limit or sums[last] - sums[at] == self._total
+                if not whole and self._grid.remainder == "drop":
+                    return
+                cut = Cut(first + at, costs[at:last], None if located is None else located[at:last], whole)
+                self._check(cut, first + last)
+                yield cut
+                at = last
+            first += at
+            costs, located = costs[at:], None if located is None else located[at:]
+
+    def ends(self, position: int, until: int) -> IntArray:
+        """The position after each global batch from `position` on, up to the first one beyond `until`: int64[n]."""
+        ends = []
+        for cut in self.after(position):
+            ends.append(cut.first + len(cut.costs))
+            if ends[-1] > until:
+                break
+        return np.array(ends, np.int64)
+
+    def _longer(
+        self, first: int, costs: IntArray, located: Located | None, size: int
+    ) -> tuple[IntArray, Located | None]:
+        """Costs and places of the positions from `first` on: those known, and as many more as `size`."""
+        begin = first + len(costs)
+        positions = np.arange(begin, min(begin + size, self._end), dtype=np.int64)
+        more: Located | None = self._plan.locate_ahead(positions)
+        both = np.concatenate([costs, self._costs(positions, more)])
+        if located is None or more is None:
+            return both, more
+        return both, Located(
+            np.concatenate([located.source, more.source]),
+            np.concatenate([located.index, more.index]),
+            np.concatenate([located.epoch, more.epoch]),
+        )
+
+    def _check(self, cut: Cut, stop: int) -> None:
+        grid, count = self._grid, len(cut.costs)
+        budget = grid.budget
+        if count and int(cut.costs.max()) > budget.amount:
+            place = int(np.argmax(cut.costs > budget.amount))
+            raise self._too_large(cut.first + place, int(cut.costs[place]))
+        if budget.max_samples is None and count > MOST_SAMPLES:
+            raise _bad_budget(
+                f"the global batch from position {cut.first:,} on has more than {MOST_SAMPLES:,} samples within its"
+                f" budget of {self._total:,} {budget.by}: most of them cost nothing",
+                "Give 'max_samples' with the budget.",
+            )
+        if count >= grid.world_size or (not cut.whole and grid.remainder == "ragged"):
+            return
+        if not cut.whole:
+            raise ConfigError(
+                f"the last step would have {count} samples for {grid.world_size} ranks, and ranks without one would end"
+                " before the others",
+                kind="uneven-end",
+                fix="Use remainder='drop'.",
+            )
+        # As many samples as ranks always fit, unless one of them costs more than the budget of a rank.
+        raise self._too_large(stop, int(self._costs(np.array([stop], np.int64))[0]))
+
+    def _too_large(self, position: int, cost: int) -> ConfigError:
+        budget = self._grid.budget
+        return ConfigError(
+            f"the sample at position {position:,} is larger than a budget: {self._sample(position)} costs {cost:,}"
+            f" {budget.by}, and the batch of a rank at most {budget.amount:,}",
+            kind="too-large",
+            fix="Raise the budget, or leave the sample out ('skip', 'subset', or a filter).",
+        )
+
+    def _sample(self, position: int) -> str:
+        located = self._plan.locate(np.array([position], np.int64))
+        return f"sample {int(located.index[0]):,} of {self._plan.names[int(located.source[0])]!r}"
+
+
+def costs_of(plan: Any, by: str, linear: float, option: str) -> Any:
+    """The costs of a plan, for what `option` names. Raises ConfigError where they are unknown."""
+    if getattr(plan, "node", None) is None:
+        raise ConfigError(
+            f"this plan has no index that knows what a sample costs, for {option}", fix=f"Leave {option} out."
+        )
+    from feedmill.planning.costs import Costs
+
+    return Costs(plan, by, linear)
+
+
+def _bad_budget(what: str, fix: str) -> ConfigError:
+    return ConfigError(f"the budget of a batch: {what}", kind="bad-budget", fix=fix)
