@@ -144,3 +144,28 @@ def test_the_state_of_a_run_whose_recipe_changed_then(recipe: str, tmp_path: Pat
     assert "skip was 4, is now 4, 40" in run("trace", tmp_path / "other.yaml", *options).stderr
     done = run("trace", tmp_path / "other.yaml", *options, "--allow", "change", "--json")
     assert done.exit_code == 0 and (json.loads(done.stdout)["first"], json.loads(done.stdout)["stop"]) == (12, 16)
+
+
+def test_batches_by_budget(recipe: str, tmp_path: Path) -> None:
+    path = tmp_path / "budget.yaml"
+    path.write_text(RECIPE.replace("blend:", "batch: {bytes: 4000, max_samples: 9}\nblend:"))
+    said = run("plan", path, "--world", 3).output
+    assert "3 ranks x 4,000 bytes, at most 9 samples, by budget" in said and "of their budget" in said
+    ranks = document("plan", path, "--world", 3)["ranks"]
+    assert ranks["batch_size"] is None and ranks["budget"]["fill"] <= 1 and ranks["budget"]["samples"] <= 27
+    assert document("plan", path, "--world", 3, "--batch", 4)["ranks"]["batch_size"] == 4
+    plan = Recipe.load(path).plan()
+    loaders = [Loader(plan, rank=rank, world_size=3, output="samples") for rank in range(3)]
+    for step, batches in zip(range(5), zip(*loaders, strict=True), strict=False):
+        entries = document("trace", path, "--step", step, "--world", 3)["entries"]
+        for rank, batch in enumerate(batches):
+            mine = [entry["key"] for entry in entries if entry["rank"] == rank]
+            assert sorted(mine) == sorted(sample.key for sample in batch)
+            alone = document("trace", path, "--step", step, "--world", 3, "--rank", rank)["entries"]
+            assert [entry["key"] for entry in alone] == [sample.key for sample in batch]
+        key, position = entries[0]["key"], entries[0]["position"]
+        seen = document("trace", path, "--key", key, "--world", 3)["found"]
+        assert [row["step"] for each in seen for row in each["seen"] if row["position"] == position] == [step]
+    assert "steps by budget need --world" in run("trace", path, "--step", 3).output
+    assert "--steps needs --global-batch" in run("trace", path, "--key", "0", "--steps", 3, "--world", 3).output
+    assert "--world and --batch go together" in run("plan", recipe, "--world", 3).output
