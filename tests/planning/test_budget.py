@@ -6,6 +6,7 @@ import logging
 import random
 from collections import Counter
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from fakes import FakePlan
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from feedmill.planning import cuts, ledger
@@ -23,6 +25,8 @@ from feedmill.planning.nodes import Blend, Leaf, Repeat, shuffled
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.spread import spread
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import LocalStore
 from numbered import Numbered
 
 
@@ -258,6 +262,22 @@ def test_a_packed_plan_has_batches_by_budget(tmp_path: Any, monkeypatch: pytest.
     assert position == len(plan)
 
 
+def test_windows_have_batches_by_budget(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(2).integers(1, 30, 60)
+    with write_pbin(LocalStore(tmp_path), "0.pbin", 2) as out:
+        out.add(np.repeat(np.arange(60), lengths), lengths)  # tokens name their document
+    plan = Plan.over(open_dataset(tmp_path, seq_len=20, reuse_last_target=False), seed=2)
+    rows = [np.asarray(sample["input_ids"]) for sample in plan.read(range(400))]
+    costs = [int((np.unique(row, return_counts=True)[1] ** 2).sum()) for row in rows]
+    position = 0
+    for _, batch in zip(range(20), Loader(plan, {"attention": 1500}, rank=0, world_size=1), strict=False):
+        end = position
+        while sum(costs[position : end + 1]) <= 1500:
+            end += 1
+        assert np.asarray(batch["input_ids"]).tolist() == [row.tolist() for row in rows[position:end]]
+        position = end
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -310,9 +330,13 @@ def test_an_error_comes_at_its_batch_and_a_plan_without_a_batch_is_a_warning(cap
     plan = Plan(Leaf(0, 40), [Costly("s0", [5] * 30 + [80] + [5] * 9)], ["s0"])
     loader = Loader(plan, {"bytes": 20}, rank=0, world_size=2)
     given = 0
-    with pytest.raises(ConfigError, match="position 30 is larger"):
+    with caplog.at_level(logging.WARNING, "feedmill"), pytest.raises(ConfigError, match="position 30 is larger"):
         for _ in loader:
             given += 1
+    assert (
+        "cost more than the budget of a rank (20 bytes) in 1 of" in caplog.text
+        and "sample 30 of 's0' (80 bytes)" in caplog.text
+    )
     assert given == 4 and loader.position == 30
     with caplog.at_level(logging.WARNING, "feedmill"):
         assert not list(Loader(plan, {"bytes": 2000}, rank=0, world_size=2, remainder="drop"))

@@ -410,8 +410,19 @@ class Loader:
             )
 
     def _check_first(self, grid: BudgetGrid) -> None:
-        """Warn where a whole plan is left out, and raise what is wrong with the first batch by budget."""
-        first = next(Cuts(self.plan, grid).after(self._position), None)
+        """Warn of samples larger than the budget and of a plan that is left out as a whole, and raise what is wrong
+        with the first batch."""
+        cuts = Cuts(self.plan, grid)
+        oversized = cuts.oversized() if not self.ranks.rank else []
+        if oversized:
+            logger.warning(
+                "samples cost more than the budget of a rank (%s) in %d of the sources: %s, for example. Where the plan"
+                " gives such a sample, its batch raises an error. Raise the budget, or leave these samples out.",
+                grid.budget,
+                len(oversized),
+                oversized[0],
+            )
+        first = next(cuts.after(self._position), None)
         if first is None and not self._position and grid.length:
             logger.warning(
                 "this loader gives no batch: the plan's %d samples do not fill the budget of %s for each of %d ranks,"

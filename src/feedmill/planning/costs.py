@@ -119,6 +119,16 @@ class Costs:
         out[order] = costs
         return out
 
+    def largest(self) -> list[tuple[int, int, int]]:
+        """Return source, sample and cost of the costliest sample of each source, whether or not the plan gives it.
+
+        Of windows with ``attention`` it is the window with the most tokens; of packed rows nothing is known.
+        """
+        numbers = range(len(self._costs))
+        index = np.array([costs.argmax() for costs in self._costs], np.int64)
+        located = Located(np.arange(len(index), dtype=np.int32), index, np.zeros(len(index), np.int64))
+        return list(zip(numbers, index.tolist(), self(index, located).tolist(), strict=True)) if len(index) else []
+
     def _of_rows(self, plan: PackedPlan, positions: npt.ArrayLike) -> IntArray:
         spans = plan.spans(positions)
         tokens = spans.row_lengths

@@ -203,6 +203,18 @@ class Cuts:
                 break
         return np.array(ends, np.int64)
 
+    def oversized(self) -> list[str]:
+        """Samples that cost more than the budget of a rank, at most one of each source, in words.
+
+        The plan need not give them: a subset or a skip list may leave them out.
+        """
+        budget = self._grid.budget
+        return [
+            f"sample {index:,} of {self._plan.names[source]!r} ({cost:,} {budget.by})"
+            for source, index, cost in self._costs.largest()
+            if cost > budget.amount
+        ]
+
     def _longer(
         self, first: int, costs: IntArray, located: Located | None, size: int
     ) -> tuple[IntArray, Located | None]:
