@@ -20,7 +20,7 @@ from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
-from feedmill.planning.packing.spans import Placements, Spans, offsets, ranges
+from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets, ranges
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
@@ -205,6 +205,11 @@ class PackedPlan(Plan):
         asked = self._checked(rows)
         return self.map.spans(asked if self._skip is None else self._skip.inward(asked))
 
+    def locate_spans(self, rows: npt.ArrayLike) -> LocatedSpans:
+        """`spans`, with the source, sample number and epoch of each one's document. Raises as `spans` does."""
+        spans = self.spans(rows)
+        return LocatedSpans(spans, self.documents.node.locate(spans.position))
+
     def placements(self, positions: npt.ArrayLike) -> Placements:
         """Which rows hold documents, given by their positions in the plan of documents; the inverse of `spans`.
 
@@ -244,7 +249,7 @@ class PackedPlan(Plan):
     def read_parts(self, positions: npt.ArrayLike, located: Located | None = None) -> None:
         """No shorter way."""
 
-    def read(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Any]:  # noqa: ARG002
+    def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
         """The rows as dicts, in the order asked.
 
         ``input_ids`` int64[width], ``positions`` int32[width] (they begin at 0 in each span), ``cu_seqlens`` int32
@@ -254,13 +259,14 @@ class PackedPlan(Plan):
             ConfigError: a data set has no tokens to read.
             DataError: it gave another number of tokens than its index says.
         """
-        spans = self.spans(positions)
+        rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
+        spans = rows_at.spans
         ids = np.full((len(spans), self.width), self.packing.pad, np.int64)
         lengths = spans.row_lengths
         to = ranges(np.arange(len(spans)) * self.width, lengths)
-        ids.reshape(-1)[to] = self._tokens(spans)
+        ids.reshape(-1)[to] = self._tokens(rows_at)
         places, bounds = spans.position_ids(self.width), spans.cu_seqlens(self.width)
-        pieces = self._continued(spans)
+        pieces = self._continued(rows_at)
         rows = []
         for row, tokens in enumerate(lengths.tolist()):
             size = tokens if self.packing.method == "concat" and self.packing.last == "keep" else self.width
@@ -274,13 +280,14 @@ class PackedPlan(Plan):
             rows.append(Row(fields, pieces.get(row, {})))
         return rows
 
-    def _continued(self, spans: Spans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
+    def _continued(self, rows_at: LocatedSpans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
         """Per row the spans that do not begin their document: place -> data set, sample, first token."""
         out: dict[int, dict[int, tuple[Dataset, int, int]]] = {}
+        spans = rows_at.spans
         numbers = np.flatnonzero(spans.start)
         if not len(numbers):
             return out
-        located = self.documents.node.locate(spans.position[numbers])
+        located = rows_at.located[numbers]
         rows = np.searchsorted(spans.row_offsets, numbers, side="right") - 1
         begins = offsets(spans.length)
         at = begins[numbers] - begins[spans.row_offsets[rows]]
@@ -352,9 +359,9 @@ class PackedPlan(Plan):
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
-    def _tokens(self, spans: Spans) -> IntArray:
+    def _tokens(self, rows_at: LocatedSpans) -> IntArray:
         """The tokens of all spans, one after another: one bulk read per source, in stored order."""
-        located = self.documents.node.locate(spans.position)
+        spans, located = rows_at
         out = np.empty(int(spans.length.sum()), np.int64)
         begins = offsets(spans.length)
         order = np.lexsort((spans.start, located.index, located.source))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from feedmill.planning.nodes.base import Located
 
 IntArray = npt.NDArray[np.int64]
 
@@ -60,6 +63,18 @@ class Spans:
         origin[np.arange(len(self)), filled] = filled
         np.maximum.accumulate(origin, axis=1, out=origin)
         return np.arange(width, dtype=np.int32) - origin[:, :width]
+
+
+class LocatedSpans(NamedTuple):
+    """What some rows hold, and which samples the documents are.
+
+    Attributes:
+        spans: the spans of the rows.
+        located: the document of each span: source int32[spans], sample number and epoch int64[spans].
+    """
+
+    spans: Spans
+    located: Located
 
 
 @dataclass(frozen=True, slots=True)
