@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import threading
 import time
@@ -16,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.base import Source
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.parts import Parts
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
-from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, candidates
+from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, candidates, source_of, told
+from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.metrics import STAGES
-from feedmill.loading.plan import LocatedLike, PlanLike
+from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.grid import Step
 from feedmill.planning.plan import Plan
@@ -45,6 +44,8 @@ class Made:
         troubles: samples that failed and were replaced, each with the error that a strict loader would raise.
         skipped: samples that the transform did not want.
         seconds: what reading, transforming and collating took.
+        labels: of the batch, where they are asked for; `item_labels`: of each pack or group, where it is a window.
+        substitutes: positions at which another sample stands in -> the position of that sample.
     """
 
     batch: Any
@@ -52,6 +53,9 @@ class Made:
     troubles: list[tuple[Failure, FeedmillError]] = field(default_factory=list)
     skipped: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    labels: Labels | None = None
+    item_labels: list[Labels] = field(default_factory=list)
+    substitutes: dict[int, int] = field(default_factory=dict)
 
 
 class BatchMaker:
@@ -68,6 +72,7 @@ class BatchMaker:
         of_fields: makes a batch of the type, the fields and the positions of samples, where the plan has such: the same
             batch as `transform` and `collate` make, in a shorter way.
         mask: add the field ``__mask__``, bool[n]: which samples are the plan's, and not there to fill up.
+        labels: say where the samples come from.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class BatchMaker:
         rank: int,
         substitute: bool,
         mask: bool = False,
+        labels: bool = False,
         stall: float | None = None,
         of_fields: Callable[[type[Any], dict[str, Any], list[int]], Any] | None = None,
     ) -> None:
@@ -93,6 +99,7 @@ class BatchMaker:
         self._seed, self._rank = seed, rank
         self._substitutes = substitute
         self._mask = mask
+        self._label = Labeler(plan) if labels else None
         plain = transform is None and collate is None and not lists
         ways = _WAYS if plain else [("read_fields", partial(_of_fields, of_fields))] if of_fields else []
         self._ways = [(getattr(plan, name), make) for name, make in ways if hasattr(plan, name)]
@@ -121,20 +128,27 @@ class BatchMaker:
         made = Made(None, step)
         activity = Activity(step.number, step.first, step.stop)
         with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
-            self._fill(made, activity, step.positions.tolist(), step.located)
+            self._fill(made, activity)
         if self._mask:
             self._add_mask(made)
         return made
 
-    def again(self, positions: Sequence[int]) -> Any:
+    def again(self, positions: Sequence[int]) -> Made:
         """The batch of any positions, as they were made in their own batches. Raises as a call does."""
-        made = Made(None, Step(min(positions), max(positions) + 1, max(positions) + 1))
-        self._fill(made, Activity(0, made.step.first, made.step.stop), list(positions))
-        return made.batch
+        first, stop = min(positions), max(positions) + 1
+        made = Made(None, Step(first, stop, stop, dealt=np.array(positions, np.int64)))
+        self._fill(made, Activity(0, first, stop))
+        return made
 
-    def _fill(self, made: Made, activity: Activity, positions: list[int], located: LocatedLike | None = None) -> None:
-        now.step = made.step.number
+    def _fill(self, made: Made, activity: Activity) -> None:
         clock = [time.perf_counter()]
+        located = made.step.located if self._label is None else self._label.located(made.step)
+        self._fill_at(made, activity, made.step.positions.tolist(), located, clock)
+        if self._label is not None:
+            made.labels = self._label(made.step, located, made.substitutes)
+
+    def _fill_at(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> None:
+        now.step = made.step.number
         try:
             if self._in_one(made, activity, positions, located, clock):
                 return
@@ -158,9 +172,7 @@ class BatchMaker:
         clock.append(time.perf_counter())
         made.seconds = dict(zip(STAGES, np.diff(clock).tolist(), strict=False))
 
-    def _in_one(
-        self, made: Made, activity: Activity, positions: list[int], located: LocatedLike | None, clock: list[float]
-    ) -> bool:
+    def _in_one(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> bool:
         """Whether the plan has a shorter way to the batch than through its samples; then it was made."""
         at = np.asarray(positions, np.int64)
         for read, make in self._ways:
@@ -184,7 +196,7 @@ class BatchMaker:
     def _together(self, samples: list[Any]) -> Any:
         return samples if self._lists else self._collate(samples)
 
-    def _read(self, positions: Sequence[int], located: LocatedLike | None = None) -> list[Any]:
+    def _read(self, positions: Sequence[int], located: Any = None) -> list[Any]:
         at = np.asarray(positions, np.int64)
         samples = self._plan.read(at) if located is None else self._plan.read(at, located)  # type: ignore[call-arg]
         if len(samples) != len(positions):
@@ -226,7 +238,7 @@ class BatchMaker:
         except SkipSample:
             made.skipped += 1
             found = self._substitute(position, refused)
-        except _Unusable as unusable:
+        except Unusable as unusable:
             error = why = unusable.told(self._where(position))
             if not self._substitutes or isinstance(unusable.error, MISTAKES):
                 raise error from unusable.error
@@ -242,6 +254,7 @@ class BatchMaker:
                 kind="no-substitute",
                 fix="Look at the source and at the transform: they refuse every sample that was tried.",
             ) from (last or why)
+        made.substitutes[position] = found[1]
         return found[0]
 
     def _substitute(self, position: int, refused: list[Exception]) -> tuple[Any, int] | None:
@@ -251,12 +264,12 @@ class BatchMaker:
                 return self._alone(candidate, position), candidate
             except SkipSample:
                 continue
-            except _Unusable as unusable:
+            except Unusable as unusable:
                 refused.append(unusable.error.with_traceback(None))  # a thousand of them would hold much
         return None
 
     def _alone(self, position: int, place: int) -> Any:
-        """The sample at `position`, read, transformed as at `place`, and decoded. Raises `SkipSample`, `_Unusable`."""
+        """The sample at `position`, read, transformed as at `place`, and decoded. Raises `SkipSample`, `Unusable`."""
         stage, sample = "read", None
         try:
             sample = self._read([position])[0]
@@ -268,13 +281,13 @@ class BatchMaker:
         except SkipSample:
             raise
         except Exception as error:
-            raise _Unusable(stage, sample, error) from error
+            raise Unusable(stage, sample, error) from error
 
-    def _failure(self, unusable: _Unusable, position: int, step: int, substitute: int | None) -> Failure:
+    def _failure(self, unusable: Unusable, position: int, step: int, substitute: int | None) -> Failure:
         located = self._plan.locate(np.array([position], np.int64))
         number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
         names = getattr(self._plan, "names", None)
-        error, source = unusable.error, _source(unusable.sample)
+        error, source = unusable.error, source_of(unusable.sample)
         if source is None and isinstance(self._plan, Plan):
             with contextlib.suppress(Exception):  # the place of a sample that cannot be read may be unknown too
                 source = self._plan.sources[number].locate(index)
@@ -322,20 +335,6 @@ _WAYS: list[tuple[str, Callable[[Any, list[int]], Any]]] = [
 """What a plan may have instead of `read`, and how a batch is made of what it gives."""
 
 
-class _Unusable(Exception):
-    """One sample failed by itself, in a stage."""
-
-    def __init__(self, stage: str, sample: Any, error: Exception) -> None:
-        super().__init__(stage)
-        self.stage, self.sample, self.error = stage, sample, error
-
-    def told(self, where: str) -> FeedmillError:
-        """The error for people."""
-        found = told(self.error, self.stage, where, f"the sample at {where}", self.sample)
-        found.__cause__ = self.error
-        return found
-
-
 def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
     """The random generator of one position: Philox with the key (seed, position), which takes some 6 us to make.
 
@@ -364,33 +363,3 @@ def named_rng(transform: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):
         return False
     return found is not None and found.kind is found.KEYWORD_ONLY
-
-
-_DOING = {"read": "reading", "transform": "transforming", "collate": "collating"}
-_FIX = {
-    "transform": "Mend the transform, or let it accept such samples.",
-    "collate": "Give the samples of a batch fields that can be put together, or pass your own collate.",
-}
-
-
-def told(error: Exception, stage: str, where: str, whom: str, sample: Any = None) -> FeedmillError:
-    """The error with the sample that it concerns; a `FeedmillError` keeps its class and its own fix."""
-    if isinstance(error, FeedmillError):
-        found = copy.copy(error)
-        found.what = f"{error.what} (at {where})"
-        found.args = (found.what,)
-        return found
-    source = _source(sample)
-    return DataError(
-        f"{_DOING[stage]} {whom} failed with {type(error).__name__}: {error}",
-        file=source.where if source else None,
-        offset=source.offset if source else None,
-        record=source.key if source else None,
-        kind=f"{stage}-failed",
-        fix=_FIX.get(stage),
-    )
-
-
-def _source(sample: Any) -> Source | None:
-    source = getattr(sample, "source", None)
-    return source if isinstance(source, Source) else None

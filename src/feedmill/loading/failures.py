@@ -7,6 +7,7 @@ layout and every resume sees the same substitute, all ranks have as many batches
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.base import Source
 from feedmill.loading.metrics import Metrics
 from feedmill.planning.nodes.base import LONGEST
 
@@ -207,3 +209,48 @@ def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
         found = plan.locate(drawn)
         fits = (np.asarray(found.source) == source) & (np.asarray(found.index) != index)
         yield from drawn[fits].tolist()
+
+
+class Unusable(Exception):
+    """One sample failed by itself, in a stage."""
+
+    def __init__(self, stage: str, sample: Any, error: Exception) -> None:
+        super().__init__(stage)
+        self.stage, self.sample, self.error = stage, sample, error
+
+    def told(self, where: str) -> FeedmillError:
+        """The error for people."""
+        found = told(self.error, self.stage, where, f"the sample at {where}", self.sample)
+        found.__cause__ = self.error
+        return found
+
+
+_DOING = {"read": "reading", "transform": "transforming", "collate": "collating"}
+_FIX = {
+    "transform": "Mend the transform, or let it accept such samples.",
+    "collate": "Give the samples of a batch fields that can be put together, or pass your own collate.",
+}
+
+
+def told(error: Exception, stage: str, where: str, whom: str, sample: Any = None) -> FeedmillError:
+    """The error with the sample that it concerns; a `FeedmillError` keeps its class and its own fix."""
+    if isinstance(error, FeedmillError):
+        found = copy.copy(error)
+        found.what = f"{error.what} (at {where})"
+        found.args = (found.what,)
+        return found
+    source = source_of(sample)
+    return DataError(
+        f"{_DOING[stage]} {whom} failed with {type(error).__name__}: {error}",
+        file=source.where if source else None,
+        offset=source.offset if source else None,
+        record=source.key if source else None,
+        kind=f"{stage}-failed",
+        fix=_FIX.get(stage),
+    )
+
+
+def source_of(sample: Any) -> Source | None:
+    """Where a sample lies, if it says so."""
+    source = getattr(sample, "source", None)
+    return source if isinstance(source, Source) else None

@@ -19,6 +19,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.encoder import TaskEncoder, with_rng
 from feedmill.loading.failures import SkipSample
+from feedmill.loading.labels import Labels, Places, of_packs
 from feedmill.planning.grid import Grid, Step
 
 
@@ -235,11 +236,13 @@ class GroupMaker:
         except Exception as error:
             error.add_note(f"in the window of the positions {step.first} to {step.stop - 1}")
             raise
+        made.labels = None  # those of its items are what is needed from here on
         made.seconds["collate"] = made.seconds.get("collate", 0.0) + time.perf_counter() - begun
         return made
 
     def _packs(self, samples: list[Any], made: Made) -> list[Any]:
         packs: list[Any] = []
+        places = None if made.labels is None else Places(samples)
         own = self._encoder.overrides("postencode_sample")  # else there is nothing to do, and no generator to make
         finish = with_rng(self._encoder.postencode_sample) if own else None
         while samples:
@@ -257,33 +260,38 @@ class GroupMaker:
                 break
             samples = left
             for pack in selected:
+                chosen_at = () if places is None else places.of(pack)
                 try:
                     if finish is not None:
                         rng = self._make.generator(made.step.first + len(packs), 1)
                         pack = [finish(sample, rng) for sample in pack]
                     packs.append(self._encoder.pack_selected_samples(pack))
+                    if made.labels is not None:
+                        made.item_labels.append(made.labels.of_rows(chosen_at))
                 except SkipSample:
                     made.skipped += len(pack)
         return packs
 
     def _groups(self, samples: list[Any], made: Made) -> list[Any]:
-        waiting: dict[Hashable, list[Any]] = {}
+        waiting: dict[Hashable, list[int]] = {}
         full = []
-        for sample in samples:
+        for place, sample in enumerate(samples):
             try:
                 key, size = self._encoder.batch_group_criterion(sample)
             except SkipSample:
                 made.skipped += 1
                 continue
             group = waiting.setdefault(key, [])
-            group.append(sample)
+            group.append(place)
             if len(group) >= (self._batch_size if size is None else size):
                 full.append(waiting.pop(key))
         if self._drop:
             made.skipped += sum(map(len, waiting.values()))
         else:
             full += waiting.values()
-        return [self._encoder.together(group) for group in full]
+        if made.labels is not None:
+            made.item_labels = [made.labels.of_rows(group) for group in full]
+        return [self._encoder.together([samples[place] for place in group]) for group in full]
 
 
 def _drawn(chosen: Counter[int], sample: int) -> bool:
@@ -298,12 +306,14 @@ class Given:
 
     Attributes:
         transfer: seconds that its copy to a device took.
+        labels: of the batch, where they are asked for.
     """
 
     batch: Any
     after: Cursor | int
     made: list[Made] = field(default_factory=list)
     transfer: float = 0.0
+    labels: Labels | None = None
 
 
 def batches_of(
@@ -322,6 +332,7 @@ def batches_of(
     """
     size = 1 if together is None else batch_size
     items: list[Any] = []
+    labels: list[Labels] = []
     fresh: list[Made] = []
     after: Cursor | None = None
     for (here, first, used), found in zip(windows, made, strict=False):
@@ -330,10 +341,20 @@ def batches_of(
         after = here.used(first, count, True)
         for number in range(used, count):
             items.append(found.batch[number])
+            labels += found.item_labels[number : number + 1]
             if len(items) == size:
                 after = here.used(first, number + 1, number + 1 == count)
-                yield Given(items[0] if together is None else together(items, found.step, number), after, fresh)
-                items, fresh = [], []
+                batch = items[0] if together is None else together(items, found.step, number)
+                yield Given(batch, after, fresh, labels=_together(labels, together is not None))
+                items, labels, fresh = [], [], []
         after = here.used(first, count, True)
     if items and keep_last and together is not None and after is not None:
-        yield Given(together(items, found.step, len(found.batch)), after, fresh)
+        batch = together(items, found.step, len(found.batch))
+        yield Given(batch, after, fresh, labels=_together(labels, True))
+
+
+def _together(labels: list[Labels], packs: bool) -> Labels | None:
+    """The labels of a batch of these packs, or of this one group; None where none are asked for."""
+    if not labels:
+        return None
+    return of_packs(labels) if packs else labels[0]

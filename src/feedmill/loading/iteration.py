@@ -65,10 +65,14 @@ class Iteration(Iterator[Any]):
         """The batch as the loop gets it; it is the loader's past only when nothing can fail any more."""
         loader = self._loader
         batch = to_torch(given.batch) if loader._output == "torch" else given.batch
+        if loader._labeled is not None and given.labels is not None:
+            loader._labeled.finish(given.labels, batch)
         for made in given.made:
             loader._count(made)
         loader.metrics.transferred(given.transfer)
         loader._consumed(given.after)
+        if loader._labeled is not None:
+            loader._labeled.keep(given.labels)
         loader._measured(asked)
         return batch
 
@@ -115,7 +119,7 @@ def _steps(loader: Loader) -> Generator[Given, None, None]:
     steps = dealer_of(loader.plan, loader._grid, loader.dealing).batches(loader._position)
     with closing(make_ahead(loader._make, steps, loader.workers, loader.prefetch)) as ahead:
         for made in ahead:
-            given = Given(made.batch, made.step.end, [made])
+            given = Given(made.batch, made.step.end, [made], labels=made.labels)
             made.batch = None
             del made  # or a batch would live on, unused, while the next one is waited for
             yield given

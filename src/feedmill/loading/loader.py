@@ -26,6 +26,7 @@ from feedmill.loading.encoder import Prepared, TaskEncoder
 from feedmill.loading.failures import Substitute, Tally, policy_for
 from feedmill.loading.groups import Cursor, GroupMaker, resumed, windows_for
 from feedmill.loading.iteration import Iteration
+from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.ranks import given_or_found, whole
@@ -86,6 +87,8 @@ class Loader:
         on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
             batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
         rewind: begin each iteration at the plan's start, or once where a state says that was loaded: for validation.
+        labels: say for each sample or row of a batch which source, epoch and position it is from: in `labels`, and in
+            the field ``__labels__`` of batches that are dicts. See `feedmill.loading.labels.Labels`.
         seed: seed of the transform's generators; the plan's own where it is None.
         stall: seconds after which a batch that is still being made is remarked on in the log: worker, sample, stage,
             and where in the code; None for never.
@@ -133,6 +136,7 @@ class Loader:
         balance: Balance | Mapping[str, Any] | str | None = None,
         on_error: Literal["raise", "substitute"] | Substitute = "raise",
         rewind: bool = False,
+        labels: bool = False,
         seed: int | None = None,
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
@@ -200,6 +204,7 @@ class Loader:
             rank=ranks.rank,
             substitute=self._tally.policy is not None,
             mask=remainder == "pad" and plan.length is not None,
+            labels=labels,
             stall=stall,
             of_fields=task_encoder.of_fields if task_encoder is not None and self._cursor is None else None,
         )
@@ -207,6 +212,7 @@ class Loader:
         if task_encoder is not None and self._cursor is not None:
             self._make = GroupMaker(make, task_encoder, size, drop=remainder == "drop")
         self.workers = chosen(workers, self._make)
+        self._labeled = Labeled(plan, tensors=output == "torch", copied=self.workers.processes) if labels else None
         if (
             self._cursor is None
             and budget is None
@@ -349,8 +355,22 @@ class Loader:
                 kind="not-supported",
                 fix="Read the samples: plan.read(positions).",
             )
-        batch = self._make.again(positions)
-        return to_torch(batch) if self._output == "torch" else batch
+        made = self._make.again(positions)
+        batch = to_torch(made.batch) if self._output == "torch" else made.batch
+        if self._labeled is not None and made.labels is not None:
+            self._labeled.finish(made.labels, batch)
+        return batch
+
+    @property
+    def labels(self) -> Labels:
+        """Source, epoch and position of each sample of the batch given out last; see `feedmill.loading.labels`.
+
+        Raises:
+            ConfigError: made without ``labels=True``, or no batch was given out yet.
+        """
+        if self._labeled is None:
+            raise ConfigError("this loader makes no labels", kind="no-labels", fix="Give it labels=True.")
+        return self._labeled.last
 
     @property
     def failures(self) -> int:

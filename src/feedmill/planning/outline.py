@@ -253,10 +253,10 @@ class _Writer:
         if kind is Concat:
             return ["concat"]
         if isinstance(node, Blend) and kind is Blend and node.limit == PERIOD_LIMIT:
-            return ["blend", node.asked_length, _weights(node.schedule.asked)]
+            return ["blend", _with_runs(node), _weights(node.schedule.asked)]
         if isinstance(node, StagedBlend) and kind is StagedBlend:
             parts = zip(node.stages.samples, node.stages.schedules, strict=True)
-            return ["stages", node.asked_length, [[samples, _weights(part.asked)] for samples, part in parts]]
+            return ["stages", _with_runs(node), [[samples, _weights(part.asked)] for samples, part in parts]]
         if isinstance(node, EpochizedBlend) and kind is EpochizedBlend:
             return ["epochs", node.asked_length, [str(times) for times in node.repetitions]]
         if isinstance(node, Nanoset) and kind is Nanoset:
@@ -286,11 +286,12 @@ class _Reader:
         if kind == "concat":
             return Concat(children)
         if kind == "blend":
-            length, weights = arguments
-            return Blend(children, _fractions(weights), length=length)
+            (length, run), weights = _without_runs(arguments[0]), arguments[1]
+            return Blend(children, _fractions(weights), length=length, run_length=run)
         if kind == "stages":
-            length, stages = arguments
-            return StagedBlend(children, [(samples, _fractions(each)) for samples, each in stages], length=length)
+            (length, run), stages = _without_runs(arguments[0]), arguments[1]
+            parts = [(samples, _fractions(each)) for samples, each in stages]
+            return StagedBlend(children, parts, length=length, run_length=run)
         if kind == "epochs":
             length, repetitions = arguments
             return EpochizedBlend(children, _fractions(repetitions), length=length)
@@ -322,6 +323,15 @@ _ARGUMENTS = {
     "nanoset": 2,
     "modalities": 1,
 }
+
+
+def _with_runs(node: Blend | StagedBlend) -> int | None | list[int | None]:
+    """The length as given, and with it the length of runs where they are longer than one sample."""
+    return node.asked_length if node.run_length == 1 else [node.asked_length, node.run_length]
+
+
+def _without_runs(given: Any) -> tuple[int | None, int]:
+    return (given[0], int(given[1])) if isinstance(given, list) else (given, 1)
 
 
 def sampler_arguments(node: ModalitiesSampler) -> dict[str, Any]:

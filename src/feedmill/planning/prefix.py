@@ -170,6 +170,8 @@ def _same_blend(old: Interleaved, new: Interleaved, leaves: Mapping[int, int], t
 
     Which source a schedule draws depends on the weights above 0 alone, and on the order in which they stand.
     """
+    if old.run_length != new.run_length:
+        return False
     ends = [_restarts(node) for node in (old, new)]
     inside = total
     if total > min(ends):
