@@ -33,7 +33,7 @@ def greedy(costs: npt.ArrayLike, ranks: int, most: int | None = None) -> list[In
         For each rank its samples, int64[k], the costliest first. Each has at least one where n is at least `ranks`.
 
     >>> [part.tolist() for part in greedy([9, 1, 5, 2, 6, 1], 2)]
-    [[0, 3, 5], [4, 2, 1]]
+    [[0, 3, 1], [4, 2, 5]]
     """
     cost = np.asarray(costs, np.int64)
     order = np.argsort(-cost, kind="stable")
