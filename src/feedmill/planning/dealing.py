@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -311,7 +311,7 @@ class BudgetDealer:
         ConfigError: the costs of some source are unknown, or this kind of plan has none.
     """
 
-    def __init__(self, plan: PlanLike, grid: BudgetGrid) -> None:
+    def __init__(self, plan: Any, grid: BudgetGrid) -> None:
         self.grid = grid
         self.cuts = Cuts(plan, grid)
         self._key = derive(plan.seed, "deal")
@@ -350,6 +350,6 @@ class BudgetDealer:
         return [order[parts[row]] for row in rows.tolist()]
 
 
-def dealer_of(plan: PlanLike, grid: Grid | BudgetGrid, dealing: Dealing) -> Dealer | BudgetDealer:
+def dealer_of(plan: Any, grid: Grid | BudgetGrid, dealing: Dealing) -> Dealer | BudgetDealer:
     """The batches of one rank: of a fixed number of samples, or by budget. Raises as their classes do."""
     return BudgetDealer(plan, grid) if isinstance(grid, BudgetGrid) else Dealer(plan, grid, dealing)

@@ -325,7 +325,7 @@ _ARGUMENTS = {
 }
 
 
-def _with_runs(node: Blend | StagedBlend) -> int | None | list[int | None]:
+def _with_runs(node: Blend | StagedBlend) -> int | list[int | None] | None:
     """The length as given, and with it the length of runs where they are longer than one sample."""
     return node.asked_length if node.run_length == 1 else [node.asked_length, node.run_length]
 
