@@ -83,7 +83,8 @@ def main() -> None:
         plan = Plan(sources)
         one, last = batch_cost(plan, 0, 1), batch_cost(plan, RANKS - 1, RANKS)
         print(
-            f"batch of {BATCH}  {sources:5,} sources   one rank {one:8.1f} us   rank 4095 of 4096 {last:8.1f} us   {last / one:.2f}"
+            f"batch of {BATCH}  {sources:5,} sources   one rank {one:8.1f} us"
+            f"   rank 4095 of 4096 {last:8.1f} us   {last / one:.2f}"
         )
     dice = np.random.default_rng(0)
     for ranks in (8, 64, 1024):
