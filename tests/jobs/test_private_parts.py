@@ -53,3 +53,4 @@ def test_the_pool_has_a_queue_of_results_whose_end_can_be_closed() -> None:
         assert callable(close)
         items = getattr(pool, "_call_queue", None)
         assert isinstance(getattr(items, "_reader", None), connection.Connection), f"{VERSION}: no _call_queue._reader"
+        assert hasattr(items, "_thread"), f"{VERSION}: no _call_queue._thread"

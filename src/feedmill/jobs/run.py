@@ -9,7 +9,9 @@ import multiprocessing
 import os
 import pickle
 import reprlib
+import select
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -136,6 +138,39 @@ class _Piece:
     future: Future[Outcome]
 
 
+@contextlib.contextmanager
+def _drained(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """Read what the pool still sends to workers that are gone, for the length of the block.
+
+    Before Python 3.11.5 the thread that sends items waits for a reader, and the pool for that thread. The thread closes
+    the pool's end of the pipe itself, so it is read through a descriptor of our own.
+    """
+    queue = getattr(pool, "_call_queue", None)
+    if getattr(queue, "_thread", None) is None:
+        yield
+        return
+    try:
+        end = os.dup(queue._reader.fileno())
+    except OSError:  # the thread has ended and closed it
+        yield
+        return
+    done = threading.Event()
+
+    def drain() -> None:
+        while not done.is_set():
+            if select.select([end], [], [], 0.05)[0] and not os.read(end, 1 << 16):
+                return
+
+    thread = threading.Thread(target=drain, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        os.close(end)
+
+
 class _Processes:
     """Pieces of work in the hands of a pool, in order."""
 
@@ -191,12 +226,10 @@ class _Processes:
         self._context.stop()
         # One that was ended while it sent a result has left a part of it in the pipe, and the pool would wait for the
         # rest as long as anybody might send it: that is this process alone by now.
-        # The thread that sends items would wait for a reader: before Python 3.11.5 the pool keeps its own end open.
-        ends = (("_result_queue", "_writer"), ("_call_queue", "_reader"))
-        for queue, end in ends if tuple(sys.version_info) < (3, 11, 5) else ends[:1]:
-            with contextlib.suppress(AttributeError, OSError):
-                getattr(getattr(self._pool, queue), end).close()
-        self._pool.shutdown()
+        with contextlib.suppress(AttributeError, OSError):
+            getattr(getattr(self._pool, "_result_queue"), "_writer").close()  # noqa: B009 - unknown to the stubs
+        with _drained(self._pool) if tuple(sys.version_info) < (3, 11, 5) else contextlib.nullcontext():
+            self._pool.shutdown()
 
     def _hand_out(self, most: int) -> None:
         """Have so many pieces under way, if there are any left."""
