@@ -18,9 +18,9 @@ from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from feedmill.planning import cuts, ledger
+from feedmill.planning.balancing import greedy
 from feedmill.planning.cuts import Budget, BudgetGrid, Cuts
 from feedmill.planning.dealing import Dealing
-from feedmill.planning.greedy import greedy
 from feedmill.planning.nodes import Blend, Leaf, Repeat, shuffled
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe

@@ -26,7 +26,7 @@ def plan(
     ] = None,
     global_batch: GlobalBatch = None,
     world: Annotated[
-        int | None, typer.Option("--world", metavar="W", min=1, help="Show how evenly so many ranks are served.")
+        int | None, typer.Option("--world", metavar="W", min=1, help="Show how evenly W ranks are served.")
     ] = None,
     batch: Annotated[
         int | None, typer.Option("--batch", metavar="B", min=1, help="Samples per rank and step; with --world.")

@@ -145,7 +145,7 @@ def _drained(pool: ProcessPoolExecutor) -> Iterator[None]:
     Before Python 3.11.5 the thread that sends items waits for a reader, and the pool for that thread. The thread closes
     the pool's end of the pipe itself, so it is read through a descriptor of our own.
     """
-    queue = getattr(pool, "_call_queue", None)
+    queue: Any = getattr(pool, "_call_queue", None)
     if getattr(queue, "_thread", None) is None:
         yield
         return

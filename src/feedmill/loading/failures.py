@@ -94,11 +94,11 @@ class Substitute:
         budget: how much this rank bears before it stops: a whole number of failures, or, below 1, their share of the
             samples (of a thousand at least). None: without end.
         handler: called with each `Failure`; ``"raise"`` stops the run, None or ``"substitute"`` goes on.
-        in_a_row: stop where so many samples of this rank have failed one after another: then it is the program or a
-            whole file that is broken. None: without end.
+        in_a_row: stop where this number of samples of this rank have failed one after another: then it is the program
+            or a whole file that is broken. None: without end.
 
     Raises:
-        ConfigError: a budget or a number in a row that makes no sense, or a quarantine in an object store, to which
+        ConfigError: a budget or a number in a row that is out of range, or a quarantine in an object store, to which
             nothing can be appended.
     """
 
@@ -110,10 +110,10 @@ class Substitute:
     def __post_init__(self) -> None:
         if self.budget is not None and not (0 < self.budget < 1 or (self.budget >= 0 and self.budget % 1 == 0)):
             raise ConfigError(
-                f"budget={self.budget} makes no sense", fix="Give a whole number of failures, or a share below 1."
+                f"budget={self.budget} is invalid", fix="Give a whole number of failures, or a share below 1."
             )
         if self.in_a_row is not None and self.in_a_row < 1:
-            raise ConfigError(f"in_a_row={self.in_a_row} makes no sense", fix="Give at least 1, or None.")
+            raise ConfigError(f"in_a_row={self.in_a_row} is invalid", fix="Give at least 1, or None.")
         if self.quarantine is not None and "://" in os.fspath(self.quarantine):
             raise ConfigError(
                 "a quarantine file is appended to, which object stores cannot do",
@@ -164,7 +164,7 @@ class Tally:
             over = f"{self._row:,} samples in a row have failed"
         if over:
             error.what = f"{error.what}; with this one {over}"
-            error.fix = "Mend the data or the program, or raise the failure budget."
+            error.fix = "Fix the data or the program, or raise the failure budget."
             raise error
         if policy.handler is not None and policy.handler(failure) == "raise":
             raise error
@@ -227,7 +227,7 @@ class Unusable(Exception):
 
 _DOING = {"read": "reading", "transform": "transforming", "collate": "collating"}
 _FIX = {
-    "transform": "Mend the transform, or let it accept such samples.",
+    "transform": "Fix the transform, or let it accept such samples.",
     "collate": "Give the samples of a batch fields that can be put together, or pass your own collate.",
 }
 

@@ -328,7 +328,7 @@ class Labeled:
 
 
 def _numpy(values: Any) -> npt.NDArray[Any]:
-    """An array, or a tensor of whatever device; torch is not imported for it."""
+    """An array, or a tensor on any device; torch is not imported for it."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     return np.asarray(values)

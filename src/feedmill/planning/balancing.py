@@ -1,12 +1,17 @@
-"""Equal numbers of samples for every rank, and costs as equal as a good heuristic makes them.
+"""Costs as equal for every rank as a good heuristic makes them, with equal numbers of samples or with free numbers.
 
-The samples are sorted by cost and cut into layers, of which each rank gets one sample each. Layers are put together by
-largest differencing for equal cardinality: of the two rows of sums that spread most, the larger sums of one meet the
-smaller of the other. Where there are many layers, those that spread least are first put together in pairs, all at once.
-Afterwards samples are exchanged between the ranks with the highest and the lowest sums, as long as that helps.
+For equal numbers (`balanced`) the samples are sorted by cost and cut into layers, of which each rank gets one sample
+each. Layers are put together by largest differencing for equal cardinality: of the two rows of sums that spread most,
+the larger sums of one meet the smaller of the other. Where there are many layers, those that spread least are first put
+together in pairs, all at once. For free numbers (`greedy`) samples are dealt by falling cost, each to the rank with the
+lowest sum so far (longest processing time first).
 
-Sources: Karmarkar and Karp 1982 (differencing), Yakir 1996 and Michiels, Korst, Aarts and van Leeuwen 2003 (balanced
-largest differencing, several subsets). Sums are added element by element, so that every machine finds the same.
+Afterwards samples are exchanged between the ranks with the highest and the lowest sums, as long as that helps; where
+numbers are free, a place without a sample is exchanged like one that costs nothing.
+
+Sources: Graham 1969 (longest processing time first), Karmarkar and Karp 1982 (differencing), Yakir 1996 and Michiels,
+Korst, Aarts and van Leeuwen 2003 (balanced largest differencing, several subsets). Sums are added element by element,
+so that every machine finds the same.
 """
 
 from __future__ import annotations
@@ -22,8 +27,10 @@ Floats = npt.NDArray[np.float64]
 _ROWS = 20
 """Rows that are put together one by one; more of them are put together in pairs first."""
 _CLOSE = 1.001
-"""A rank at most so many times the mean is left as it is."""
+"""Up to this multiple of the mean a rank is left as it is."""
 _EXCHANGES = 32
+_FREE = 4
+"""Samples by which a rank may grow when samples are exchanged."""
 _SHARED = 16
 _COMPARED, _PAIRS = 32, 1 << 16
 """Samples of a rank that are compared with as many of another at once, others in the next round; and all comparisons of
@@ -56,6 +63,43 @@ def balanced(costs: npt.ArrayLike, ranks: int, *, exchange: bool = True) -> IntA
         _exchange(dealt, cost[dealt])
     order = np.argsort(-cost[dealt], axis=1, kind="stable")
     return np.take_along_axis(dealt, order, 1)
+
+
+def greedy(costs: npt.ArrayLike, ranks: int, most: int | None = None) -> list[IntArray]:
+    """Deal samples to ranks in numbers that are free.
+
+    Args:
+        costs: of each sample, [n], none negative. Of equal costs the earlier sample is dealt first.
+        ranks: how many; with fewer samples than ranks some get none.
+        most: samples per rank, at most; n is at most ``ranks * most``.
+
+    Returns:
+        For each rank its samples, int64[k], the costliest first. Each has at least one where n is at least `ranks`.
+
+    >>> [part.tolist() for part in greedy([9, 1, 5, 2, 6, 1], 2)]
+    [[0, 3, 1], [4, 2, 5]]
+    """
+    cost = np.asarray(costs, np.float64)
+    order = np.argsort(-cost, kind="stable")
+    parts: list[list[int]] = [[] for _ in range(ranks)]
+    heap = [(0.0, 0, rank) for rank in range(ranks)]  # sum, samples and number of each rank that takes more
+    for sample, each in zip(order.tolist(), cost[order].tolist(), strict=True):
+        total, count, rank = heap[0]
+        parts[rank].append(sample)
+        if count + 1 == most:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (total + each, count + 1, rank))
+    width = max(map(len, parts))
+    if len(cost) <= ranks or ranks == 1:
+        return [np.array(part, np.int64) for part in parts]
+    width = width + _FREE if most is None else min(width + _FREE, most)
+    dealt = np.full((ranks, width), len(cost))  # a place without a sample costs nothing
+    for rank, part in enumerate(parts):
+        dealt[rank, : len(part)] = part
+    padded = np.append(cost, 0.0)
+    _exchange(dealt, padded[dealt])
+    return [row[np.argsort(-padded[row], kind="stable")] for row in (each[each < len(cost)] for each in dealt)]
 
 
 def _differenced(sums: Floats) -> IntArray:
@@ -136,7 +180,7 @@ def _exchange(dealt: IntArray, cost: Floats) -> None:
 
 
 def _share(dealt: IntArray, cost: Floats, total: Floats, close: float) -> None:
-    """Deal the samples of the highest and the lowest rank anew between the two, as long as that helps, in place.
+    """Deal the samples of the highest and the lowest rank between these two again, as long as that helps, in place.
 
     The costliest sample stays where it is, with as many neighbours in the order of costs as make both equal: where one
     sample is as costly as hundreds, a pair at a time would not do.

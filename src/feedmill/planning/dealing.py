@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.balancing import balanced
+from feedmill.planning.balancing import balanced, greedy
 from feedmill.planning.cuts import Budget, BudgetGrid, Cut, Cuts, costs_of
-from feedmill.planning.greedy import greedy
 from feedmill.planning.grid import Grid, Step
 from feedmill.planning.homogeneous import deals_slices
 from feedmill.planning.nodes.base import LONGEST, Located, Node

@@ -199,7 +199,7 @@ def _budget_grid(
 def _check_rank(rank: int, world_size: int | None) -> None:
     if not 0 <= rank < (world_size or 1):
         raise ConfigError(
-            f"rank {rank} of {world_size} ranks makes no sense", fix="Give both; ranks count from 0 to one less."
+            f"rank {rank} of {world_size} ranks is invalid", fix="Give both; ranks count from 0 to one less."
         )
 
 
@@ -227,7 +227,7 @@ def _grid(
     _check_rank(rank or 0, world_size)
     if (rank is None) != (world_size is None):
         raise ConfigError(
-            f"rank {rank} of {world_size} ranks makes no sense", fix="Give both; ranks count from 0 to one less."
+            f"rank {rank} of {world_size} ranks is invalid", fix="Give both; ranks count from 0 to one less."
         )
     if global_batch < 1 or global_batch % (world_size or 1):
         raise ConfigError(
