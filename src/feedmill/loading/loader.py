@@ -24,19 +24,19 @@ from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
 from feedmill.loading.failures import Substitute, Tally, policy_for
-from feedmill.loading.groups import Cursor, GroupMaker, resumed, windows_for
+from feedmill.loading.groups import Cursor, GroupMaker, resumed
 from feedmill.loading.iteration import Iteration
 from feedmill.loading.labels import Labeled, Labels
+from feedmill.loading.layout import check_begin, layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.ranks import given_or_found, whole
 from feedmill.loading.state import make_state, read_states
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
-from feedmill.planning.cuts import Budget, BudgetGrid, Cuts
-from feedmill.planning.dealing import Balance, dealer_of, dealing_of
-from feedmill.planning.grid import REMAINDERS, Grid, Remainder
-from feedmill.planning.homogeneous import check_layout, run_length_of
+from feedmill.planning.cuts import Budget, BudgetGrid
+from feedmill.planning.dealing import Balance, Dealing
+from feedmill.planning.grid import Remainder
 from feedmill.planning.resume import Allowed
 
 logger = logging.getLogger("feedmill")
@@ -96,7 +96,6 @@ class Loader:
 
     Attributes:
         ranks: this process's share, as given or found.
-        dealing: how positions are dealt to the ranks.
         metrics: what loading has cost so far, see `feedmill.loading.metrics`.
 
     A loader continues where it stopped: leaving the loop and iterating again goes on after the last batch that was
@@ -109,7 +108,7 @@ class Loader:
     gets a substitute in any case.
 
     Raises:
-        ConfigError: an argument that makes no sense; or, where it is iterated, that this is a worker of a torch
+        ConfigError: an invalid argument; or, where it is iterated, that this is a worker of a torch
             `DataLoader`: each of its workers would give every batch.
         MissingExtra: ``output="torch"`` without torch.
     """
@@ -141,15 +140,22 @@ class Loader:
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
-        self.dealing = dealing_of(plan, deal, balance, batch_size)
-        budget = self.dealing.budget
-        size = 1 if budget is not None else _number("batch_size", batch_size)
         prefetch = whole("prefetch", prefetch)
-        buffer = None if buffer is None else whole("buffer", buffer)
-        _check_numbers(size, prefetch, stall)
-        _check_names(remainder, output)
-        start = _checked_start(whole("start", start), plan.length)
+        _check_numbers(prefetch, stall)
+        if output not in OUTPUTS:
+            raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
         ranks = given_or_found(rank, world_size)
+        layout = layout_of(
+            plan,
+            batch_size,
+            ranks,
+            start=start,
+            remainder=remainder,
+            deal=deal,
+            balance=balance,
+            task_encoder=task_encoder,
+            buffer=buffer,
+        )
         if output == "samples" and (collate is not None or task_encoder is not None):
             raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
         if output == "samples" and remainder == "pad" and plan.length is not None:
@@ -166,31 +172,11 @@ class Loader:
         self.seed = whole("seed", plan.seed if seed is None else seed)
         self._output = output
         self._transfer = Transfer(device, pin_memory) if output == "torch" else None
-        self._start = start
-        layout = ranks.rank, ranks.world_size, remainder
-        grid = Grid(0, plan.length, size, *layout).started_at(start)
-        self._grid = grid if budget is None else BudgetGrid(start, plan.length, budget, *layout)
+        self._layout, self._grid, self._cursor = layout, layout.grid, layout.cursor
+        self._start = layout.grid.start
         self.metrics = Metrics(ranks.rank)
         self._telemetry = telemetry
         self._tally = Tally(policy_for(on_error), self.metrics)
-        cursor = windows_for(task_encoder, grid, buffer)
-        self._cursor = None if cursor is None else replace(cursor, start=start)
-        if self._cursor is not None and (run_length_of(plan) > 1 or budget is not None):
-            raise ConfigError(
-                "packs and groups are made of windows of a fixed number of samples of several sources: batches of one"
-                " source ('homogeneous') and batches by budget are unsupported with them",
-                kind="not-supported",
-                fix="Leave these out, or pack in the recipe ('pack') and give the rows a budget.",
-            )
-        if self._cursor is not None and (balance is not None or deal == "shuffled"):
-            raise ConfigError(
-                "packs and groups are made of windows that the ranks take in turn: they are neither dealt nor balanced",
-                kind="not-supported",
-                fix="Leave 'deal' and 'balance' out, or pack in the recipe ('pack') and balance its rows.",
-            )
-        if self._cursor is None:
-            check_layout(plan, self._grid, self.dealing.balance is not None)
-            dealer_of(plan, self._grid, self.dealing)  # where costs are unknown, say so now and not in the first batch
         if task_encoder is not None:
             if transform is not None or collate is not None:
                 raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
@@ -210,26 +196,17 @@ class Loader:
         )
         self._make: BatchMaker | GroupMaker = make
         if task_encoder is not None and self._cursor is not None:
-            self._make = GroupMaker(make, task_encoder, size, drop=remainder == "drop")
+            self._make = GroupMaker(make, task_encoder, layout.size, drop=remainder == "drop")
         self.workers = chosen(workers, self._make)
         self._labeled = Labeled(plan, tensors=output == "torch", copied=self.workers.processes) if labels else None
-        if (
-            self._cursor is None
-            and budget is None
-            and remainder == "drop"
-            and 0 < (plan.length or 0) < grid.global_batch
-        ):
-            logger.warning(
-                "this loader gives no batch: the plan's %d samples do not fill one of %d (%d for each of %d ranks), and"
-                " remainder='drop' leaves them out. Make batches smaller, or use another remainder.",
-                plan.length,
-                grid.global_batch,
-                size,
-                ranks.world_size,
-            )
-        self._position = start
+        self._position = self._start
         self._rewind, self._loaded = rewind, False
         self._running: weakref.ref[Iteration] | None = None
+
+    @property
+    def dealing(self) -> Dealing:
+        """How positions are dealt to the ranks, and by which budget batches are cut."""
+        return self._layout.dealing
 
     @property
     def position(self) -> int:
@@ -248,7 +225,8 @@ class Loader:
         if self._rewind and not self._loaded:
             self._to_start()
         self._loaded = False
-        self._check_end()
+        if self._cursor is None:
+            check_begin(self.plan, replace(self._layout, grid=self._grid), self._position)
         self.close()
         iteration = Iteration(self)
         self._running = weakref.ref(iteration)
@@ -415,52 +393,12 @@ class Loader:
         if self._telemetry is not None:
             self.metrics.report(self._telemetry, time.monotonic())
 
-    def _check_end(self) -> None:
-        grid = self._grid
-        if self._cursor is None:
-            check_layout(self.plan, grid, self.dealing.balance is not None)  # a state may have moved the start
-        if isinstance(grid, BudgetGrid):
-            self._check_first(grid)
-        elif self._cursor is None and grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
-            raise ConfigError(
-                f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, and ranks without one"
-                " would end before the others",
-                kind="uneven-end",
-                fix="Use remainder='pad' (with a mask) or 'drop'.",
-            )
-
-    def _check_first(self, grid: BudgetGrid) -> None:
-        """Warn of samples larger than the budget and of a plan that is left out as a whole, and raise what is wrong
-        with the first batch."""
-        cuts = Cuts(self.plan, grid)
-        oversized = cuts.oversized() if not self.ranks.rank else []
-        if oversized:
-            logger.warning(
-                "samples cost more than the budget of a rank (%s) in %d of the sources: %s, for example. Where the plan"
-                " gives such a sample, its batch raises an error. Raise the budget, or leave these samples out.",
-                grid.budget,
-                len(oversized),
-                oversized[0],
-            )
-        first = next(cuts.after(self._position), None)
-        if first is None and not self._position and grid.length:
-            logger.warning(
-                "this loader gives no batch: the plan's %d samples do not fill the budget of %s for each of %d ranks,"
-                " and remainder='drop' leaves them out. Use a smaller budget, or another remainder.",
-                grid.length,
-                grid.budget,
-                grid.world_size,
-            )
-
     def close(self) -> None:
         """End the running iteration and its threads. The position stays; iterating again goes on from there."""
         iteration = self._running() if self._running is not None else None
         self._running = None
         if iteration is not None:
             iteration.close()
-
-
-_TOO_MANY = 1 << 31
 
 
 def _refuse_torch_worker() -> None:
@@ -475,39 +413,7 @@ def _refuse_torch_worker() -> None:
         )
 
 
-def _number(name: str, value: Any) -> int:
-    if value is None:
-        raise ConfigError(
-            f"the loader needs a {name}: the recipe gives no budget for its batches",
-            kind="no-batch-size",
-            fix="Give the samples per rank and step, or write 'batch: {tokens: 65536}' in the recipe.",
-        )
-    return whole(name, value)
-
-
-def _check_numbers(batch_size: int, prefetch: int, stall: float | None) -> None:
-    for name, value, least in (
-        ("batch_size", batch_size, 1),
-        ("prefetch", prefetch, 1),
-        ("stall", 1 if stall is None else stall, 1e-3),
-    ):
+def _check_numbers(prefetch: int, stall: float | None) -> None:
+    for name, value, least in (("prefetch", prefetch, 1), ("stall", 1 if stall is None else stall, 1e-3)):
         if value < least:
-            raise ConfigError(f"{name}={value} makes no sense", fix=f"Give at least {least}.")
-    if batch_size >= _TOO_MANY:
-        raise ConfigError(f"batch_size={batch_size} makes no sense", fix=f"Give less than {_TOO_MANY:,}.")
-
-
-def _checked_start(start: int, length: int | None) -> int:
-    if start < 0 or (length is not None and start > length):
-        raise ConfigError(
-            f"start={start} is no position of the plan: expected 0 to {'any number' if length is None else length}",
-            kind="bad-start",
-            fix="Give the number of samples that were consumed before, over all ranks.",
-        )
-    return start
-
-
-def _check_names(remainder: str, output: str) -> None:
-    for name, value, known in (("remainder", remainder, REMAINDERS), ("output", output, OUTPUTS)):
-        if value not in known:
-            raise ConfigError(f"{name}={value!r} is unknown", fix=f"Use one of: {', '.join(known)}.")
+            raise ConfigError(f"{name}={value} is invalid", fix=f"Give at least {least}.")

@@ -1,0 +1,165 @@
+"""How the positions of a plan become the batches of one rank: checked as a whole, before anything is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.loading.encoder import TaskEncoder
+from feedmill.loading.groups import Cursor, windows_for
+from feedmill.loading.plan import PlanLike
+from feedmill.loading.ranks import Ranks, whole
+from feedmill.planning.cuts import Budget, BudgetGrid, Cuts
+from feedmill.planning.dealing import Balance, Dealing, dealer_of, dealing_of
+from feedmill.planning.grid import REMAINDERS, Grid, Remainder
+from feedmill.planning.homogeneous import check_layout, run_length_of
+
+logger = logging.getLogger("feedmill")
+
+_TOO_MANY = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The batches of one rank, from its start on.
+
+    Attributes:
+        dealing: how positions are dealt to the ranks.
+        grid: global batches, of a fixed number of samples or by budget.
+        cursor: the windows, where a task encoder packs or groups; else None.
+        size: samples per rank and step; 1 for batches by budget.
+    """
+
+    dealing: Dealing
+    grid: Grid | BudgetGrid
+    cursor: Cursor | None
+    size: int
+
+
+def layout_of(
+    plan: PlanLike,
+    batch_size: int | Budget | Mapping[str, Any] | None,
+    ranks: Ranks,
+    *,
+    start: int,
+    remainder: Remainder,
+    deal: str | None,
+    balance: Balance | Mapping[str, Any] | str | None,
+    task_encoder: TaskEncoder | None,
+    buffer: int | None,
+) -> Layout:
+    """The layout that a `Loader` is told; for the arguments see there.
+
+    Raises:
+        ConfigError: a value is invalid, or some do not go together.
+    """
+    dealing = dealing_of(plan, deal, balance, batch_size)
+    size = 1 if dealing.budget is not None else _batch_size(batch_size)
+    if remainder not in REMAINDERS:
+        raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
+    start = _checked_start(whole("start", start), plan.length)
+    plain = Grid(start, plan.length, size, ranks.rank, ranks.world_size, remainder)
+    grid: Grid | BudgetGrid = plain
+    if dealing.budget is not None:
+        grid = BudgetGrid(start, plan.length, dealing.budget, ranks.rank, ranks.world_size, remainder)
+    cursor = windows_for(task_encoder, plain, None if buffer is None else whole("buffer", buffer))
+    if cursor is not None:
+        _check_windows(plan, dealing, asked=balance is not None or deal == "shuffled")
+        return Layout(dealing, grid, replace(cursor, start=start), size)
+    check_layout(plan, grid, dealing.balance is not None)
+    dealer_of(plan, grid, dealing)  # where costs are unknown, say so now and not in the first batch
+    if dealing.budget is None and remainder == "drop" and 0 < (plan.length or 0) < plain.global_batch:
+        logger.warning(
+            "this loader gives no batch: the plan's %d samples do not fill one of %d (%d for each of %d ranks), and"
+            " remainder='drop' leaves them out. Make batches smaller, or use another remainder.",
+            plan.length,
+            plain.global_batch,
+            size,
+            ranks.world_size,
+        )
+    return Layout(dealing, grid, None, size)
+
+
+def check_begin(plan: PlanLike, layout: Layout, position: int) -> None:
+    """Check what depends on where an iteration begins: the plan's end, whole runs, and the first batch by budget.
+
+    Raises:
+        ConfigError: ranks would not end together, a batch would hold two sources, or the first one cannot be made.
+    """
+    grid = layout.grid
+    check_layout(plan, grid, layout.dealing.balance is not None)  # a state may have moved the start
+    if isinstance(grid, BudgetGrid):
+        _check_first(plan, grid, position)
+    elif grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
+        raise ConfigError(
+            f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, and ranks without one"
+            " would end before the others",
+            kind="uneven-end",
+            fix="Use remainder='pad' (with a mask) or 'drop'.",
+        )
+
+
+def _check_windows(plan: PlanLike, dealing: Dealing, *, asked: bool) -> None:
+    if run_length_of(plan) > 1 or dealing.budget is not None:
+        raise ConfigError(
+            "packs and groups are made of windows of a fixed number of samples of several sources: batches of one"
+            " source ('homogeneous') and batches by budget are unsupported with them",
+            kind="not-supported",
+            fix="Leave these out, or pack in the recipe ('pack') and give the rows a budget.",
+        )
+    if asked or dealing.balance is not None:
+        raise ConfigError(
+            "packs and groups are made of windows that the ranks take in turn: they are neither dealt nor balanced",
+            kind="not-supported",
+            fix="Leave 'deal' and 'balance' out, or pack in the recipe ('pack') and balance its rows.",
+        )
+
+
+def _check_first(plan: PlanLike, grid: BudgetGrid, position: int) -> None:
+    """Warn of samples larger than the budget and of a plan that is left out as a whole, and raise what is wrong with
+    the first batch."""
+    cuts = Cuts(plan, grid)
+    oversized = cuts.oversized() if not grid.rank else []
+    if oversized:
+        logger.warning(
+            "samples cost more than the budget of a rank (%s) in %d of the sources: %s, for example. Where the plan"
+            " gives such a sample, its batch raises an error. Raise the budget, or leave these samples out.",
+            grid.budget,
+            len(oversized),
+            oversized[0],
+        )
+    first = next(cuts.after(position), None)
+    if first is None and not position and grid.length:
+        logger.warning(
+            "this loader gives no batch: the plan's %d samples do not fill the budget of %s for each of %d ranks, and"
+            " remainder='drop' leaves them out. Use a smaller budget, or another remainder.",
+            grid.length,
+            grid.budget,
+            grid.world_size,
+        )
+
+
+def _batch_size(value: Any) -> int:
+    if value is None:
+        raise ConfigError(
+            "the loader needs a batch_size: the recipe gives no budget for its batches",
+            kind="no-batch-size",
+            fix="Give the samples per rank and step, or write 'batch: {tokens: 65536}' in the recipe.",
+        )
+    size = whole("batch_size", value)
+    if not 1 <= size < _TOO_MANY:
+        raise ConfigError(f"batch_size={size} is invalid", fix=f"Give 1 or more, and less than {_TOO_MANY:,}.")
+    return size
+
+
+def _checked_start(start: int, length: int | None) -> int:
+    if start < 0 or (length is not None and start > length):
+        raise ConfigError(
+            f"start={start} is no position of the plan: expected 0 to {'any number' if length is None else length}",
+            kind="bad-start",
+            fix="Give the number of samples that were consumed before, over all ranks.",
+        )
+    return start
