@@ -343,7 +343,9 @@ def loader_state(folder: Path) -> None:
 
 def load_state(folder: Path, rng: random.Random) -> None:
     """Resume from the state."""
-    loader = fm.Loader(fm.Recipe.load(str(folder / "r.yaml")).plan(), 2)
+    loader = fm.Loader(
+        fm.Recipe.load(str(folder / "r.yaml")).plan(), 2, stall=None
+    )  # a thread for each would fill the memory
     with contextlib.suppress(FeedmillError):
         fm.Checkpoint(loader).load(str(folder / "checkpoint.json"))
         next(iter(loader), None)
@@ -351,7 +353,8 @@ def load_state(folder: Path, rng: random.Random) -> None:
         state = json.loads((folder / "state.json").read_bytes())
     except (ValueError, RecursionError):
         return
-    loader.load_state_dict(state)
+    allow = {name: rng.random() < 0.7 for name in ("allow_append", "allow_skip", "allow_change")}
+    loader.load_state_dict(state, **allow)
     next(iter(loader), None)
 
 

@@ -147,7 +147,7 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
                 counts += np.bincount(flat, minlength=counts.size).reshape(counts.shape)
             if cost is not None:
                 each = cost[parts].sum(axis=1)
-                sums[name].append(float(each.max() * world_size / max(each.sum(), 1)))
+                sums[name].append(float(each.max() * world_size / each.sum()) if each.any() else 1.0)
     by = None if costs is None else balance.by
     return Spread(world_size, batch_size, used, steps, _shares(plan, counts), by, _cost_spreads(sums, bounds), unknown)
 
