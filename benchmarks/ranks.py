@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from feedmill.planning.balancing import balanced
-from feedmill.planning.dealing import Dealer, Dealing
-from feedmill.planning.grid import Grid
+from feedmill.planning.dealing.balancing import balanced
+from feedmill.planning.dealing.dealer import Dealer, Dealing
+from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Repeat
 from feedmill.planning.permutation import derive
 
@@ -57,7 +57,7 @@ def rows(count: int, seq_len: int, dice: np.random.Generator) -> np.ndarray:
 
 
 def bound(costs: np.ndarray, ranks: int) -> float:
-    """No deal of equal numbers has a lower maximum (tests/planning/test_balancing.py says why)."""
+    """No deal of equal numbers has a lower maximum (tests/planning/dealing/test_balancing.py says why)."""
     each = len(costs) // ranks
     falling = np.sort(costs)[::-1]
     cheapest = np.concatenate([[0], np.cumsum(falling[::-1])])

@@ -96,7 +96,7 @@ def _position(path: Path | None, plan: Any, allow: list[str]) -> int:
     import orjson
 
     from feedmill.loading.state import read_state
-    from feedmill.planning.resume import Allowed
+    from feedmill.planning.resuming.resume import Allowed
 
     try:
         state = orjson.loads(path.read_bytes())

@@ -24,7 +24,7 @@ from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
-from feedmill.planning.grid import Step
+from feedmill.planning.dealing.grid import Step
 from feedmill.planning.plan import Plan
 
 MASK = "__mask__"

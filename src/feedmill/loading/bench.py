@@ -13,7 +13,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.workers import Workers
-from feedmill.planning.grid import Grid
+from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.plan import Plan
 
 _STORED = 2_000

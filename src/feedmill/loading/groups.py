@@ -20,7 +20,7 @@ from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.encoder import TaskEncoder, with_rng
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.labels import Labels, Places, of_packs
-from feedmill.planning.grid import Grid, Step
+from feedmill.planning.dealing.grid import Grid, Step
 
 
 @dataclass(frozen=True, slots=True)

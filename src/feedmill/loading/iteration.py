@@ -17,8 +17,8 @@ from feedmill.errors import ConfigError
 from feedmill.loading.collate import to_torch
 from feedmill.loading.groups import Given, GroupMaker, batches_of
 from feedmill.loading.workers import make_ahead
-from feedmill.planning.dealing import dealer_of
-from feedmill.planning.grid import Grid
+from feedmill.planning.dealing.dealer import dealer_of
+from feedmill.planning.dealing.grid import Grid
 
 if TYPE_CHECKING:
     from feedmill.loading.loader import Loader

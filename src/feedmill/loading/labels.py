@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.loading.plan import PlanLike
-from feedmill.planning.grid import Step
+from feedmill.planning.dealing.grid import Step
 from feedmill.planning.packing.spans import LocatedSpans, ranges
 
 FIELD = "__labels__"

@@ -12,10 +12,10 @@ from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.groups import Cursor, windows_for
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.ranks import Ranks, whole
-from feedmill.planning.cuts import Budget, BudgetGrid, Cuts
-from feedmill.planning.dealing import Balance, Dealing, dealer_of, dealing_of
-from feedmill.planning.grid import REMAINDERS, Grid, Remainder
-from feedmill.planning.homogeneous import check_layout, run_length_of
+from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cuts
+from feedmill.planning.dealing.dealer import Balance, Dealing, dealer_of, dealing_of
+from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder
+from feedmill.planning.dealing.homogeneous import check_layout, run_length_of
 
 logger = logging.getLogger("feedmill")
 

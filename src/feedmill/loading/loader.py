@@ -34,10 +34,10 @@ from feedmill.loading.ranks import given_or_found, whole
 from feedmill.loading.state import make_state, read_states
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
-from feedmill.planning.cuts import Budget, BudgetGrid
-from feedmill.planning.dealing import Balance, Dealing
-from feedmill.planning.grid import Remainder
-from feedmill.planning.resume import Allowed
+from feedmill.planning.dealing.cuts import Budget, BudgetGrid
+from feedmill.planning.dealing.dealer import Balance, Dealing
+from feedmill.planning.dealing.grid import Remainder
+from feedmill.planning.resuming.resume import Allowed
 
 logger = logging.getLogger("feedmill")
 
@@ -50,7 +50,7 @@ class Loader:
     Args:
         plan: says which sample comes at which position, and reads samples.
         batch_size: samples per rank and step; or a budget per rank and step, ``{"tokens": 65536, "max_samples": 64}``,
-            see `feedmill.planning.cuts.Budget`; None for the budget in the recipe (`batch`).
+            see `feedmill.planning.dealing.cuts.Budget`; None for the budget in the recipe (`batch`).
         rank, world_size: this process among those that share the plan, each taking its part of every global batch.
             Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
             several processes get the same share.
@@ -83,7 +83,7 @@ class Loader:
             global batch, or ``"contiguous"``, the `rank`-th slice. What the recipe says where it is None, and shuffled
             by default.
         balance: give all ranks as many samples of equal cost: ``"tokens"``, or ``{"by": "attention", "linear": 4096}``;
-            see `feedmill.planning.dealing.Balance`.
+            see `feedmill.planning.dealing.dealer.Balance`.
         on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
             batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
         rewind: begin each iteration at the plan's start, or once where a state says that was loaded: for validation.

@@ -14,7 +14,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.plan import PlanLike
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
-from feedmill.planning.resume import Allowed, bookmark, changed, differing, reopened
+from feedmill.planning.resuming.resume import Allowed, bookmark, changed, differing, reopened
 
 VERSION = 2
 _READ = (1, VERSION)
@@ -58,7 +58,7 @@ def read_state(
         state: a loader's.
         plan: the plan at hand.
         seed: of the loader's transform.
-        allowed: what may differ; see `feedmill.planning.resume`.
+        allowed: what may differ; see `feedmill.planning.resuming.resume`.
         proven: see there.
 
     Raises:

@@ -17,7 +17,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.groups import GroupMaker
 from feedmill.loading.ranks import whole
-from feedmill.planning.grid import Step
+from feedmill.planning.dealing.grid import Step
 
 _MOST = 16
 _PRELOAD = ("feedmill.loading.workers", "feedmill.samples.open", "feedmill.planning.recipes.compile")

@@ -14,20 +14,20 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
 from feedmill.planning.backwards import positions_of
-from feedmill.planning.changes import explain, ways
 from feedmill.planning.columns import read_columns
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import LONGEST, Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.report import Report, report
+from feedmill.planning.resuming.changes import explain, ways
 from feedmill.planning.tokens import Tokens
 from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.parts import Parts
-    from feedmill.planning.dealing import Dealing
+    from feedmill.planning.dealing.dealer import Dealing
 
 IntArray = npt.NDArray[np.int64]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.planning.grid import Grid
+from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.orders import ModalitiesSampler, sampler_indices
 

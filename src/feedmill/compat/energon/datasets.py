@@ -13,7 +13,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.typed import Fitted, TypedTaskEncoder, share
 from feedmill.planning.apart import apart
-from feedmill.planning.grid import Grid, Remainder
+from feedmill.planning.dealing.grid import Grid, Remainder
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.simple import recipe_for

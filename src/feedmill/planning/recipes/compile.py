@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.planning.dealing import dealing_of
-from feedmill.planning.homogeneous import check_drawn, check_skip
+from feedmill.planning.dealing.dealer import dealing_of
+from feedmill.planning.dealing.homogeneous import check_drawn, check_skip
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset, shuffled
 from feedmill.planning.nodes.repeat import epochs_of

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from feedmill.errors import ConfigError
-from feedmill.planning.cuts import Budget
+from feedmill.planning.dealing.cuts import Budget
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.recipes.fields import (
     BalanceModel,

@@ -9,9 +9,9 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Node, Skip
-from feedmill.planning.outline import Outline
 from feedmill.planning.permutation import ORDER_VERSION
-from feedmill.planning.prefix import first_difference
+from feedmill.planning.resuming.outline import Outline
+from feedmill.planning.resuming.prefix import first_difference
 
 if TYPE_CHECKING:
     from feedmill.planning.packing.packed import PackedPlan

@@ -17,14 +17,15 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
-from feedmill.planning import cuts, ledger
-from feedmill.planning.balancing import greedy
-from feedmill.planning.cuts import Budget, BudgetGrid, Cuts
-from feedmill.planning.dealing import Dealing
+from feedmill.planning import ledger
+from feedmill.planning.dealing import cuts
+from feedmill.planning.dealing.balancing import greedy
+from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cuts
+from feedmill.planning.dealing.dealer import Dealing
+from feedmill.planning.dealing.spread import spread
 from feedmill.planning.nodes import Blend, Leaf, Repeat, shuffled
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.spread import spread
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from numbered import Numbered

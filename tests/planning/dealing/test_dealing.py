@@ -14,8 +14,8 @@ import pytest
 from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
-from feedmill.planning.dealing import MOST_AHEAD, Balance, Dealer, Dealing, dealing_of
-from feedmill.planning.grid import REMAINDERS, Grid
+from feedmill.planning.dealing.dealer import MOST_AHEAD, Balance, Dealer, Dealing, dealing_of
+from feedmill.planning.dealing.grid import REMAINDERS, Grid
 from feedmill.planning.nodes import Blend, Leaf, Repeat, shuffled
 from feedmill.planning.nodes.base import LONGEST
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.planning import prefix
 from feedmill.planning.nodes import (
     Blend,
     BlockShuffle,
@@ -26,8 +25,9 @@ from feedmill.planning.nodes import (
 )
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
-from feedmill.planning.outline import Outline, outline_text, read_outline
 from feedmill.planning.plan import Plan
+from feedmill.planning.resuming import prefix
+from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
 from numbered import Numbered
 
 Tree = list[Any]

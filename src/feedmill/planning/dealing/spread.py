@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.planning.cuts import BudgetGrid
-from feedmill.planning.dealing import Balance, BudgetDealer, Dealer, Dealing, dealing_of
-from feedmill.planning.grid import Grid
-from feedmill.planning.homogeneous import check_layout, deals_slices
+from feedmill.planning.dealing.cuts import BudgetGrid
+from feedmill.planning.dealing.dealer import Balance, BudgetDealer, Dealer, Dealing, dealing_of
+from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.dealing.homogeneous import check_layout, deals_slices
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
@@ -223,7 +223,7 @@ def _bound(cost: Any, ranks: int) -> float:
 
 def _costs(plan: Plan, asked: Balance | None) -> tuple[Balance, Any, str | None]:
     """What cost means, the costs, and why they are unknown: as asked, else tokens, else bytes."""
-    from feedmill.planning.costs import Costs
+    from feedmill.planning.dealing.costs import Costs
 
     if asked is not None:
         return asked, Costs(plan, asked.by, asked.linear), None

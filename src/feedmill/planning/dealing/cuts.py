@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.grid import Remainder
+from feedmill.planning.dealing.grid import Remainder
 from feedmill.planning.nodes.base import LONGEST, Located
 
 IntArray = npt.NDArray[np.int64]
@@ -35,10 +35,10 @@ class Budget:
     """What the batch of a rank may cost.
 
     Attributes:
-        by: the cost, see `feedmill.planning.costs`.
+        by: the cost, see `feedmill.planning.dealing.costs`.
         amount: the sum of the costs of a rank's batch, at least 1.
         max_samples: samples of a rank's batch, or None.
-        linear: for ``attention``, see `feedmill.planning.costs.Costs`.
+        linear: for ``attention``, see `feedmill.planning.dealing.costs.Costs`.
 
     Raises:
         ConfigError: a number is out of range, or `linear` belongs to nothing.
@@ -275,7 +275,7 @@ def costs_of(plan: Any, by: str, linear: float, option: str) -> Any:
         raise ConfigError(
             f"this plan has no index that knows what a sample costs, for {option}", fix=f"Leave {option} out."
         )
-    from feedmill.planning.costs import Costs
+    from feedmill.planning.dealing.costs import Costs
 
     return Costs(plan, by, linear)
 

@@ -33,7 +33,7 @@ from feedmill.planning.nodes import (
 )
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import Nanoset
-from feedmill.planning.outline import sampler_arguments
+from feedmill.planning.resuming.outline import sampler_arguments
 
 logger = logging.getLogger("feedmill")
 

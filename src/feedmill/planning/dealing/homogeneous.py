@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.cuts import BudgetGrid
+from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.nodes import Interleaved, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from feedmill.planning.grid import Grid
+    from feedmill.planning.dealing.grid import Grid
     from feedmill.planning.plan import Plan
 
 

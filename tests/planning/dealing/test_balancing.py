@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.planning.balancing import balanced
+from feedmill.planning.dealing.balancing import balanced
 
 
 def bound(costs: np.ndarray, ranks: int) -> float:

@@ -15,9 +15,9 @@ import yaml
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
-from feedmill.planning import prefix
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.resuming import prefix
 from numbered import Numbered
 from tokenized import Tokenized
 

@@ -17,10 +17,10 @@ from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from feedmill.planning import bounds, ledger
+from feedmill.planning.dealing.spread import spread
 from feedmill.planning.nodes import Blend, Leaf, Repeat, StagedBlend, shuffled
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.spread import spread
 from numbered import Numbered
 
 WEIGHT = st.sampled_from([0, 1, 2, 3, 7, "0.3", "1/3", "0.123456789"])

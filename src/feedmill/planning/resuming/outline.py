@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from feedmill.errors import ConfigError
-from feedmill.planning.changes import ways
 from feedmill.planning.mixing.blend import PERIOD_LIMIT
 from feedmill.planning.nodes import (
     Blend,
@@ -40,6 +39,7 @@ from feedmill.planning.nodes import (
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import Nanoset
 from feedmill.planning.permutation import ORDER_VERSION
+from feedmill.planning.resuming.changes import ways
 
 if TYPE_CHECKING:
     from feedmill.planning.packing.packed import PackedPlan

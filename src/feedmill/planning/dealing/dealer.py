@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.balancing import balanced, greedy
-from feedmill.planning.cuts import Budget, BudgetGrid, Cut, Cuts, costs_of
-from feedmill.planning.grid import Grid, Step
-from feedmill.planning.homogeneous import deals_slices
+from feedmill.planning.dealing.balancing import balanced, greedy
+from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cut, Cuts, costs_of
+from feedmill.planning.dealing.grid import Grid, Step
+from feedmill.planning.dealing.homogeneous import deals_slices
 from feedmill.planning.nodes.base import LONGEST, Located, Node
 from feedmill.planning.permutation import branch, derive, permute
 

@@ -2,7 +2,7 @@
 
 From a start position on, global batch *b* is the positions ``[start + b*G, start + (b+1)*G)`` with
 ``G = batch_size * world_size``; of these a rank takes as many as there are in the *r*-th of `world_size` equal slices,
-and those themselves where nothing is dealt (`feedmill.planning.dealing`). What remains at the end of
+and those themselves where nothing is dealt (`feedmill.planning.dealing.dealer`). What remains at the end of
 a finite plan is left out (``drop``), filled up with the plan's first samples so that every rank has a whole batch
 (``pad``), or spread over the ranks in contiguous shares of nearly equal size (``uneven``, and ``ragged``, in which some
 ranks may have a batch less than others).

@@ -18,7 +18,7 @@ from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.blocks import BlockDataset
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.formats.tokens.windows import WindowDataset
-from feedmill.planning.costs import Costs
+from feedmill.planning.dealing.costs import Costs
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Shuffle, Skip, Subset
 from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.plan import Plan

@@ -9,8 +9,8 @@ In a grown source that is shuffled, the epoch under way is another permutation o
 that were seen in it may come again, and others wait for the next epoch.
 
 *Another recipe.* Every position before the state's must give the same sample in both plans, and that is proven
-(`feedmill.planning.prefix`). Where sources grew too, it is proven for the old recipe over the grown data. So the
-result is that of resuming with the grown data first and with the other recipe then. docs/ledger.md has the cases.
+(`feedmill.planning.resuming.prefix`). Where sources grew too, it is proven for the old recipe over the grown data. So
+the result is that of resuming with the grown data first and with the other recipe then. docs/ledger.md has the cases.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hashlib import blake2b
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.changes import explain
 from feedmill.planning.gaps import Gaps
-from feedmill.planning.outline import Outline, data_digest, outline_text, read_outline, short_name
 from feedmill.planning.plan import Plan, fingerprint_of
-from feedmill.planning.proof import prove
+from feedmill.planning.resuming.changes import explain
+from feedmill.planning.resuming.outline import Outline, data_digest, outline_text, read_outline, short_name
+from feedmill.planning.resuming.proof import prove
 
 _DATA = re.compile(r"(\d+) samples (.*)", re.DOTALL)
 _MOST_NAMED = 20

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.planning.grid import REMAINDERS, Grid
+from feedmill.planning.dealing.grid import REMAINDERS, Grid
 
 
 def grids(world_size: int, **fields: object) -> list[Grid]:
