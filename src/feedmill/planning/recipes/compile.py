@@ -64,7 +64,7 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
             plan.dealing = dealing_of(plan, model.deal, model.balance and model.balance.model_dump(), model.batch)
     if model.homogeneous is not None:
         with recipe_line(recipe, ("homogeneous",)):
-            check_drawn(plan, _names(model.blend or []))
+            check_drawn(plan, compiler.groups or names_of(model.blend or []))
     skip = model.skip
     if not skip:
         return plan
@@ -85,6 +85,7 @@ class _Compiler:
         self.names: list[str] = []
         self.lines: list[str] = []
         self.places: dict[str, str] = {}
+        self.groups: list[str] = []  # the children of a blend by the values of a field
         self.tokens = Tokens(self.sources)
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
@@ -94,12 +95,24 @@ class _Compiler:
             self.opened[known] = self.open(path, **options)
         return self.opened[known]
 
+    def leaf(self, dataset: Dataset, name: str, line: str) -> Leaf:
+        """The leaf of one more source; `line` is where the recipe has it."""
+        leaf = Leaf(len(self.sources), len(dataset))
+        self.sources.append(dataset)
+        self.names.append(name)
+        self.lines.append(line)
+        return leaf
+
     def recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
         """A whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
         model = recipe.model
-        walk = _Walk(self, recipe, seed)
+        walk = Walk(self, recipe, seed)
         if model.order is not None:
             return walk.ordered(prefix)
+        if model.blend is not None and model.homogeneous is not None and model.homogeneous.by != "source":
+            from feedmill.planning.recipes.grouping import by_field
+
+            return by_field(walk, model, model.homogeneous)
         if model.blend is not None:
             return walk.blend(model, (), prefix, model.shuffle, model.samples, _run_length(model))
         cap = None
@@ -111,7 +124,7 @@ class _Compiler:
             name = prefix.rstrip("/")
         else:
             assert model.source is not None  # the schema has made sure of one of the three
-            name = prefix + _names([model.source])[0]
+            name = prefix + names_of([model.source])[0]
             node = walk.member(model.source, ("source",), name, model.source.shuffle or model.shuffle)
             cap = model.source.max_repeats
             self.places[name] = recipe.where(("source", "max_repeats"))
@@ -125,7 +138,7 @@ def _run_length(model: RecipeModel) -> int:
     return 1 if model.homogeneous is None else model.homogeneous.samples
 
 
-class _Walk:
+class Walk:
     """One recipe on its way into the tree."""
 
     def __init__(self, compiler: _Compiler, recipe: Recipe, seed: int) -> None:
@@ -142,7 +155,7 @@ class _Walk:
     ) -> Node:
         """The members of a blend by weight, each a stream of its own."""
         members = mix.blend or []
-        names = _names(members)
+        names = names_of(members)
         streams = []
         for number, (member, name) in enumerate(zip(members, names, strict=True)):
             here = (*place, "blend", number)
@@ -189,7 +202,7 @@ class _Walk:
 
     def epochized(self, members: Sequence[Member], place: _Place, prefix: str, shuffle: ShuffleModel) -> Node:
         """Members by repetitions per epoch."""
-        nodes, names = [], [prefix + name for name in _names(members)]
+        nodes, names = [], [prefix + name for name in names_of(members)]
         for number, (member, name) in enumerate(zip(members, names, strict=True)):
             here = (*place, number)
             node = self.member(member, here, name, member.shuffle or shuffle)
@@ -213,7 +226,7 @@ class _Walk:
     def concat(self, members: Sequence[Member], place: _Place, prefix: str) -> Node:
         """Members one after another, each in stored order unless it says otherwise itself."""
         parts = []
-        for number, (member, name) in enumerate(zip(members, _names(members), strict=True)):
+        for number, (member, name) in enumerate(zip(members, names_of(members), strict=True)):
             here = (*place, number)
             node = self.member(member, here, prefix + name, member.shuffle)
             if member.epochs or member.max_repeats:
@@ -233,7 +246,7 @@ class _Walk:
         else:
             members = model.blend or ([model.source] if model.source else [])
             places: list[_Place] = [(kind, i) if model.blend else (kind,) for i in range(len(members))]
-            named = zip(members, places, _names(members), strict=True)
+            named = zip(members, places, names_of(members), strict=True)
             nodes = [self.member(member, place, prefix + name, None) for member, place, name in named]
         with recipe_line(self.file, ("order",)):
             return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
@@ -289,23 +302,23 @@ class _Walk:
 
     def dataset(self, member: Member, place: _Place, name: str) -> Node:
         """A leaf for an opened data set or join, cut to its subset."""
-        compiler = self.compiler
-        dataset = self.opened(member) if member.join is None else self.joined(member, place)
-        with recipe_line(self.file, (*place, "path" if member.join is None else "join")):
-            if not len(dataset):
-                raise ConfigError(
-                    f"the data set {member.path or dataset.url} has no samples",
-                    kind="empty-source",
-                    fix="Leave it out, choose another split, or prepare it again.",
-                )
-            leaf = Leaf(len(compiler.sources), len(dataset))
-        compiler.sources.append(dataset)
-        compiler.names.append(name)
-        compiler.lines.append(self.file.where(place))
+        leaf = self.compiler.leaf(self.source(member, place), name, self.file.where(place))
         if not member.ranges:
             return leaf
         with recipe_line(self.file, (*place, "subset")):
             return Subset(leaf, *within(member.ranges, leaf.length))
+
+    def source(self, member: Member, place: _Place) -> Dataset:
+        """The opened data set or join of a member, which has samples."""
+        dataset = self.opened(member) if member.join is None else self.joined(member, place)
+        if not len(dataset):
+            raise ConfigError(
+                f"the data set {member.path or dataset.url} has no samples",
+                file=self.file.where((*place, "path" if member.join is None else "join")),
+                kind="empty-source",
+                fix="Leave it out, choose another split, or prepare it again.",
+            )
+        return dataset
 
     def opened(self, wanted: Member | JoinPart, subflavors: Mapping[str, Any] | None = None) -> Dataset:
         """The data set of a source or of one part of a join, with what the recipe attaches to its samples."""
@@ -353,7 +366,7 @@ class _Walk:
 
 def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
     """Each join of a recipe: where it was written, the folder of its prepared rows, and its opened data sets."""
-    walk = _Walk(_Compiler(open, False), recipe, 0)
+    walk = Walk(_Compiler(open, False), recipe, 0)
     for place, member in members(recipe.model):
         if member.join is not None:
             here = (*place, "join")
@@ -437,7 +450,7 @@ def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
     return end if bound == "end" else first + (end - first) * Fraction(bound.removesuffix("%")) / 100
 
 
-def _names(members: Sequence[Member]) -> list[str]:
+def names_of(members: Sequence[Member]) -> list[str]:
     """A name for each member: its own, or one made from its path that nobody else has."""
     given = [member.name for member in members if member.name]
     made = [_SUFFIX.sub("", _title(member)) for member in members if not member.name]

@@ -306,18 +306,10 @@ class BalanceModel(Strict):
 
 
 class HomogeneousModel(Strict):
-    """Batches of one source."""
+    """Batches of one source, or of one value of a field."""
 
-    samples: Count = Field(description="samples of one source at a time: a multiple of the batch size per rank")
-    by: str = Field("source", description="what the samples of a batch have in common: source")
-
-    @model_validator(mode="after")
-    def _known(self) -> HomogeneousModel:
-        if self.by != "source":
-            raise ValueError(
-                f"homogeneous by {self.by!r} is unsupported: use 'source', and give each value of the field a source"
-            )
-        return self
+    samples: Count = Field(description="samples of one kind at a time: a multiple of the batch size per rank")
+    by: str = Field("source", min_length=1, description="what the samples of a batch share: source, or a numeric field")
 
 
 def homogeneous_short(value: Any) -> Any:

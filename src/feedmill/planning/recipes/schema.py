@@ -258,6 +258,12 @@ class RecipeModel(Strict):
             raise ValueError("'homogeneous' and 'pack' contradict each other: a row holds documents of several sources")
         if self.order is not None:
             raise ValueError("an 'order' of another tool knows no 'homogeneous'")
+        if self.homogeneous.by == "source":
+            return self
+        if self.stages is not None:
+            raise ValueError("'homogeneous' by a field and 'stages' contradict each other: leave one of them out")
+        if any(member.path is None and member.join is None for member in self.blend):
+            raise ValueError("'homogeneous' by a field needs data sets as sources ('path' or 'join')")
         return self
 
     @model_validator(mode="after")

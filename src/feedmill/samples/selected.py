@@ -1,0 +1,103 @@
+"""Some samples of a dataset, by their numbers, as a dataset of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import FeedmillError
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.costs import Int64s
+from feedmill.formats.offsets import hash_words
+from feedmill.formats.parts import Parts
+
+
+class SelectedDataset(Dataset):
+    """Samples of another dataset, which reads, decodes and locates them.
+
+    Args:
+        dataset: any dataset that is not token data.
+        numbers: int64[n], which samples, ascending.
+        what: what they have in common, for `describe`.
+    """
+
+    format = "selection"
+
+    def __init__(self, dataset: Dataset, numbers: Int64s, what: str) -> None:
+        self.dataset, self.numbers, self.what = dataset, numbers, what
+        self.url, self.split, self.subflavors = dataset.url, dataset.split, dataset.subflavors
+        self.view, self.decode, self.about, self.aux = dataset.view, dataset.decode, dataset.about, dataset.aux
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def read(self, indices: Indices) -> list[Any]:
+        return self.dataset.read(self._numbers(indices))
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        return self.dataset.read_raw(self._numbers(indices))
+
+    def read_columns(self, indices: Indices) -> dict[str, Any] | None:
+        return self.dataset.read_columns(self._numbers(indices))
+
+    def read_parts(self, indices: Indices) -> Parts | None:
+        return self.dataset.read_parts(self._numbers(indices))
+
+    def read_fields(self, indices: Indices) -> tuple[type[Any], dict[str, Any]] | None:
+        return self.dataset.read_fields(self._numbers(indices))
+
+    def locate(self, index: int) -> Source:
+        return self.dataset.locate(int(self.numbers[self._checked(index)]))
+
+    def locate_part(self, name: str) -> Source:
+        return self.dataset.locate_part(name)
+
+    def find(self, key: str) -> int:
+        number = self.dataset.find(key)
+        place = int(np.searchsorted(self.numbers, number))
+        if place == len(self) or self.numbers[place] != number:
+            raise no_such_key(f"{self.url} ({self.what})", key)
+        return place
+
+    def fingerprint(self) -> str:
+        import xxhash
+
+        digest = xxhash.xxh3_128_hexdigest(np.ascontiguousarray(self.numbers, "<i8").tobytes())
+        return hash_words([self.dataset.fingerprint(), str(len(self)), digest])
+
+    @property
+    def lengths(self) -> Int64s | None:
+        known = self.dataset.lengths
+        return None if known is None else known[self.numbers]
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        costs = self.dataset.costs(by)
+        return None if costs is None else costs[self.numbers]
+
+    @property
+    def cost_fields(self) -> Sequence[str]:
+        return self.dataset.cost_fields
+
+    def costs_advice(self, by: str) -> str:
+        return self.dataset.costs_advice(by)
+
+    def describe(self) -> dict[str, Any]:
+        """The facts of the dataset, with the samples of the selection, and their bytes where the index knows them."""
+        facts = {**self.dataset.describe(), "samples": len(self), "selection": self.what}
+        for whole in ("bytes", "excluded"):
+            facts.pop(whole, None)
+        sizes = self.costs("bytes")
+        return facts if sizes is None else {**facts, "bytes": int(sizes.sum())}
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return self.dataset.splits
+
+    def verify(self) -> Sequence[FeedmillError]:
+        return self.dataset.verify()
+
+    def _numbers(self, indices: Indices) -> Int64s:
+        chosen: Int64s = self.numbers[np.asarray(indices, np.int64)]
+        return chosen
