@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import feedmill as fm
 from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.loader import Loader
+from feedmill.planning.plan import Plan
 
 
 def epochs(length: int | None = None, *, samples: int | None = None, workers: int = 0, **more: Any) -> EpochLoader:
@@ -71,6 +74,23 @@ def test_what_makes_no_sense() -> None:
             epochs(2).load_state_dict(state)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         len(epochs())
+
+
+def test_a_dataset_that_grew_is_allowed_as_a_loader_allows_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    lines = [json.dumps({"text": f"{n}"}) + "\n" for n in range(30)]
+    file.write_text("".join(lines[:20]))
+    plan = Plan.over(fm.open(str(file)), shuffle="none", epochs=3)
+    loader = EpochLoader(Loader(plan, 2, output="samples"), length=3)
+    assert len(list(loader)) == 3
+    state = loader.state_dict()
+    file.write_text("".join(lines))
+    plan = Plan.over(fm.open(str(file)), shuffle="none", epochs=3)
+    grown = EpochLoader(Loader(plan, 2, output="samples"), length=3)
+    with pytest.raises(ConfigError, match="allow_append"):
+        grown.load_state_dict(state)
+    grown.load_state_dict(state, allow_append=True)
+    assert [int(json.loads(sample.raw("json"))["text"]) for batch in grown for sample in batch] == [6, 7, 8, 9, 10, 11]
 
 
 @pytest.mark.parametrize("change", [{"given": None}, {"given": -1}, {"loader": 5}, {"feedmill_epochs": 99}])

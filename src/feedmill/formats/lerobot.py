@@ -269,7 +269,7 @@ def open_lerobot(store: Store, url: str, split: str | None = None) -> LeRobotDat
         return _opened(store, url, split)
     except (AttributeError, KeyError, MemoryError, OverflowError, TypeError, ValueError) as error:
         raise DataError(
-            f"what is said of the data set makes no sense ({type(error).__name__}: {error})",
+            f"the metadata of the dataset is malformed ({type(error).__name__}: {error})",
             file=store.locate(INFO.rpartition("/")[0]),
             kind="bad-info",
             fix=AGAIN,

@@ -1,4 +1,4 @@
-"""A loader in epochs: so many batches each time that it is iterated, or all of a plan that ends, from its beginning."""
+"""A loader in epochs: a number of batches each time it is iterated, or all of a plan that ends, from its beginning."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EpochLoader:
         cycle: bool = False,
     ) -> None:
         if length is not None and length < 1:
-            raise ConfigError(f"an epoch of {length} batches makes no sense", fix="Give at least 1, or None.")
+            raise ConfigError(f"an epoch has {length} batches, expected at least 1", fix="Give at least 1, or None.")
         self.loader, self.length, self.restart, self.expected = loader, length, restart, expected
         self.cycle = cycle
         self._start = loader.state_dict()
@@ -73,7 +73,7 @@ class EpochLoader:
             self._given += 1
             yield batch
             fresh = False
-            if self._batches is not batches:  # restored, closed or begun anew meanwhile
+            if self._batches is not batches:  # restored, closed or started again meanwhile
                 return
         self._given = 0
         if self.restart:
@@ -108,8 +108,12 @@ class EpochLoader:
         """The state after the last batch given out: the loader's, and how far the epoch is."""
         return {"feedmill_epochs": VERSION, "given": self._given, "loader": self.loader.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: bool) -> None:
         """Go on where a state was saved; see `Loader.load_state_dict`, also for when it must be the list of all ranks'.
+
+        Args:
+            state: what `state_dict` gave.
+            options: as of `Loader.load_state_dict`.
 
         Raises:
             ConfigError: not such a state, or that of another plan.
@@ -122,7 +126,8 @@ class EpochLoader:
                 fix="Load what its state_dict() gave; states that Energon saved hold another order.",
             )
         inner = [each["loader"] for each in states]
-        self.loader.load_state_dict(inner if isinstance(state, list | tuple) and "windows" in inner[0] else inner[0])
+        every = isinstance(state, list | tuple) and "windows" in inner[0]
+        self.loader.load_state_dict(inner if every else inner[0], **options)
         self._batches, self._given, self._resumed = None, states[0]["given"], True
 
     def close(self) -> None:

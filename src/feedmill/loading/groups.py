@@ -114,7 +114,8 @@ def windows_for(encoder: TaskEncoder | None, grid: Grid, buffer: int | None) -> 
     size = 32 * grid.batch_size if buffer is None and encoder.groups else buffer
     if size is None or size < 1:
         raise ConfigError(
-            f"packing with buffer={size} makes no sense", fix="Say from how many samples packs are to be selected."
+            f"packing has buffer={size}, expected at least 1",
+            fix="Say from how many samples to select packs.",
         )
     batch = grid.batch_size if encoder.groups else None
     return Cursor(size, grid.length, grid.rank, grid.world_size, batch=batch)

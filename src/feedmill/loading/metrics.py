@@ -62,7 +62,7 @@ class Telemetry:
 
     def __post_init__(self) -> None:
         if self.every <= 0:
-            raise ConfigError(f"a report every {self.every} s makes no sense", fix="Give a positive number of seconds.")
+            raise ConfigError(f"a report every {self.every} s is impossible", fix="Give a positive number of seconds.")
 
 
 class Metrics:

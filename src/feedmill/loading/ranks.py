@@ -45,7 +45,7 @@ class Ranks:
     def __post_init__(self) -> None:
         if self.world_size < 1 or not 0 <= self.rank < self.world_size:
             raise ConfigError(
-                f"rank {self.rank} of {self.world_size} ranks makes no sense ({self.source})",
+                f"rank {self.rank} of {self.world_size} ranks is impossible ({self.source})",
                 fix="Ranks count from 0 to one less than their number.",
             )
 
@@ -151,7 +151,7 @@ def whole(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise ConfigError(f"{name}={value!r} makes no sense", fix="Give a whole number.") from None
+        raise ConfigError(f"{name}={value!r} is no whole number", fix="Give a whole number.") from None
 
 
 def _torch() -> Ranks | None:

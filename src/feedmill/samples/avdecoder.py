@@ -418,4 +418,4 @@ def _check(ranges: Ranges, unit: str, units: tuple[str, ...]) -> None:
         raise ConfigError(f"there is no unit {unit!r}", fix=f"Use {' or '.join(units)}.")
     for start, end in ranges:
         if not start <= end or start == float("inf"):
-            raise ConfigError(f"the clip from {start} to {end} makes no sense", fix="Give start and end in that order.")
+            raise ConfigError(f"the clip from {start} to {end} is impossible", fix="Give start and end in that order.")

@@ -54,7 +54,7 @@ def load(data: bytes, *, to: str = NUMPY) -> Any:
     except (TypeError, ValueError, OverflowError, RecursionError, AttributeError, LookupError, struct.error) as error:
         if isinstance(error, FeedmillError):
             raise
-        raise bad(f"its content makes no sense ({type(error).__name__})") from error
+        raise bad(f"its content is malformed ({type(error).__name__})") from error
 
 
 def _zipped(data: bytes, to: str) -> Any:

@@ -69,7 +69,7 @@ class BlockShuffle(Shuffle):
         super().__init__(child, key)
         if block < 1 or window < 1:
             raise ConfigError(
-                f"a block shuffle of block {block} and window {window} makes no sense",
+                f"a block shuffle of block {block} and window {window} is impossible",
                 kind="bad-shuffle",
                 fix="Give both as 1 or more.",
             )
