@@ -192,7 +192,7 @@ def test_stages_begin_with_a_run() -> None:
     ("text", "words"),
     [
         (RECIPE.replace(": 32", ": 0"), "homogeneous"),
-        (RECIPE.replace(": 32", ": {by: bucket, samples: 4}"), "by 'bucket' is unsupported"),
+        (RECIPE.replace(": 32", ": {by: bucket, samples: 4}"), "does not know 'bucket' of its samples"),
         (RECIPE.replace("blend:", "concat:").replace("weight:", "epochs:"), "belongs to a 'blend'"),
         (RECIPE.replace("blend:", "blend_epochized:").replace("weight:", "repetitions:"), "belongs to a 'blend'"),
         (RECIPE + "pack: {seq_len: 64}", "contradict"),

@@ -29,6 +29,10 @@ _ROWS = 20
 _CLOSE = 1.001
 """Up to this multiple of the mean a rank is left as it is."""
 _EXCHANGES = 32
+_PATIENCE = 2
+"""Rounds of exchanges without one for the highest rank after which there are no more."""
+_MANY = 64
+"""From so many ranks on, rounds take less time than a heap."""
 _FREE = 4
 """Samples by which a rank may grow when samples are exchanged."""
 _SHARED = 16
@@ -81,25 +85,55 @@ def greedy(costs: npt.ArrayLike, ranks: int, most: int | None = None) -> list[In
     """
     cost = np.asarray(costs, np.float64)
     order = np.argsort(-cost, kind="stable")
-    parts: list[list[int]] = [[] for _ in range(ranks)]
-    heap = [(0.0, 0, rank) for rank in range(ranks)]  # sum, samples and number of each rank that takes more
-    for sample, each in zip(order.tolist(), cost[order].tolist(), strict=True):
+    owner = (_dealt_one_by_one if ranks < _MANY else _dealt_in_rounds)(cost[order], ranks, most or len(cost))
+    counts = np.bincount(owner, minlength=ranks)
+    by_rank = order[np.argsort(owner, kind="stable")]
+    parts = np.split(by_rank, np.cumsum(counts)[:-1])
+    if len(cost) <= ranks or ranks == 1:
+        return parts
+    width = int(counts.max()) + _FREE if most is None else min(int(counts.max()) + _FREE, most)
+    dealt = np.full((ranks, width), len(cost))  # a place without a sample costs nothing
+    dealt[np.arange(width) < counts[:, None]] = by_rank
+    padded = np.append(cost, 0.0)
+    _exchange(dealt, padded[dealt])
+    filled = np.where(dealt < len(cost), padded[dealt], -1.0)
+    dealt = np.take_along_axis(dealt, np.argsort(-filled, axis=1, kind="stable"), 1)
+    return [row[:count] for row, count in zip(dealt, np.count_nonzero(filled >= 0, axis=1).tolist(), strict=True)]
+
+
+def _dealt_one_by_one(cost: Floats, ranks: int, most: int) -> IntArray:
+    """The rank of each sample; costs fall, and each goes to the rank with the lowest sum, of equal ones the fewest
+    samples, of equal ones the lowest number."""
+    owner = []
+    heap = [(0.0, 0, rank) for rank in range(ranks)]  # those that take more
+    for each in cost.tolist():
         total, count, rank = heap[0]
-        parts[rank].append(sample)
+        owner.append(rank)
         if count + 1 == most:
             heapq.heappop(heap)
         else:
             heapq.heapreplace(heap, (total + each, count + 1, rank))
-    width = max(map(len, parts))
-    if len(cost) <= ranks or ranks == 1:
-        return [np.array(part, np.int64) for part in parts]
-    width = width + _FREE if most is None else min(width + _FREE, most)
-    dealt = np.full((ranks, width), len(cost))  # a place without a sample costs nothing
-    for rank, part in enumerate(parts):
-        dealt[rank, : len(part)] = part
-    padded = np.append(cost, 0.0)
-    _exchange(dealt, padded[dealt])
-    return [row[np.argsort(-padded[row], kind="stable")] for row in (each[each < len(cost)] for each in dealt)]
+    return np.array(owner, np.int64)
+
+
+def _dealt_in_rounds(cost: Floats, ranks: int, most: int) -> IntArray:
+    """The same. A round deals to ranks by rising sums until one that has got a sample could be the lowest again."""
+    owner = np.empty(len(cost), np.int64)
+    total, count = np.zeros(ranks), np.zeros(ranks, np.int64)
+    done = 0
+    while done < len(cost):
+        free = np.flatnonzero(count < most)
+        lowest = free[np.lexsort((free, count[free], total[free]))][: len(cost) - done]
+        ends = total[lowest] + cost[done : done + len(lowest)]
+        again = np.minimum.accumulate(np.where(count[lowest] + 1 < most, ends, np.inf))
+        late = total[lowest[1:]] >= again[:-1]
+        size = int(np.argmax(late)) + 1 if late.any() else len(lowest)
+        chosen = lowest[:size]
+        owner[done : done + size] = chosen
+        total[chosen] = ends[:size]
+        count[chosen] += 1
+        done += size
+    return owner
 
 
 def _differenced(sums: Floats) -> IntArray:
@@ -156,6 +190,7 @@ def _exchange(dealt: IntArray, cost: Floats) -> None:
     some = min(each, _COMPARED)
     if each > some:
         _share(dealt, cost, total, close)
+    stuck = 0
     for number in range(_EXCHANGES):
         above = int(np.count_nonzero(total > close))
         if not above:
@@ -169,7 +204,8 @@ def _exchange(dealt: IntArray, cost: Floats) -> None:
         best = np.argmin(np.abs(gain - half[:, None, None]).reshape(count, -1), 1)
         gain = gain.reshape(count, -1)[np.arange(count), best]
         useful = (gain > 0) & (gain < 2 * half)
-        if not useful.any() and some == each:
+        stuck = 0 if useful[0] else stuck + 1  # the highest rank is what all others wait for
+        if some == each and (stuck == _PATIENCE or not useful.any()):
             return
         give, take = columns[best // some][useful], columns[best % some][useful]
         high, low, gain = high[useful], low[useful], gain[useful]
