@@ -47,7 +47,9 @@ def test_figures_fit_together(recipe: Path) -> None:
 def test_advice_follows_from_the_figures(recipe: Path) -> None:
     plan = Recipe.load(recipe).plan()
     report = BenchReport(
-        "x", 10, 4, [Rate(0, False, 100, 0.1, 90, 1, 5), Rate(4, False, 90, 0.1, 80, 1, 5)], 110, 5_000
+        *("x", 10, 1, 4),
+        [Rate(0, False, 100, 0.1, 90, 1, 5, samples=10), Rate(4, False, 90, 0.1, 80, 1, 5, samples=10)],
+        *(110, 5_000),
     )
     told = advice(report, plan)
     assert (
@@ -65,7 +67,22 @@ def test_the_verb(recipe: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0 and [rate["workers"] for rate in data["rates"]] == [0, 1] and data["batch_size"] == 8
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0 and "in stored order" in shown.stdout and "1 threads" in shown.stdout
+    ranks = CliRunner().invoke(app, ["bench", str(recipe), "--workers", "0", "--seconds", "0.1", "--world", "3"])
+    assert "batches of 32 samples for the first of 3 ranks" in ranks.stdout and "costliest" not in ranks.stdout
     for nonsense in (["--workers", "x"], ["--workers", "²"], ["--workers", "9" * 5000], ["--seconds", "nan"]):
         assert CliRunner().invoke(app, ["bench", str(recipe), *nonsense]).exit_code == 2
     missing = CliRunner().invoke(app, ["bench", str(tmp_path / "none.yaml")])
     assert missing.exit_code == 1 and "none.yaml" in missing.stderr
+
+
+def test_ranks_and_budgets(recipe: Path, tmp_path: Path) -> None:
+    balanced = tmp_path / "balanced.yaml"
+    balanced.write_text(recipe.read_text() + "balance: bytes\n")
+    arguments = ["bench", str(balanced), "--workers", "0", "--seconds", "0.1", "--world", "3", "-b", "2"]
+    data = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert data["world_size"] == 3 and data["rates"][0]["samples"] == 2 and data["rates"][0]["cost_spread"] >= 1
+    assert "times the mean cost of the ranks" in CliRunner().invoke(app, arguments).stdout
+    budget = tmp_path / "budget.yaml"
+    budget.write_text(recipe.read_text() + "batch: {bytes: 20000}\n")
+    shown = CliRunner().invoke(app, ["bench", str(budget), "--workers", "0", "--seconds", "0.1"])
+    assert shown.exit_code == 0 and "samples by budget" in shown.stdout

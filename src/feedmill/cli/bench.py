@@ -13,7 +13,13 @@ from feedmill.cli.output import emit, table
 
 def bench(
     recipe: RecipePath,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", metavar="N", min=1, help="Samples per batch.")] = 32,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size", "-b", metavar="N", min=1, help="Samples per batch; default: the recipe's budget, else 32."
+        ),
+    ] = None,
+    world: Annotated[int, typer.Option("--world", metavar="N", min=1, help="Measure the first of so many ranks.")] = 1,
     workers: Annotated[
         str | None, typer.Option("--workers", metavar="N,N,...", help="Numbers to try; default: 0 to the cores.")
     ] = None,
@@ -40,9 +46,12 @@ def bench(
         raise typer.BadParameter(f"{seconds} seconds never end", param_hint="--seconds")
     plan = Recipe.load(recipe).plan(trust=trust)
     numbers = None if workers is None else _numbers(workers)
+    if batch_size is None and (plan.dealing is None or plan.dealing.budget is None):
+        batch_size = 32
     report = measure(
         plan,
         batch_size,
+        world_size=world,
         workers=numbers,
         processes=processes,
         seconds=seconds,
@@ -78,7 +87,12 @@ def _print(report: object) -> None:
         ]
         for rate in report.rates
     ]
-    table(columns, rows, title=f"batches of {report.batch_size}, {report.cores} cores; milliseconds of work per batch")
+    mean = report.best.samples
+    size = f"{report.batch_size} samples" if report.batch_size else f"{mean:,.1f} samples by budget"
+    ranks = "" if report.world_size == 1 else f" for the first of {report.world_size:,} ranks"
+    table(columns, rows, title=f"batches of {size}{ranks}, {report.cores} cores; milliseconds of work per batch")
+    if report.best.cost_spread and report.world_size > 1:
+        typer.echo(f"the costliest rank has {report.best.cost_spread:.3f} times the mean cost of the ranks, per step")
     typer.echo(
         f"as bytes, in one thread: {report.undecoded_samples_per_second:,.0f} samples/s in the plan's order,"
         f" {report.stored_samples_per_second:,.0f} in stored order\n"

@@ -27,6 +27,9 @@ class Rate:
         workers: threads or processes that made batches; `processes` says which.
         samples_per_second: of this rank, in a loop that does nothing else.
         first_batch_seconds: from the beginning of the iteration.
+        samples: in a batch, on average.
+        cost_spread: the highest cost of a rank divided by the mean over ranks, averaged over steps; 0 where nothing is
+            balanced.
         read, transform, collate, transfer: milliseconds of work for a batch.
     """
 
@@ -38,6 +41,8 @@ class Rate:
     transform: float
     collate: float
     transfer: float = 0.0
+    samples: float = 0.0
+    cost_spread: float = 0.0
 
     @property
     def work(self) -> float:
@@ -50,13 +55,16 @@ class BenchReport:
     """What was measured, and what would help.
 
     Attributes:
+        batch_size: None for batches by the recipe's budget.
+        world_size: ranks, the first of which was measured.
         rates: one for each number of workers.
         undecoded_samples_per_second: of the plan's samples in its order, as bytes, in one thread.
         stored_samples_per_second: the same of neighbouring samples.
     """
 
     plan: str
-    batch_size: int
+    batch_size: int | None
+    world_size: int
     cores: int
     rates: list[Rate] = field(default_factory=list)
     undecoded_samples_per_second: float = 0.0
@@ -75,8 +83,9 @@ class BenchReport:
 
 def bench(
     plan: Plan,
-    batch_size: int,
+    batch_size: int | None,
     *,
+    world_size: int = 1,
     workers: Sequence[int] | None = None,
     processes: bool = False,
     seconds: float = 3.0,
@@ -84,11 +93,13 @@ def bench(
     told: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> BenchReport:
-    """Measure a plan with different numbers of workers, each for so many seconds.
+    """Measure a plan with different numbers of workers, each for a number of seconds.
 
     Each run begins where the one before has ended, so that none profits from what another has left in memory.
 
     Args:
+        batch_size: None for batches by the recipe's budget.
+        world_size: measure the first of so many ranks.
         workers: numbers to try; 0, 1, 2, 4 and so on up to the cores where None.
         processes: processes instead of threads.
         start: position of the plan to begin at.
@@ -97,12 +108,12 @@ def bench(
     """
     cores = available_cores()
     tried = sorted({0, *(1 << n for n in range(cores.bit_length()) if 1 << n <= cores), cores})
-    report = BenchReport(plan.fingerprint, batch_size, cores)
+    report = BenchReport(plan.fingerprint, batch_size, world_size, cores)
     position = start
     for count in workers if workers is not None else tried:
         told(f"{count} {'processes' if processes and count else 'threads'}")
         how = Workers(count, processes=processes and count > 0)
-        loader = Loader(plan, batch_size, rank=0, world_size=1, workers=how, stall=None, **options)
+        loader = Loader(plan, batch_size, rank=0, world_size=world_size, workers=how, stall=None, **options)
         rate, position = _measured(loader, how, position, seconds)
         report.rates.append(rate)
     told("without decoding")
@@ -133,7 +144,10 @@ def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tu
     rest = taken - first if metrics.batches > 1 else taken
     samples = metrics.samples * (batches / max(metrics.batches, 1))
     work = {stage: 1e3 * spent / max(metrics.batches, 1) for stage, spent in metrics.seconds.items()}
-    return Rate(how.count, how.processes, samples / max(rest, 1e-9), first, **work), after
+    each, spread = metrics.samples / max(metrics.batches, 1), metrics.spreads / max(metrics.balanced, 1)
+    return Rate(
+        how.count, how.processes, samples / max(rest, 1e-9), first, **work, samples=each, cost_spread=spread
+    ), after
 
 
 def _undecoded(plan: Plan, position: int) -> tuple[float, float]:
@@ -175,7 +189,7 @@ def advice(report: BenchReport, plan: Plan) -> list[str]:
         out.append("Workers made nothing faster: workers=0 keeps the cores for the training.")
     if most == "transform" and not best.processes and best.workers < report.cores:
         out.append("A transform in Python holds the interpreter: try --processes, or numpy and native libraries in it.")
-    storage = report.batch_size / max(report.undecoded_samples_per_second, 1e-9) / max(best.read / 1e3, 1e-9)
+    storage = best.samples / max(report.undecoded_samples_per_second, 1e-9) / max(best.read / 1e3, 1e-9)
     ratio = report.stored_samples_per_second / max(report.undecoded_samples_per_second, 1e-9)
     if most == "read" and storage > 0.3 and ratio > 2:
         out.append(f"Stored order reads {ratio:.0f} times as fast as the plan's: shuffle by blocks, or by larger ones.")
