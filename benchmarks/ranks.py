@@ -21,7 +21,7 @@ from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Repeat
 from feedmill.planning.permutation import derive
 
-BATCH, RANKS, BATCHES = 64, 4096, 512
+BATCH, RANKS, BATCHES = 64, 4096, 4096
 
 
 class Plan:
@@ -33,6 +33,7 @@ class Plan:
         streams = [
             Repeat(BlockShuffle(Leaf(n, 10**9 // sources), derive(7, "shuffle", str(n)))) for n in range(sources)
         ]
+        self.sources = range(sources)
         self.locate_ahead = Blend(streams, [1] * sources).locate
 
 

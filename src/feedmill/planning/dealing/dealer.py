@@ -34,6 +34,8 @@ KINDS = ("shuffled", "contiguous")
 AHEAD, MOST_AHEAD = 1024, 16_384
 """Positions that are located together, at the start and later: a call costs as much as thousands of positions, and the
 first batch waits for one."""
+_PER_SOURCE, _MOST_OF_MANY = 128, 131_072
+"""With many sources a call costs as much as thousands of positions for each of them."""
 _RANKS = 1
 """Child key of a batch's for the order of its ranks."""
 
@@ -162,6 +164,7 @@ class Dealer:
         self._key = derive(plan.seed, "deal")
         self._slices = deals_slices(plan, grid)  # whole ones are dealt, so that each rank's batch has one source
         self._locate = getattr(plan, "locate_ahead", None)
+        self._ahead = max(MOST_AHEAD, min(_PER_SOURCE * len(getattr(plan, "sources", ())), _MOST_OF_MANY))
         balance = dealing.balance
         self._costs = None if balance is None else costs_of(plan, balance.by, balance.linear, "'balance'")
 
@@ -190,7 +193,7 @@ class Dealer:
         while first is not None:
             size = max(1, min(ahead // each, most - first))
             yield from self.steps([first, *islice(remaining, size - 1)])
-            ahead = min(2 * ahead, MOST_AHEAD)
+            ahead = min(2 * ahead, self._ahead)
             first = next(remaining, None)
 
     def ranks(self, number: int) -> list[IntArray]:
