@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.recipes.compile import aux_url
+from feedmill.planning.recipes.member import aux_url
 from feedmill.planning.recipes.recipe import Recipe, members
 from feedmill.storage import join_url
 

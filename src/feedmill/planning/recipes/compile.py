@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +11,24 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import check_drawn, check_skip
 from feedmill.planning.mixing.blend import normalise
-from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset, shuffled
+from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.recipe import in_order
 from feedmill.planning.permutation import derive
-from feedmill.planning.plan import Plan, unique_names
-from feedmill.planning.recipes.recipe import kind_of, members
+from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.grouping import by_field
+from feedmill.planning.recipes.member import (
+    Place,
+    aux_is_there,
+    aux_url,
+    join_folder,
+    join_parts,
+    names_of,
+    recipe_line,
+    shuffle_as,
+    within,
+)
+from feedmill.planning.recipes.recipe import members
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.recipes.staging import check_names, stage_length
 from feedmill.planning.recipes.tokenizers import check_tokenizers
@@ -33,10 +42,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Open, Recipe
     from feedmill.planning.recipes.schema import Member, RecipeModel
 
-_Place = tuple[int | str, ...]
-
 ALL_SPLITS = "*"
-_SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
 
 def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
@@ -110,8 +116,6 @@ class _Compiler:
         if model.order is not None:
             return walk.ordered(prefix)
         if model.blend is not None and model.homogeneous is not None and model.homogeneous.by != "source":
-            from feedmill.planning.recipes.grouping import by_field
-
             return by_field(walk, model, model.homogeneous)
         if model.blend is not None:
             return walk.blend(model, (), prefix, model.shuffle, model.samples, _run_length(model))
@@ -147,7 +151,7 @@ class Walk:
     def blend(
         self,
         mix: Member | RecipeModel,
-        place: _Place,
+        place: Place,
         prefix: str,
         shuffle: ShuffleModel,
         samples: int | None = None,
@@ -174,7 +178,7 @@ class Walk:
     def stages(
         self,
         mix: Member | RecipeModel,
-        place: _Place,
+        place: Place,
         names: Sequence[str],
         streams: Sequence[Node],
         samples: int | None,
@@ -200,7 +204,7 @@ class Walk:
         with recipe_line(self.file, here if samples is None else ("samples",)):
             return StagedBlend(streams, parts, length=samples, run_length=run_length)
 
-    def epochized(self, members: Sequence[Member], place: _Place, prefix: str, shuffle: ShuffleModel) -> Node:
+    def epochized(self, members: Sequence[Member], place: Place, prefix: str, shuffle: ShuffleModel) -> Node:
         """Members by repetitions per epoch."""
         nodes, names = [], [prefix + name for name in names_of(members)]
         for number, (member, name) in enumerate(zip(members, names, strict=True)):
@@ -218,12 +222,12 @@ class Walk:
                 names=names,
             )
 
-    def mean(self, node: Node, place: _Place) -> Fraction:
+    def mean(self, node: Node, place: Place) -> Fraction:
         """Tokens per sample of a member."""
         with recipe_line(self.file, place):
             return self.compiler.tokens.mean(node)
 
-    def concat(self, members: Sequence[Member], place: _Place, prefix: str) -> Node:
+    def concat(self, members: Sequence[Member], place: Place, prefix: str) -> Node:
         """Members one after another, each in stored order unless it says otherwise itself."""
         parts = []
         for number, (member, name) in enumerate(zip(members, names_of(members), strict=True)):
@@ -245,19 +249,19 @@ class Walk:
             nodes: list[Node] = [self.concat(model.concat or [], (kind,), prefix)]
         else:
             members = model.blend or ([model.source] if model.source else [])
-            places: list[_Place] = [(kind, i) if model.blend else (kind,) for i in range(len(members))]
+            places: list[Place] = [(kind, i) if model.blend else (kind,) for i in range(len(members))]
             named = zip(members, places, names_of(members), strict=True)
             nodes = [self.member(member, place, prefix + name, None) for member, place, name in named]
         with recipe_line(self.file, ("order",)):
             return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
 
-    def repeat(self, node: Node, member: Member, place: _Place, name: str, times: Any) -> Node:
+    def repeat(self, node: Node, member: Member, place: Place, name: str, times: Any) -> Node:
         """A member again and again, or as often as it says."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
         with recipe_line(self.file, (*place, "epochs") if member.epochs else place):
             return Repeat(node, times, max_repeats=member.max_repeats, name=name)
 
-    def member(self, member: Member, place: _Place, name: str, shuffle: ShuffleModel | None) -> Node:
+    def member(self, member: Member, place: Place, name: str, shuffle: ShuffleModel | None) -> Node:
         """One epoch of a member in its order, or an endless one."""
         if member.blend is not None:
             return self.blend(member, place, f"{name}/", shuffle or self.file.model.shuffle)
@@ -300,7 +304,7 @@ class Walk:
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name)
 
-    def dataset(self, member: Member, place: _Place, name: str) -> Node:
+    def dataset(self, member: Member, place: Place, name: str) -> Node:
         """A leaf for an opened data set or join, cut to its subset."""
         leaf = self.compiler.leaf(self.source(member, place), name, self.file.where(place))
         if not member.ranges:
@@ -308,7 +312,7 @@ class Walk:
         with recipe_line(self.file, (*place, "subset")):
             return Subset(leaf, *within(member.ranges, leaf.length))
 
-    def source(self, member: Member, place: _Place) -> Dataset:
+    def source(self, member: Member, place: Place) -> Dataset:
         """The opened data set or join of a member, which has samples."""
         dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if not len(dataset):
@@ -350,7 +354,7 @@ class Walk:
                     )
         return dataset
 
-    def joined(self, member: Member, place: _Place) -> Dataset:
+    def joined(self, member: Member, place: Place) -> Dataset:
         """Several data sets side by side."""
         from feedmill.formats.energon_join import joined_samples
         from feedmill.samples.joined import JoinedDataset, build_joiner
@@ -374,93 +378,3 @@ def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Pa
                 yield recipe.where(here), join_folder(recipe, member), join_parts(walk.opened, member)
     for nested in recipe.nested.values():
         yield from joins(nested, open)
-
-
-def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset], member: Member) -> list[Part]:
-    """The opened data sets of a join. Raises `ConfigError` where one has no index of its keys."""
-    from feedmill.formats.energon_join import Part
-
-    assert member.join is not None
-    parts = member.join.values() if isinstance(member.join, dict) else member.join
-    return [Part.of(open_part(part, member.subflavors), part.nonmatch) for part in parts]
-
-
-def join_folder(recipe: Recipe, member: Member) -> str | None:
-    """Where the prepared rows of a join lie; None for a recipe that is no file."""
-    if member.prepared is not None:
-        return join_url(recipe.base, member.prepared)
-    return None if recipe.file is None else f"{recipe.file}.cache"
-
-
-def aux_is_there(url: str) -> bool:
-    """Whether an auxiliary source exists; those in object stores are believed to until they are read."""
-    path = url.removeprefix("filesystem://").removeprefix("file://")
-    return "://" in path or os.path.exists(path)
-
-
-def aux_url(base: str, url: str) -> str:
-    """An auxiliary source's URL; relative paths are seen from the recipe, ``filesystem://`` ones too."""
-    scheme, mark, path = url.partition("filesystem://")
-    return f"{mark}{join_url(base, path)}" if mark and not scheme else join_url(base, url)
-
-
-@contextmanager
-def recipe_line(recipe: Recipe, place: _Place) -> Iterator[None]:
-    """Errors that know no file yet are about this place of the recipe."""
-    try:
-        yield
-    except ConfigError as error:
-        error.file = error.file or recipe.where(place)
-        raise
-
-
-def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str) -> Node:
-    """The node shuffled as a recipe says, with a key of its own for each name."""
-    if shuffle is None:
-        return node
-    return shuffled(node, shuffle.kind, derive(seed, "shuffle", name), shuffle.block, shuffle.window)
-
-
-def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:
-    """First and end of a range of `size` samples, each range taken of what the one before leaves.
-
-    Percentages in a row are multiplied exactly and rounded down once, at the end.
-
-    >>> within([(1, 8), ("20%", "80%"), ("0%", "50%")], 10)
-    (2, 4)
-    """
-    first, end = Fraction(0), Fraction(size)
-    for start, stop in ranges:
-        if isinstance(start, int) or isinstance(stop, int):
-            first, end = Fraction(int(first)), Fraction(int(end))
-        left = end - first
-        first, end = _bound(start, first, end), _bound(stop, first, end)
-        if len(ranges) > 1 and not 0 <= end - first <= left:
-            raise ConfigError(
-                f"the subset [{start}, {stop}] does not lie in the {int(left):,} samples that are left of {size:,}",
-                kind="bad-subset",
-                fix="Each range of a subset is taken of what the one before leaves.",
-            )
-    return int(first), int(end)
-
-
-def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
-    if isinstance(bound, int):
-        return first + bound
-    return end if bound == "end" else first + (end - first) * Fraction(bound.removesuffix("%")) / 100
-
-
-def names_of(members: Sequence[Member]) -> list[str]:
-    """A name for each member: its own, or one made from its path that nobody else has."""
-    given = [member.name for member in members if member.name]
-    made = [_SUFFIX.sub("", _title(member)) for member in members if not member.name]
-    names = unique_names([*given, *made])
-    own, free = iter(names[: len(given)]), iter(names[len(given) :])
-    return [next(own) if member.name else next(free) for member in members]
-
-
-def _title(member: Member) -> str:
-    path = member.path or member.recipe
-    if path:
-        return path.rstrip("/").rpartition("/")[2]
-    return "join" if member.join is not None else kind_of(member)

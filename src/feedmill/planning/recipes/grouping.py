@@ -13,7 +13,7 @@ from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.mixing.blend import normalise
 from feedmill.planning.nodes import Blend, Leaf, Node, Subset
-from feedmill.planning.recipes.compile import names_of, recipe_line, shuffle_as, within
+from feedmill.planning.recipes.member import names_of, recipe_line, shuffle_as, within
 from feedmill.planning.tokens import per_sample
 from feedmill.samples.selected import SelectedDataset
 

@@ -1,0 +1,119 @@
+"""What members of a recipe ask for: names, lines for errors, ranges, shuffles, parts of joins, auxiliary data."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes import Node, shuffled
+from feedmill.planning.permutation import derive
+from feedmill.planning.plan import unique_names
+from feedmill.planning.recipes.recipe import kind_of
+from feedmill.storage import join_url
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
+    from feedmill.formats.energon_join import Part
+    from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
+    from feedmill.planning.recipes.recipe import Recipe
+    from feedmill.planning.recipes.schema import Member
+
+Place = tuple[int | str, ...]
+"""Keys and numbers that lead to a part of a recipe."""
+
+_SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
+
+
+def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset], member: Member) -> list[Part]:
+    """The opened data sets of a join. Raises `ConfigError` where one has no index of its keys."""
+    from feedmill.formats.energon_join import Part
+
+    assert member.join is not None
+    parts = member.join.values() if isinstance(member.join, dict) else member.join
+    return [Part.of(open_part(part, member.subflavors), part.nonmatch) for part in parts]
+
+
+def join_folder(recipe: Recipe, member: Member) -> str | None:
+    """Where the prepared rows of a join lie; None for a recipe that is no file."""
+    if member.prepared is not None:
+        return join_url(recipe.base, member.prepared)
+    return None if recipe.file is None else f"{recipe.file}.cache"
+
+
+def aux_is_there(url: str) -> bool:
+    """Whether an auxiliary source exists; those in object stores are believed to until they are read."""
+    path = url.removeprefix("filesystem://").removeprefix("file://")
+    return "://" in path or os.path.exists(path)
+
+
+def aux_url(base: str, url: str) -> str:
+    """An auxiliary source's URL; relative paths are seen from the recipe, ``filesystem://`` ones too."""
+    scheme, mark, path = url.partition("filesystem://")
+    return f"{mark}{join_url(base, path)}" if mark and not scheme else join_url(base, url)
+
+
+@contextmanager
+def recipe_line(recipe: Recipe, place: Place) -> Iterator[None]:
+    """Errors that know no file yet are about this place of the recipe."""
+    try:
+        yield
+    except ConfigError as error:
+        error.file = error.file or recipe.where(place)
+        raise
+
+
+def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str) -> Node:
+    """The node shuffled as a recipe says, with a key of its own for each name."""
+    if shuffle is None:
+        return node
+    return shuffled(node, shuffle.kind, derive(seed, "shuffle", name), shuffle.block, shuffle.window)
+
+
+def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:
+    """First and end of a range of `size` samples, each range taken of what the one before leaves.
+
+    Percentages in a row are multiplied exactly and rounded down once, at the end.
+
+    >>> within([(1, 8), ("20%", "80%"), ("0%", "50%")], 10)
+    (2, 4)
+    """
+    first, end = Fraction(0), Fraction(size)
+    for start, stop in ranges:
+        if isinstance(start, int) or isinstance(stop, int):
+            first, end = Fraction(int(first)), Fraction(int(end))
+        left = end - first
+        first, end = _bound(start, first, end), _bound(stop, first, end)
+        if len(ranges) > 1 and not 0 <= end - first <= left:
+            raise ConfigError(
+                f"the subset [{start}, {stop}] does not lie in the {int(left):,} samples that are left of {size:,}",
+                kind="bad-subset",
+                fix="Each range of a subset is taken of what the one before leaves.",
+            )
+    return int(first), int(end)
+
+
+def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
+    if isinstance(bound, int):
+        return first + bound
+    return end if bound == "end" else first + (end - first) * Fraction(bound.removesuffix("%")) / 100
+
+
+def names_of(members: Sequence[Member]) -> list[str]:
+    """A name for each member: its own, or one made from its path that nobody else has."""
+    given = [member.name for member in members if member.name]
+    made = [_SUFFIX.sub("", _title(member)) for member in members if not member.name]
+    names = unique_names([*given, *made])
+    own, free = iter(names[: len(given)]), iter(names[len(given) :])
+    return [next(own) if member.name else next(free) for member in members]
+
+
+def _title(member: Member) -> str:
+    path = member.path or member.recipe
+    if path:
+        return path.rstrip("/").rpartition("/")[2]
+    return "join" if member.join is not None else kind_of(member)
