@@ -230,7 +230,7 @@ def captions(repeat: int) -> Iterable[Row]:
 
 
 def aux(repeat: int) -> Iterable[Row]:
-    """One script with its import changed: cookers that take files by name from an auxiliary data set."""
+    """One script with its import changed: cookers that take files by name from an auxiliary dataset."""
     path = prepared(8)
     rng = random.Random(1)
     names = [f"{rng.randrange(8 * SHARD):09d}.{rng.choice(('jpg', 'json'))}" for _ in range(20_000)]

@@ -42,7 +42,7 @@ def captions(energon, options):
 
 
 def by_name(energon, options):
-    """Files per second that cookers take by name from an auxiliary data set."""
+    """Files per second that cookers take by name from an auxiliary dataset."""
     names = json.loads(Path(options.names).read_text())
 
     class Task(energon.DefaultTaskEncoder):

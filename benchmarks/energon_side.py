@@ -86,7 +86,7 @@ def windows(options):
 
 
 def keys(options):
-    """Parts per second by random file names, and the time to open the data set and get the first one."""
+    """Parts per second by random file names, and the time to open the dataset and get the first one."""
     from megatron.energon.cache.file_store import WebdatasetFileStore
     from megatron.energon.epathlib import EPath
 

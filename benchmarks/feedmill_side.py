@@ -70,7 +70,7 @@ def windows(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def keys(options: argparse.Namespace) -> dict[str, Any]:
-    """Parts per second by random file names, and the time to open the data set and get the first one."""
+    """Parts per second by random file names, and the time to open the dataset and get the first one."""
     names = json.loads(Path(options.names).read_text())
     open_dataset = fm.open  # imports what opening needs
     begin = time.perf_counter()

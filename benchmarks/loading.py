@@ -132,7 +132,7 @@ def state(repeat: int) -> Iterable[Row]:
     """From a state at position 10^9 of a shuffled blend to the first batch, imports left out."""
     folder = energon.prepared(8)
     found, _ = alternate(repeat, lambda: ours("resume", folder), None)
-    note = "recipe parsed, data sets opened, planned, state loaded, one batch read"
+    note = "recipe parsed, datasets opened, planned, state loaded, one batch read"
     yield Row("loader-state", "resume at position 10^9", "s", found["s"], bound=0.3, note=note)
     yield Row("loader-state", "its state", "bytes", found["bytes"], bound=1024)
 

@@ -53,7 +53,7 @@ def modalities_tokens(path, workers):
 
 
 def datatrove_tokens(folder, workers):
-    """Its data set shuffles; torch's loader takes it in order."""
+    """Its dataset shuffles; torch's loader takes it in order."""
     from datatrove.utils.dataset import DatatroveFolderDataset
     from torch.utils.data import DataLoader
 

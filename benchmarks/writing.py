@@ -1,4 +1,4 @@
-"""Writing data sets beside webdataset's ShardWriter. README.md says what is compared.
+"""Writing datasets beside webdataset's ShardWriter. README.md says what is compared.
 
 The peer's interpreter is named by ``FEEDMILL_WEBDATASET_PYTHON``; that of Energon has webdataset too.
 """

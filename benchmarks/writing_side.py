@@ -2,7 +2,7 @@
 
 python benchmarks/writing_side.py feedmill|webdataset bytes|json|npz|jpgbytes|pth SAMPLES PER_SHARD FOLDER [--runs 3]
 
-Feedmill's time includes everything that makes the result a prepared data set: hashing, syncing to disk and the index.
+Feedmill's time includes everything that makes the result a prepared dataset: hashing, syncing to disk and the index.
 webdataset writes bare tars. The number is samples per second, the best of the runs.
 """
 

@@ -1,4 +1,4 @@
-"""Data sets to convert, and what is compared of them."""
+"""Datasets to convert, and what is compared of them."""
 
 from __future__ import annotations
 

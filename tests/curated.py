@@ -1,4 +1,4 @@
-"""Data sets of documents for tests, and their attributes read back."""
+"""Datasets of documents for tests, and their attributes read back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_documents(path: Path, documents: Iterable[dict[str, Any]]) -> Path:
 
 
 def write_tree(root: Path, files: int = 4, rows: int = 50) -> Path:
-    """A data set: ``root/documents/part-N.jsonl.gz``, files of different sizes."""
+    """A dataset: ``root/documents/part-N.jsonl.gz``, files of different sizes."""
     for k in range(files):
         write_documents(
             root / "documents" / f"part-{k}.jsonl.gz", (document(1000 * k + i) for i in range(rows * (k + 1)))

@@ -45,7 +45,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "wids": lambda root: _wids(make_shards(root, COUNTS)),
     "kept-index": lambda root: make_shards(root, COUNTS),
 }
-"""Data sets of other tools, and plain tars named in other ways."""
+"""Datasets of other tools, and plain tars named in other ways."""
 REMOTE = ("parquet", "arrow", "huggingface", "mds", "mds-gz", "lerobot-v2", "img2dataset-files", "wids")
 PACKED = ("parquet", "mds-gz", "lerobot-v2", "lerobot-v3", "img2dataset-parquet", "img2dataset-files")
 """Those of which a part's bytes do not stand in the file as they are given."""
@@ -57,11 +57,11 @@ OPTIONS = {
     "pbin-blocks": {"block_size": 3},
     "ds-windows": {"seq_len": 2},
 }
-"""How the data set that `make` makes is to be opened; samples of tokens begin with their number."""
+"""How the dataset that `make` makes is to be opened; samples of tokens begin with their number."""
 
 
 def make(root: Path, kind: str) -> str:
-    """A data set of `TOTAL` samples whose json part, or part n, says which sample it is of."""
+    """A dataset of `TOTAL` samples whose json part, or part n, says which sample it is of."""
     if kind in SOURCES:
         return str(SOURCES[kind](root))
     if kind.startswith("jsonl"):

@@ -31,7 +31,7 @@ def documents(lengths: list[int], first: int = 1) -> tuple[np.ndarray, np.ndarra
 
 
 def copy_into(dataset: TokenDataset, writer: TokenWriter, step: int = 7) -> None:
-    """Write all documents of a data set, a few at a time."""
+    """Write all documents of a dataset, a few at a time."""
     for low in range(0, len(dataset), step):
         samples = dataset.read_raw(range(low, min(low + step, len(dataset))))
         tokens = [np.asarray(sample["input_ids"]) for sample in samples]

@@ -1,4 +1,4 @@
-"""A data set of numbers, for tests of everything above the formats."""
+"""A dataset of numbers, for tests of everything above the formats."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def sample_of(
 def samples_of_tars(
     folder: Path, files: Iterable[str], *, decode: Decode | None, subflavors: dict[str, Any] | None = None
 ) -> list[Sample]:
-    """All samples of some tars of a data set, in stored order; regular members grouped at the first dot."""
+    """All samples of some tars of a dataset, in stored order; regular members grouped at the first dot."""
     samples: list[Sample] = []
     for file in files:
         groups: dict[str, dict[str, bytes]] = {}

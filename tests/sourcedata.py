@@ -1,4 +1,4 @@
-"""Small data sets of other tools, written by their published layouts: sample number n has the part ``n``."""
+"""Small datasets of other tools, written by their published layouts: sample number n has the part ``n``."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def add_sources(root: Path) -> None:
-    """Data sets of other tools."""
+    """Datasets of other tools."""
     for name in ("tables", "downloads"):
         (root / name).mkdir()
     sourcedata.parquet(root / "tables", [5, 4, 3])

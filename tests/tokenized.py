@@ -1,4 +1,4 @@
-"""A data set of documents of tokens, for tests of windows and packing."""
+"""A dataset of documents of tokens, for tests of windows and packing."""
 
 from __future__ import annotations
 

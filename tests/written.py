@@ -1,4 +1,4 @@
-"""Data sets that tests write, and how they are compared."""
+"""Datasets that tests write, and how they are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`info` and `preview` over a stand-in for an opened data set; the real formats are tested in their own rooms."""
+"""`info` and `preview` over a stand-in for an opened dataset; the real formats are tested in their own rooms."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def decode(name: str, data: bytes) -> Any:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[[Dataset], dict[str, Any]]:
-    """Make `feedmill.samples.open.open` give this data set; returns the arguments that it is called with."""
+    """Make `feedmill.samples.open.open` give this dataset; returns the arguments that it is called with."""
 
     def install(dataset: Dataset) -> dict[str, Any]:
         calls: dict[str, Any] = {}
@@ -144,7 +144,7 @@ def test_preview_beyond_the_end(opened: Any) -> None:
     opened(FakeDataset())
     done = run("preview", "coco", "--start", "4")
     assert done.exit_code == 1
-    assert done.stderr == "error: coco: there is no sample 4, the data set has 4. Samples count from 0.\n"
+    assert done.stderr == "error: coco: there is no sample 4, the dataset has 4. Samples count from 0.\n"
 
 
 def test_contact_sheet(opened: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Load data sets with Energon and print what it gives, as JSON: run by the interop test in Energon's environment.
+"""Load datasets with Energon and print what it gives, as JSON: run by the interop test in Energon's environment.
 
     python energon_reader.py < requests.json
 

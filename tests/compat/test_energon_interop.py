@@ -1,6 +1,6 @@
 """Energon itself loads what Feedmill prepared: the same keys, sources and fields as `feedmill.open` gives.
 
-Needs an interpreter with Energon, named by ``FEEDMILL_ENERGON_PYTHON``. It is started once for all data sets, since
+Needs an interpreter with Energon, named by ``FEEDMILL_ENERGON_PYTHON``. It is started once for all datasets, since
 importing it takes seconds.
 """
 
@@ -45,7 +45,7 @@ CRUDE = ("--sample-type", "CrudeWebdataset")
 
 @dataclass
 class Case:
-    """One prepared data set.
+    """One prepared dataset.
 
     Attributes:
         make: writes and prepares it at a path, and returns the path to open.

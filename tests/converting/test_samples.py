@@ -1,4 +1,4 @@
-"""Samples of any data set in any format, and back: the same keys and the same bytes."""
+"""Samples of any dataset in any format, and back: the same keys and the same bytes."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_sequences_in_tensors(tmp_path: Path) -> None:
 
 
 def tensors(folder: Path, *samples: dict[str, Any]) -> Path:
-    """A data set of VLA Foundry whose samples have these values as tensors."""
+    """A dataset of VLA Foundry whose samples have these values as tensors."""
     parts = [(f"s{n}.{name}.pth", dump(value)) for n, sample in enumerate(samples) for name, value in sample.items()]
     write_tar(folder / "shard-000000.tar", parts)
     row = f'{{"shard": "shard-000000", "num_sequences": {len(samples)}}}\n'

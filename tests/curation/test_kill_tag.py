@@ -26,7 +26,7 @@ def command(processes: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set, and its attributes made undisturbed."""
+    """A dataset, and its attributes made undisturbed."""
     folder = tmp_path_factory.mktemp("whole")
     texts = ["\n".join([SENTENCE * (k % 40), "end"]) for k in range(400)]
     for k in range(6):

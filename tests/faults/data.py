@@ -29,7 +29,7 @@ def _each(made: tuple[Callable[[Path], Any], ...], folder: Path) -> None:
 
 
 def sample_set(folder: Path, name: str = "d", count: int = 12, first: int = 0, per_shard: int = 4) -> None:
-    """A prepared data set."""
+    """A prepared dataset."""
     import feedmill as fm
     from written import samples
 
@@ -42,7 +42,7 @@ texts_set = partial(sample_set, name="source")
 
 
 def text_samples(folder: Path, name: str = "source") -> None:
-    """A prepared data set whose parts are text."""
+    """A prepared dataset whose parts are text."""
     from converted import sample_set as made
 
     made(folder / name, 10, binary=False, per_shard=4)
@@ -64,14 +64,14 @@ def plain_tars(folder: Path, name: str = "d") -> None:
 
 
 def cut_tars(folder: Path) -> None:
-    """A prepared data set of which a shard has lost its end."""
+    """A prepared dataset of which a shard has lost its end."""
     sample_set(folder)
     path = folder / "d/shards/000001.tar"
     path.write_bytes(path.read_bytes()[:-2600])
 
 
 def pictures(folder: Path, name: str = "d") -> None:
-    """A prepared data set with images."""
+    """A prepared dataset with images."""
     import feedmill as fm
 
     fm.write(str(folder / name), [{"__key__": f"i{n}", "png": picture(n)} for n in range(6)], samples_per_shard=2,

@@ -16,7 +16,7 @@ from feedmill.storage import open_store
 
 
 def samples(folder: Path, name: str) -> Any:
-    """The samples of every split of a data set, with the bytes of their parts."""
+    """The samples of every split of a dataset, with the bytes of their parts."""
     whole = fm.open(str(folder / name), raw=True)
     found = {"": [(sample.key, {part: _word(sample.raw(part)) for part in sample}) for sample in whole]}
     for split in whole.splits:
@@ -25,7 +25,7 @@ def samples(folder: Path, name: str) -> Any:
 
 
 def rows(folder: Path, name: str) -> Any:
-    """The rows of a data set, as values."""
+    """The rows of a dataset, as values."""
     return [repr(sample) for sample in fm.open(str(folder / name), raw=True)]
 
 
@@ -100,7 +100,7 @@ _MEDIA = "SELECT * FROM media_metadata ORDER BY 1"
 
 
 def media(folder: Path, name: str) -> Any:
-    """The samples of a data set (where it is one), and the media metadata in its index."""
+    """The samples of a dataset (where it is one), and the media metadata in its index."""
     index = folder / name / ".nv-meta/index.sqlite"
     known = [] if not index.exists() else _rows(index, _MEDIA)
     return known, samples(folder, name) if (folder / name / "shards").exists() else []

@@ -1,4 +1,4 @@
-"""LeRobot data sets: frames of videos by time, tasks, splits, keys."""
+"""LeRobot datasets: frames of videos by time, tasks, splits, keys."""
 
 from __future__ import annotations
 

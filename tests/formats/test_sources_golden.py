@@ -1,4 +1,4 @@
-"""Data sets that Hugging Face `datasets` and MosaicML `streaming` wrote, read as those read them."""
+"""Datasets that Hugging Face `datasets` and MosaicML `streaming` wrote, read as those read them."""
 
 from __future__ import annotations
 

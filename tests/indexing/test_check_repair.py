@@ -180,7 +180,7 @@ def test_repair_keeps_a_last_sample_only_if_it_is_as_complete_as_the_others(tmp_
 
 
 def test_repair_forgets_that_lost_samples_were_excluded(root: Path) -> None:
-    """The data set could not be opened with them."""
+    """The dataset could not be opened with them."""
     listed = [open_dataset(root, raw=True)[n].key for n in (4, 8, 9)]  # the first and the last of a shard, and another
     split = root / ".nv-meta" / "split.yaml"
     entries = "".join(f"\n- shards/shard_00{n}.tar/{key}" for n, key in zip((1, 1, 2), listed, strict=True))

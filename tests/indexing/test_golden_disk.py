@@ -16,7 +16,7 @@ from digests import GOLDEN, expected
 from feedmill.cli.app import app
 
 CASES: dict[str, tuple[str, str, list[str]]] = {
-    # golden case and data set -> the command line it was prepared with
+    # golden case and dataset -> the command line it was prepared with
     "captioning": (
         "captioning", "ds",
         ["--split-ratio", "1,1,1", "--sample-type", "CaptioningSample",
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
 
 
 def bare_copy(case: str, name: str, target: Path, *, keep: tuple[str, ...] = ()) -> Path:
-    """The data set without anything that preparing writes."""
+    """The dataset without anything that preparing writes."""
     shutil.copytree(GOLDEN / case / name, target)
     for path in [*target.rglob("*.idx"), *(target / ".nv-meta").glob("*"), *(target / ".nv-meta").glob(".*")]:
         if path.is_file() and path.name not in keep:

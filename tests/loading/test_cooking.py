@@ -112,7 +112,7 @@ def field_map_cooker(cls: type[Any], given: dict[str, str]) -> Any:
 
 
 def loader_cooker(cls: type[Any], code: str) -> Any:
-    """The same from a data set's own sample loader, as people move it into a cooker."""
+    """The same from a dataset's own sample loader, as people move it into a cooker."""
     scope: dict[str, Any] = {}
     exec(code, scope)
 
@@ -238,7 +238,7 @@ def test_errors_name_sample_and_cooker(tmp_path: Path) -> None:
         cooked(path, missing)
     assert any("in the cooker" in note and "missing" in note for note in caught.value.__notes__)
     with pytest.raises(
-        ConfigError, match=r"wants 'images', and the data set has the auxiliary data media, lines.*'aux'"
+        ConfigError, match=r"wants 'images', and the dataset has the auxiliary data media, lines.*'aux'"
     ):
         cooked(path, lambda s, images: None)
     with pytest.raises(ConfigError, match=r"wants 'images', and .* no auxiliary data"):

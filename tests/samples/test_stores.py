@@ -1,4 +1,4 @@
-"""Files by name: data sets, folders, JSONL files and a sample's own parts as stores; nothing leaves its folder."""
+"""Files by name: datasets, folders, JSONL files and a sample's own parts as stores; nothing leaves its folder."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_crude_samples_stay_samples() -> None:
         ),
         ("__module__: megatron.energon\n__class__: MetadatasetV2\n", "this is a metadataset"),
         ("__module__: megatron.energon\n__class__: CrudeWebdatasett\n", "dataset.yaml:2: there is no sample type"),
-        ("__module__: mine\n__class__: MyFactory\n", r"dataset.yaml:2: the data set class mine\.MyFactory"),
+        ("__module__: mine\n__class__: MyFactory\n", r"dataset.yaml:2: the dataset class mine\.MyFactory"),
         ("__class__: CrudeWebdataset\nfield_map: {text: txt}\n", "unknown key 'field_map'.*crude data"),
         ("__class__: CrudeWebdataset\npart_filter: [1]\n", "dataset.yaml:2: expected part names"),
     ],

@@ -1,4 +1,4 @@
-"""Inputs dealt to tasks: files, and rows of data sets in columns."""
+"""Inputs dealt to tasks: files, and rows of datasets in columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def texts(count: int) -> list[str]:
 
 
 def saved(root: Path, rows: list[list[Any]], chunk: int = 3) -> str:
-    """A data set as Hugging Face `datasets` saves it: several Arrow streams and a list of them."""
+    """A dataset as Hugging Face `datasets` saves it: several Arrow streams and a list of them."""
     import pyarrow.ipc
 
     root.mkdir(parents=True)

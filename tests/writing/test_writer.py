@@ -1,4 +1,4 @@
-"""Writing data sets: what is read back, where shards end, what is refused, what a broken run leaves."""
+"""Writing datasets: what is read back, where shards end, what is refused, what a broken run leaves."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_typed_samples_come_back_as_they_were(tmp_path: Path) -> None:
     ds = fm.open(tmp_path / "a")
     assert isinstance(ds[2], fm.CaptioningSample) and ds[2].caption == "n 2"
     assert np.array_equal(ds[2].image, picture)
-    fm.write(str(tmp_path / "b"), ds, **typed)  # a data set is an iterable of samples
+    fm.write(str(tmp_path / "b"), ds, **typed)  # a dataset is an iterable of samples
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 

@@ -1,4 +1,4 @@
-"""``feedmill add-parts``: more parts for the samples of a data set."""
+"""``feedmill add-parts``: more parts for the samples of a dataset."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def add_parts(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared data set.")],
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data set with the same keys.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared dataset.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A dataset with the same keys.")],
     part: Annotated[
         list[str] | None, typer.Option("--part", metavar="NAME", help="Only this part; may be repeated.")
     ] = None,
     into: Annotated[
         str | None,
-        typer.Option("--into", metavar="FOLDER", help="Write a new data set with only the new parts, beside this one."),
+        typer.Option("--into", metavar="FOLDER", help="Write a new dataset with only the new parts, beside this one."),
     ] = None,
     missing: Annotated[
         str, typer.Option("--missing", metavar="error|skip", help="What to do about keys that SOURCE lacks.")
@@ -33,7 +33,7 @@ def add_parts(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Give samples the parts that another data set has under the same keys.
+    """Give samples the parts that another dataset has under the same keys.
 
     All shards are written anew and put in place at once; killed, the same command goes on where it was.
     """

@@ -1,4 +1,4 @@
-"""``feedmill append``: more samples for a data set that is there."""
+"""``feedmill append``: more samples for a dataset that is there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from feedmill.cli.reshard import Pattern, PerShard, Prefix, Processes, Progress,
 
 
 def append(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The prepared data set that grows.")],
-    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Data sets whose samples have parts.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The prepared dataset that grows.")],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Datasets whose samples have parts.")],
     split: Annotated[
         str | None, typer.Option("--split", metavar="NAME", help="The split for them; default: the first one.")
     ] = None,
@@ -25,7 +25,7 @@ def append(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Add the samples of other data sets as new shards; shards that are there stay as they are.
+    """Add the samples of other datasets as new shards; shards that are there stay as they are.
 
     Killed, the same command goes on where it was.
     """

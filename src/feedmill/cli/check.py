@@ -1,4 +1,4 @@
-"""``feedmill check``: everything that could spoil a run on this data set."""
+"""``feedmill check``: everything that could spoil a run on this dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(
     workers: Threads = None,
     json: Json = False,
 ) -> None:
-    """Compare a data set with its index: cut or damaged shards, hashes, duplicate keys, wrong offsets and counts.
+    """Compare a dataset with its index: cut or damaged shards, hashes, duplicate keys, wrong offsets and counts.
 
     Exit status 0 where all is well, 1 where something was found.
     """

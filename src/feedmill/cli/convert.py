@@ -1,4 +1,4 @@
-"""``feedmill convert``: a data set in one format as the same data set in another."""
+"""``feedmill convert``: a dataset in one format as the same dataset in another."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def convert(
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
-    """Convert a data set to another format: samples, tokens, or rows of text. Killed, the same command goes on.
+    """Convert a dataset to another format: samples, tokens, or rows of text. Killed, the same command goes on.
 
     What has no place in the format is said first; where it is content, nothing is done without --allow-loss. Every
     sample is read back and compared with the source, and the proof is stored beside the destination.

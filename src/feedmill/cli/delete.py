@@ -1,4 +1,4 @@
-"""``feedmill delete``: samples taken out of a data set."""
+"""``feedmill delete``: samples taken out of a dataset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def delete(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared data set on a local disk.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared dataset on a local disk.")],
     keys: Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys of samples.")] = None,
     list_file: Annotated[
         str | None, typer.Option("--list", metavar="FILE", help="A file with one key on each line.")

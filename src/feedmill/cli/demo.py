@@ -36,11 +36,11 @@ SHARDS = 10
 def demo(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where everything goes.")] = Path("demo-out"),
     pages: Annotated[int, typer.Option("--pages", metavar="N", min=SHARDS, help="Page images to render.")] = 1500,
-    docs: Annotated[int, typer.Option("--docs", metavar="N", min=10, help="Documents in the JSONL data set.")] = 3000,
+    docs: Annotated[int, typer.Option("--docs", metavar="N", min=10, help="Documents in the JSONL dataset.")] = 3000,
     samples: Annotated[int, typer.Option("--samples", metavar="N", min=400, help="Samples to train on.")] = 3000,
     json: Json = False,
 ) -> None:
-    """Make data sets from Python's own library; prepare, curate, tokenize, blend, load, kill, resume, and compare.
+    """Make datasets from Python's own library; prepare, curate, tokenize, blend, load, kill, resume, and compare.
 
     Ends with status 1 if the resumed run saw any other sample, or any other random crop or token,
     than the undisturbed one.
@@ -64,7 +64,7 @@ def demo(
 
 
 def _make(story: Story, pages: int, docs: int) -> list[Document]:
-    """Build both data sets from the standard library; gives all documents."""
+    """Build both datasets from the standard library; gives all documents."""
     from feedmill.demo.corpus import standard_library, write_docs
     from feedmill.demo.pages import write_pages
     from feedmill.storage import LocalStore
@@ -73,7 +73,7 @@ def _make(story: Story, pages: int, docs: int) -> list[Document]:
     found, seconds = timed(lambda: standard_library(pages + docs))
     share = len(found) * docs // (pages + docs)
     story.row("read", f"{len(found):,} docstrings and pieces of source", seconds)
-    # Every k-th goes to the pages, so that both data sets range over the whole library.
+    # Every k-th goes to the pages, so that both datasets range over the whole library.
     on_pages = {i * len(found) // (len(found) - share) for i in range(len(found) - share)}
     texts = [document for i, document in enumerate(found) if i not in on_pages]
     _, seconds = timed(lambda: write_docs(LocalStore(story.out / "docs"), "docs.jsonl", texts))

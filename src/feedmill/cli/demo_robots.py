@@ -11,7 +11,7 @@ WEIGHTS, WINDOWS, BATCH = (0.7, 0.3), 3, 16
 
 
 def mix_robots(story: Story) -> None:
-    """Generate, index and check two data sets, merge their statistics, and load batches of both."""
+    """Generate, index and check two datasets, merge their statistics, and load batches of both."""
     import numpy as np
 
     from feedmill.demo.robots import ACTION, STATE, write_robots

@@ -25,7 +25,7 @@ def confirm_overwrite(url: str, overwrite: bool) -> None:
     if overwrite or not (store.exists(INFO) or store.exists(INFO_YAML)):
         return
     typer.confirm(
-        "This data set is prepared already. Prepare it again (unchanged shards are not read again)?", abort=True
+        "This dataset is prepared already. Prepare it again (unchanged shards are not read again)?", abort=True
     )
 
 

@@ -1,4 +1,4 @@
-"""``feedmill info``: what a data set is."""
+"""``feedmill info``: what a dataset is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def info(
     trust: Trust = False,
     json: Json = False,
 ) -> None:
-    """Say what a data set is: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
+    """Say what a dataset is: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
     from feedmill.samples.open import open as open_dataset
 
     opened = partial(open_dataset, path, split=split, dataset_config=dataset_config, split_config=split_config)
@@ -39,7 +39,7 @@ def info(
 
 
 def conversion(path: str) -> dict[str, Any] | None:
-    """What the proof of a conversion says, where this data set was made by one."""
+    """What the proof of a conversion says, where this dataset was made by one."""
     from feedmill.converting.proof import find_proof
 
     proof = find_proof(path)
@@ -76,10 +76,10 @@ def first_sample(dataset: Any) -> dict[str, Any] | None:
 
 
 def show(data: dict[str, Any]) -> None:
-    """Print the description of a data set for people."""
+    """Print the description of a dataset for people."""
     facts(
         [
-            ("data set", data.get("path")),
+            ("dataset", data.get("path")),
             ("format", data.get("format")),
             ("samples", data.get("samples")),
             ("tokens", _counted(data)),

@@ -1,4 +1,4 @@
-"""``feedmill mount``: a data set as files."""
+"""``feedmill mount``: a dataset as files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mount(
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once and go on in the background.")] = False,
 ) -> None:
-    """Show a data set as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
+    """Show a dataset as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
     from feedmill.mounting.mount import mount as mount_dataset
 
     def ready() -> None:

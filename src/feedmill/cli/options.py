@@ -9,7 +9,7 @@ import typer
 from feedmill.cli.output import remember_json
 
 DatasetPath = Annotated[
-    str, typer.Argument(metavar="PATH", help="A data set: folder, tar or JSONL file; a path or a URL.")
+    str, typer.Argument(metavar="PATH", help="A dataset: folder, tar or JSONL file; a path or a URL.")
 ]
 Split = Annotated[
     str | None, typer.Option("--split", metavar="NAME", help="Open this split only (train, val, test, ...).")
@@ -22,7 +22,7 @@ SplitConfig = Annotated[
     str | None, typer.Option("--split-config", metavar="FILE", help="Use this file in .nv-meta instead of split.yaml.")
 ]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Allow the data set to run its own code (sample_loader.py, pickles).")
+    bool, typer.Option("--trust", help="Allow the dataset to run its own code (sample_loader.py, pickles).")
 ]
 Threads = Annotated[
     int | None,

@@ -19,7 +19,7 @@ def plan(
     samples: Samples = None,
     tokens: Annotated[
         int | None,
-        typer.Option("--tokens", metavar="N", min=1, help="Budget in tokens, where the data sets know their lengths."),
+        typer.Option("--tokens", metavar="N", min=1, help="Budget in tokens, where the datasets know their lengths."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option("--steps", metavar="N", min=1, help="Budget in steps of --global-batch.")

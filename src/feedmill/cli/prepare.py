@@ -1,4 +1,4 @@
-"""``feedmill prepare``: index a data set and say how it is read."""
+"""``feedmill prepare``: index a dataset and say how it is read."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def prepare(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Index a data set, divide it into splits, and say how samples are read.
+    """Index a dataset, divide it into splits, and say how samples are read.
 
     Run it again after adding shards: only new ones are read, and they join the first split.
     """

@@ -1,4 +1,4 @@
-"""``feedmill prepare-media``: sizes and durations of media, for a prepared data set or a plain folder."""
+"""``feedmill prepare-media``: sizes and durations of media, for a prepared dataset or a plain folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare_media import MediaReport
 
 MediaTarget = Annotated[
-    str, typer.Argument(metavar="PATH", help="A prepared data set, or a folder of media files; a path or URL.")
+    str, typer.Argument(metavar="PATH", help="A prepared dataset, or a folder of media files; a path or URL.")
 ]
 
 
@@ -44,7 +44,7 @@ def show(report: MediaReport) -> None:
     per_second = report.files / max(report.seconds, 1e-9)
     facts(
         [
-            ("media of", f"{report.path} ({'plain folder' if report.kind == 'folder' else 'prepared data set'})"),
+            ("media of", f"{report.path} ({'plain folder' if report.kind == 'folder' else 'prepared dataset'})"),
             ("files", report.files),
             ("images", report.images or None),
             ("audio, video", report.av or None),

@@ -34,7 +34,7 @@ def preview(
     indices = range(start, min(start + count, len(dataset)))
     if not indices:
         raise NotFound(
-            f"there is no sample {start:,}, the data set has {len(dataset):,}",
+            f"there is no sample {start:,}, the dataset has {len(dataset):,}",
             file=path,
             kind="no-sample",
             fix="Samples count from 0.",

@@ -26,8 +26,8 @@ Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a
 
 
 def reshard(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data set whose samples have parts.")],
-    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="The new data set, a folder.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A dataset whose samples have parts.")],
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="The new dataset, a folder.")],
     samples: PerShard = None,
     size: Size = None,
     shuffle: Annotated[
@@ -35,12 +35,12 @@ def reshard(
     ] = None,
     pattern: Pattern = None,
     prefix: Prefix = "",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the data set that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the dataset that is there.")] = False,
     workers: Processes = None,
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Write the samples of a data set into shards of another size or order; splits stay apart.
+    """Write the samples of a dataset into shards of another size or order; splits stay apart.
 
     What a split file excludes is left out. Killed, the same command goes on where it was.
     """

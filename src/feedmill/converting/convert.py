@@ -1,4 +1,4 @@
-"""`feedmill.convert`: a data set in one format becomes the same data set in another."""
+"""`feedmill.convert`: a dataset in one format becomes the same dataset in another."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def convert(
     plan_only: bool = False,
     said: Callable[[Plan], None] | None = None,
 ) -> ConvertReport:
-    """Convert a data set: samples, tokens, or rows of text.
+    """Convert a dataset: samples, tokens, or rows of text.
 
     The bytes do not depend on `workers`. Killed at any moment, the same call finishes the job: whole outputs stay. What
     was written is read back by its own reader, and each sample's hash compared with the source's.
 
     Args:
-        source: a data set in any readable format; path or URL.
+        source: a dataset in any readable format; path or URL.
         destination: where to; a folder or a file, as the format wants it.
         to: the format, see `feedmill.converting.table`.
         split: take this split only.

@@ -1,4 +1,4 @@
-"""Making a data set of the outputs of a conversion of samples: indices, manifests, one file of many pieces."""
+"""Making a dataset of the outputs of a conversion of samples: indices, manifests, one file of many pieces."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def finish_samples(
     store: Store,
     done: Sequence[Done],
 ) -> list[str]:
-    """Write what makes the outputs a data set; gives all its files."""
+    """Write what makes the outputs a dataset; gives all its files."""
     filled = [each for each in done if each.samples]
     paths = [each.path for each in filled]
     if shared.piece:
@@ -133,7 +133,7 @@ def _prepared(
                     f"the shard has {len(scan.keys)} samples, {each.samples} were written",
                     file=store.locate(each.path),
                     kind="different",
-                    fix="Neighbours have the same key: keys must be unique in a data set.",
+                    fix="Neighbours have the same key: keys must be unique in a dataset.",
                 )
             shard = Shard(each.path, ShardRecord(each.size, each.version, each.samples, each.extra.get("digest")), scan)
             keys.add_shard(shard)

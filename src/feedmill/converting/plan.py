@@ -109,7 +109,7 @@ def check_places(source: str, destination: str) -> None:
     if b.startswith(a.rstrip("/") + "/") or a.startswith(b.rstrip("/") + "/"):
         inside = "in the source" if b.startswith(a) else "around the source"
         raise ConfigError(
-            f"the destination lies {inside}: both would be one data set",
+            f"the destination lies {inside}: both would be one dataset",
             file=destination,
             kind="same-place",
             fix="Name a place of its own.",

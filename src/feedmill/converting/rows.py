@@ -1,4 +1,4 @@
-"""Rows of named values: JSON lines (a file, or a tree), Parquet, Hugging Face's data sets; to lines or Parquet."""
+"""Rows of named values: JSON lines (a file, or a tree), Parquet, Hugging Face's datasets; to lines or Parquet."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Shared:
     """What every process needs.
 
     Attributes:
-        tree: the folder of a tree of lines; empty where the source is opened as a data set.
+        tree: the folder of a tree of lines; empty where the source is opened as a dataset.
         columns: of Parquet that is made of JSON: name -> type.
         drop: columns that are left out.
         piece: whether outputs are pieces of one file, and lie in the notes.
@@ -85,7 +85,7 @@ class Shared:
 
 @lru_cache(8)
 def opened(source: str, split: str | None) -> Dataset:
-    """A data set, undecoded, once for each process."""
+    """A dataset, undecoded, once for each process."""
     return open_raw(source, split=split)[0]
 
 

@@ -91,7 +91,7 @@ def _loose(dataset: Dataset) -> int:
 
 
 def described(dataset: Dataset) -> dict[str, Any]:
-    """What a data set says of itself; nothing where a file of it is gone, which reading will tell."""
+    """What a dataset says of itself; nothing where a file of it is gone, which reading will tell."""
     try:
         return dataset.describe()
     except NotFound:

@@ -1,4 +1,4 @@
-"""Samples of any data set to shards of another format, through the `Dataset` contract alone."""
+"""Samples of any dataset to shards of another format, through the `Dataset` contract alone."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def opened(source: str, split: str | None) -> Dataset:
 
 
 def plan_samples(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
-    """The conversion of a data set of samples. Raises as opening it does, and `ConfigError` for a bad destination."""
+    """The conversion of a dataset of samples. Raises as opening it does, and `ConfigError` for a bad destination."""
     opened.cache_clear()
     whole = opened(source, options.split)
     refuse_twofold_columns(whole)

@@ -27,7 +27,7 @@ class Output(Protocol):
         """Take a sample in; gives its hash, as reading back will. Raises `DataError`: then it is not taken."""
 
     def close(self) -> dict[str, Any]:
-        """Publish it; gives what finishing the data set needs."""
+        """Publish it; gives what finishing the dataset needs."""
 
     def abort(self) -> None:
         """Give it up."""

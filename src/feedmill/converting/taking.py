@@ -41,7 +41,7 @@ class Taken(NamedTuple):
 
 
 class Taker:
-    """Takes samples of one data set.
+    """Takes samples of one dataset.
 
     Args:
         fields: names or patterns (``*.json``) of the parts to take; all where there are none.

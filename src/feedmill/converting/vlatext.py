@@ -20,7 +20,7 @@ _TENSOR = "input_ids.pth"
 
 
 def files_of(source: str) -> tuple[list[Any], int, frozenset[str]]:
-    """What tells this data set from another, the number of its sequences, and the first sample's parts beside ids.
+    """What tells this dataset from another, the number of its sequences, and the first sample's parts beside ids.
 
     Raises `DataError` where that sample holds no token ids.
     """
@@ -42,7 +42,7 @@ def sequences_of(source: str, beside: Collection[str] = ()) -> Iterator[list[npt
     """The sequences, some at a time.
 
     Args:
-        source: a data set of VLA Foundry.
+        source: a dataset of VLA Foundry.
         beside: parts beside the ids that may be passed over.
 
     Raises:
@@ -98,5 +98,5 @@ def _no_tokens(sample: Sample, why: str) -> DataError:
         file=sample.source.where,
         record=sample.key,
         kind="no-tokens",
-        fix="Only data sets of tokenized text become token files.",
+        fix="Only datasets of tokenized text become token files.",
     )

@@ -29,7 +29,7 @@ FOLDER = ".feedmill"
 
 
 def manifest_path(name: str) -> str:
-    """Where the manifest of an attribute set lies, below the data set's root."""
+    """Where the manifest of an attribute set lies, below the dataset's root."""
     return f"attributes/{name}/{FOLDER}/manifest.json"
 
 

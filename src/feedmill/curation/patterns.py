@@ -22,7 +22,7 @@ _PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
 
 @dataclass(frozen=True, slots=True)
 class DocumentFile:
-    """A file of documents: the data set's root, the path below it (with the documents folder), size and version.
+    """A file of documents: the dataset's root, the path below it (with the documents folder), size and version.
 
     `pattern` is the root as the user wrote it, so that names in outputs do not depend on the working folder.
     """
@@ -38,7 +38,7 @@ class DocumentFile:
         return f"{self.root.rstrip('/')}/{self.path}" if self.root not in ("", ".") else self.path
 
     def store(self) -> Store:
-        """The data set's store."""
+        """The dataset's store."""
         return open_store(self.root or ".")
 
     def attributes(self, name: str, documents: str = DOCUMENTS) -> str:
@@ -50,7 +50,7 @@ def find_documents(
     patterns: Sequence[str], documents: str = DOCUMENTS, warnings: list[str] | None = None
 ) -> list[DocumentFile]:
     """The files of all patterns, in the order of the patterns, by path within each; a file that several match once,
-    however they spell its data set.
+    however they spell its dataset.
 
     Args:
         documents: the name of the folder in which documents are kept.
@@ -86,7 +86,7 @@ def _no_files(patterns: str) -> ConfigError:
 
 
 def by_root(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
-    """The files of each data set."""
+    """The files of each dataset."""
     found: dict[str, list[DocumentFile]] = {}
     for file in files:
         found.setdefault(file.root, []).append(file)

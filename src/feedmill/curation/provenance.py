@@ -45,7 +45,7 @@ def verdict(store: Store, name: str, path: str, documents: Entry, *, read: bool 
     """Return whether an attribute file was made of these documents.
 
     Args:
-        store: the data set. name: the attribute set's. path: of the attribute file in the data set.
+        store: the dataset. name: the attribute set's. path: of the attribute file in the dataset.
         documents: as they are now.
         read: whether files may be read to compare their hashes; if not, what would need that is not known.
 

@@ -42,7 +42,7 @@ def augment(sample: Any, rng: np.random.Generator) -> dict[str, Any]:
         start = int(rng.integers(0, max(1, len(words) - 64)))
         return {**out, "text": " ".join(words[start : start + 64])}
     picture = as_image(image)
-    assert picture is not None, "the page data set declares its images"
+    assert picture is not None, "the page dataset declares its images"
     pixels = np.asarray(picture)
     top, left = (int(rng.integers(0, size - CROP + 1)) for size in pixels.shape[:2])
     pixels = pixels[top : top + CROP, left : left + CROP]

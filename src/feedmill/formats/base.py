@@ -1,6 +1,6 @@
 """The `Dataset` contract, and the `Sample` that every format gives.
 
-A data set is opened through an index that says where each sample lies; nothing is read before it is asked for. A
+A dataset is opened through an index that says where each sample lies; nothing is read before it is asked for. A
 format implements `read_raw`, `locate`, `find` and `__len__`; the rest stands here once for all formats.
 
 The formats room knows bytes only. What bytes mean (decoders, sample types) is put on top by `feedmill.samples`
@@ -37,8 +37,8 @@ class Source:
     """Where a sample came from.
 
     Attributes:
-        dataset: path or URL of the data set.
-        file: path of the file inside the data set.
+        dataset: path or URL of the dataset.
+        file: path of the file inside the dataset.
         offset: first byte of the sample in that file, its headers included.
         length: bytes from there to its end.
         index: number of the sample in the opened split, counting excluded ones; a file's name where one file was read.
@@ -57,7 +57,7 @@ class Source:
     @property
     def where(self) -> str:
         """The full path or URL of the file."""
-        whole = self.dataset == self.file or self.dataset.endswith(f"/{self.file}")  # the data set is one file
+        whole = self.dataset == self.file or self.dataset.endswith(f"/{self.file}")  # the dataset is one file
         return self.dataset if whole else f"{self.dataset.rstrip('/')}/{self.file}"
 
     @property
@@ -82,9 +82,9 @@ class Sample(Mapping[str, Any]):
     ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` gives the bytes.
 
     Attributes:
-        key: names it in its data set.
-        subflavors: data attached by the data set's description.
-        home: the data set that `Dataset.read` read it from.
+        key: names it in its dataset.
+        subflavors: data attached by the dataset's description.
+        home: the dataset that `Dataset.read` read it from.
     """
 
     __slots__ = ("_block", "_decode", "_further", "_source", "_spans", "_values", "home", "key", "subflavors")
@@ -209,7 +209,7 @@ class Sample(Mapping[str, Any]):
 
 
 class Dataset(ABC):
-    """One data set in one format: random access in bulk, by number or by key.
+    """One dataset in one format: random access in bulk, by number or by key.
 
     Safe to read from several threads. `len` and all indices exclude samples that the split excludes.
 
@@ -217,10 +217,10 @@ class Dataset(ABC):
         format: the format's short name.
         url: path or URL.
         split: name of the opened split, or None where the format has none.
-        subflavors: data attached to every sample by the data set's description.
+        subflavors: data attached to every sample by the dataset's description.
         about: what the description says, for `describe`.
         aux: name -> URL of data that samples refer to, as a metadataset gives them.
-        again: opens it once more; with it another process gets a data set of its own instead of a copy of this one.
+        again: opens it once more; with it another process gets a dataset of its own instead of a copy of this one.
     """
 
     format: ClassVar[str]
@@ -269,9 +269,9 @@ class Dataset(ABC):
         """
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
-        """What `fingerprint` was when the data set held only its first `count` samples; None where that can't be told.
+        """What `fingerprint` was when the dataset held only its first `count` samples; None where that can't be told.
 
-        With it a data set that only grew is told from one that changed. Cheap, like `fingerprint`.
+        With it a dataset that only grew is told from one that changed. Cheap, like `fingerprint`.
         """
         return None
 
@@ -334,7 +334,7 @@ class Dataset(ABC):
         return f"Datasets of the format {self.format!r} have no index of it."
 
     def read(self, indices: Indices) -> list[Any]:
-        """Samples in bulk, as this data set's view gives them (`Sample`, or the declared sample type)."""
+        """Samples in bulk, as this dataset's view gives them (`Sample`, or the declared sample type)."""
         return self._viewed(self.read_raw(indices))
 
     def _viewed(self, raw: list[Sample]) -> list[Any]:
@@ -345,7 +345,7 @@ class Dataset(ABC):
     def read_columns(self, indices: Indices) -> dict[str, Any] | None:  # noqa: ARG002
         """What `read` gives, collated: a column for each field, without a sample being made.
 
-        None where the data set has no shorter way to that; raises as `read` does.
+        None where the dataset has no shorter way to that; raises as `read` does.
         """
         return None
 
@@ -403,7 +403,7 @@ class Dataset(ABC):
         return index % count if count else index
 
     def with_view(self, view: View | None, decode: Decode | None, subflavors: Mapping[str, Any] | None) -> Self:
-        """This data set, giving samples through `view` and decoding parts with `decode`."""
+        """This dataset, giving samples through `view` and decoding parts with `decode`."""
         self.view, self.decode, self.subflavors, self.again = view, decode, subflavors, None
         return self
 
@@ -414,7 +414,7 @@ def _opened_again(
     dataset = again()
     if dataset.fingerprint() != fingerprint:
         raise DataError(
-            "the data set has changed since it was opened in the main process",
+            "the dataset has changed since it was opened in the main process",
             file=dataset.url,
             kind="changed",
             fix="Open it again, in a new run.",
@@ -425,7 +425,7 @@ def _opened_again(
 
 @runtime_checkable
 class TokenReader(Protocol):
-    """What a data set of tokens offers beside the `Dataset` contract: spans of its documents, in bulk."""
+    """What a dataset of tokens offers beside the `Dataset` contract: spans of its documents, in bulk."""
 
     def read_tokens(
         self, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]

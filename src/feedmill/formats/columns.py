@@ -331,9 +331,9 @@ def _missing(value: dict[str, Any]) -> Lazy | None:
 
     def refuse() -> Any:
         raise DataError(
-            f"the data set holds no bytes for this file, only its path {path!r}",
+            f"the dataset holds no bytes for this file, only its path {path!r}",
             kind="outside-file",
-            fix="Save the data set again with its files inside (embed_external_files=True).",
+            fix="Save the dataset again with its files inside (embed_external_files=True).",
         )
 
     return Lazy(refuse, refuse)

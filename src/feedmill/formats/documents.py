@@ -1,7 +1,7 @@
 """Files of documents: JSON lines, plain or compressed, and the trees in which Dolma keeps them.
 
-Layout: ``<data set>/documents/<any tree>/*.jsonl.gz`` and, for each attribute set, the same tree below
-``<data set>/attributes/<name>/``: row n of an attribute file belongs to row n of the document file. A row ends with the
+Layout: ``<dataset>/documents/<any tree>/*.jsonl.gz`` and, for each attribute set, the same tree below
+``<dataset>/attributes/<name>/``: row n of an attribute file belongs to row n of the document file. A row ends with the
 byte 0x0A and with nothing else (U+2028 and carriage returns occur inside of rows); the last one may lack it.
 """
 

@@ -281,7 +281,7 @@ class PreparedShards(ShardTable):
         return self._place[row[0]], row[1], row[2]
 
     def _open_members(self) -> Members | None:
-        """Our own index of names; None where there is none for this state of the data set."""
+        """Our own index of names; None where there is none for this state of the dataset."""
         if not (self.store.exists(energon_members.PATH) and self.store.exists(UUID)):
             return None
         try:
@@ -327,7 +327,7 @@ class PreparedShards(ShardTable):
                 file=self.store.url,
                 record=key,
                 kind="other-split",
-                fix="Open the data set without a split to reach all samples.",
+                fix="Open the dataset without a split to reach all samples.",
             )
         return place, row[1]
 
@@ -420,7 +420,7 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
             f"there is no split {split!r}",
             file=name,
             kind="no-such-split",
-            fix=f"The data set has: {', '.join(splits.parts) or 'no splits'}.",
+            fix=f"The dataset has: {', '.join(splits.parts) or 'no splits'}.",
         )
     missing = [shard for shard in shards if shard not in info]
     if missing:

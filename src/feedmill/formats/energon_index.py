@@ -314,7 +314,7 @@ def _duplicate(rows: IndexRows) -> DataError:
         f"the key occurs {len(found)} times ({'; '.join(places)}{'; ...' if len(found) > 3 else ''})",
         record=key,
         kind="duplicate-key",
-        fix="Keys must be unique in the whole data set, and the parts of a sample must follow one another: rename the"
+        fix="Keys must be unique in the whole dataset, and the parts of a sample must follow one another: rename the"
         " members, for example by putting the shard's name before the key.",
     )
 

@@ -1,11 +1,11 @@
-"""Energon's join index: which samples of several prepared data sets belong together, by key.
+"""Energon's join index: which samples of several prepared datasets belong together, by key.
 
-Layout of ``<metadataset>.yaml.cache/join_index_<sha256>.bin``: 8 bytes ``JIDX0001``; one i64, the number of data sets
+Layout of ``<metadataset>.yaml.cache/join_index_<sha256>.bin``: 8 bytes ``JIDX0001``; one i64, the number of datasets
 c; then rows of c times three i64, little endian: (shard, byte offset, byte size). The shard counts through the
-data set's own shard list of the split used, excluded shards included; ``(-1, -1, -1)`` is a missing partner. Rows
-follow the first data set's split and, within a shard, the samples.
+dataset's own shard list of the split used, excluded shards included; ``(-1, -1, -1)`` is a missing partner. Rows
+follow the first dataset's split and, within a shard, the samples.
 
-Energon names the file by a hash over each data set's uuid, its excludes and its `nonmatch`. Two joins that differ in
+Energon names the file by a hash over each dataset's uuid, its excludes and its `nonmatch`. Two joins that differ in
 the split part alone get one name, and with two excludes the name depends on Python's hash seed, so a file of that name
 may hold the rows of another join. `own_name` hashes the split's shard list and the sorted excludes too: the same rows
 and the same name belong together, in every process. A file under Energon's name is read only where its rows can be
@@ -43,11 +43,11 @@ NONMATCH = (ERROR, SKIP, NONE)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One data set of a join.
+    """One dataset of a join.
 
     Attributes:
         dataset: opened with the split to join.
-        nonmatch: what happens where it lacks a key of the first data set; ``error`` for the first itself.
+        nonmatch: what happens where it lacks a key of the first dataset; ``error`` for the first itself.
     """
 
     dataset: TarDataset
@@ -55,13 +55,13 @@ class Part:
 
     @property
     def table(self) -> PreparedShards:
-        """The data set's shards."""
+        """The dataset's shards."""
         assert isinstance(self.dataset.table, PreparedShards)
         return self.dataset.table
 
     @classmethod
     def of(cls, dataset: Dataset, nonmatch: str = ERROR) -> Part:
-        """Raises `ConfigError` where the data set has no index by key."""
+        """Raises `ConfigError` where the dataset has no index by key."""
         prepared = isinstance(dataset, TarDataset) and isinstance(dataset.table, PreparedShards)
         if not isinstance(dataset, TarDataset) or not prepared or not dataset.store.exists(INDEX):
             raise ConfigError(
@@ -74,10 +74,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Rows of a join of c data sets.
+    """Rows of a join of c datasets.
 
     Attributes:
-        samples: int64[n, c], the sample's number in each opened data set, -1 where it is missing.
+        samples: int64[n, c], the sample's number in each opened dataset, -1 where it is missing.
         places: int64[n, c, 3], the same as the file has it.
     """
 
@@ -106,7 +106,7 @@ def write_join_index(store: Store, name: str, places: Int64s) -> None:
 
 
 def energon_name(parts: Sequence[Part]) -> str:
-    """The file name that Energon gives this join; where a data set has several excludes, one of those it may give."""
+    """The file name that Energon gives this join; where a dataset has several excludes, one of those it may give."""
     return _file_name(b"".join(_identity(part) for part in parts))
 
 
@@ -132,11 +132,11 @@ def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
     """The rows of a join, int64[n, c]: sample numbers, -1 where one is missing; prepared ones where there are any.
 
     Args:
-        parts: the data sets, each opened with its split.
+        parts: the datasets, each opened with its split.
         cache: the folder of prepared rows.
 
     Raises:
-        ConfigError: no key is in all data sets, or a key is missing where it must not be.
+        ConfigError: no key is in all datasets, or a key is missing where it must not be.
         DataError: a prepared file is damaged.
     """
     if cache is not None:
@@ -181,7 +181,7 @@ def compute(parts: Sequence[Part]) -> Join:
 
 
 def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
-    """For each sample of the first data set, in the order of its index: its partner's number and place."""
+    """For each sample of the first dataset, in the order of its index: its partner's number and place."""
     connection = open_index(cached_copy(first.dataset.store, INDEX))
     partner = cached_copy(part.dataset.store, INDEX)
     try:
@@ -215,7 +215,7 @@ def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
 def samples_at(parts: Sequence[Part], places: Int64s, where: str) -> Int64s:
     """Sample numbers int64[n, c] of rows as the file has them, int64[n, c, 3]. Raises `DataError` for other data."""
     if places.shape[1] != len(parts):
-        raise _stale(where, f"it joins {places.shape[1]} data sets, {len(parts)} were expected")
+        raise _stale(where, f"it joins {places.shape[1]} datasets, {len(parts)} were expected")
     return np.stack([_column(part, places[:, i], where) for i, part in enumerate(parts)], axis=1)
 
 
@@ -243,7 +243,7 @@ def _column(part: Part, places: Int64s, where: str) -> Int64s:
 def _proven(parts: Sequence[Part], places: Int64s, where: str) -> Int64s | None:
     """The rows of a file under Energon's name, or None where they may belong to another split.
 
-    A left join has one row for each sample of the first data set, in order; that can be seen without the keys. Which
+    A left join has one row for each sample of the first dataset, in order; that can be seen without the keys. Which
     rows an inner join ought to have cannot.
     """
     if any(part.nonmatch == SKIP for part in parts[1:]):

@@ -1,7 +1,7 @@
 """The two media tables of Energon's ``index.sqlite``: metadata of media files, and by which choice they were collected.
 
 ``media_metadata`` has a row ``entry_key, metadata_type, metadata_json`` for each media file. The key is the full member
-name (``KEY.PART``) in a prepared data set and the path relative to the folder, with ``/``, in a plain folder, whose
+name (``KEY.PART``) in a prepared dataset and the path relative to the folder, with ``/``, in a plain folder, whose
 ``index.sqlite`` holds nothing but these tables. The type is ``image`` or ``av``, the JSON is compact.
 ``media_filters`` has a row ``filter_id, strategy, patterns, created_at_utc`` for each choice; the metadata is that of
 their union.
@@ -45,7 +45,7 @@ class MediaTables:
 
 
 def read_tables(store: Store) -> MediaTables:
-    """The tables of a data set or folder; empty where there is no index, or one without them.
+    """The tables of a dataset or folder; empty where there is no index, or one without them.
 
     Raises:
         DataError: there is an index, and it cannot be read.

@@ -86,7 +86,7 @@ class Members:
             slots = int.from_bytes(header[8:16], "little")
             whole = f.seek(0, 2) == _HEADER + 16 * slots and slots > _OVERFLOW
             if header[:8] != _MAGIC or not whole or header[16:52].rstrip(b"\0") != uuid.encode("ascii", "replace")[:36]:
-                raise ValueError("not the index of this data set's members")
+                raise ValueError("not the index of this dataset's members")
             self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         self._words = memoryview(self._map).cast("Q")
         self._homes = slots - _OVERFLOW

@@ -29,7 +29,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class Frames:
-    """The videos of one data set. Any thread may use it.
+    """The videos of one dataset. Any thread may use it.
 
     Args:
         tolerance: seconds that the frame found may be away from the time asked for.

@@ -1,4 +1,4 @@
-"""Hugging Face data sets on disk: what `datasets` writes with ``save_to_disk``, and its cache.
+"""Hugging Face datasets on disk: what `datasets` writes with ``save_to_disk``, and its cache.
 
 Layout, saved::
 
@@ -13,7 +13,7 @@ Layout, cache (``<name>/<config>/<version>/<hash>/``)::
     <name>-train.arrow          or <name>-train-00000-of-00003.arrow
 
 Files are memory-mapped. Columns of ``Image`` and ``Audio`` are decoded from the bytes that they hold; class labels are
-numbers, their names stand in `describe`. Saved data sets have the splits of their folder; with several, opening one
+numbers, their names stand in `describe`. Saved datasets have the splits of their folder; with several, opening one
 without naming a split gives all of them, one after the other.
 
 Refused: rows chosen by a list of numbers kept beside (``_indices_data_files``, written before datasets 2.0), file names
@@ -39,7 +39,7 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def is_hf(store: Store) -> bool:
-    """Whether a folder is a data set of `datasets`."""
+    """Whether a folder is a dataset of `datasets`."""
     if store.exists(DICT) or store.exists(STATE):
         return True
     return store.exists(INFO) and next(_cached(store), None) is not None
@@ -74,7 +74,7 @@ class HfDataset(TableDataset):
 
 
 def open_hf(store: Store, url: str, split: str | None = None) -> HfDataset:
-    """A data set of `datasets`. Raises `NotFound` for a split that is not there, `DataError`, `MissingExtra`."""
+    """A dataset of `datasets`. Raises `NotFound` for a split that is not there, `DataError`, `MissingExtra`."""
     if store.exists(DICT):
         names = _read(store, DICT).get("splits")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -158,7 +158,7 @@ def _check_counts(dataset: HfDataset, info: Mapping[str, Any]) -> None:
                 f"the split {name!r} has {count} rows, {INFO} says {said}",
                 file=dataset.url,
                 kind="wrong-count",
-                fix="A file is missing or was cut: make the data set again.",
+                fix="A file is missing or was cut: make the dataset again.",
             )
 
 
@@ -181,7 +181,7 @@ def _bad(store: Store, path: str, why: str) -> DataError:
         f"the file cannot be understood ({why})",
         file=store.locate(path),
         kind="bad-info",
-        fix="Save the data set again.",
+        fix="Save the dataset again.",
     )
 
 

@@ -1,4 +1,4 @@
-"""LeRobot data sets on disk, versions 2.x and 3.x: robot episodes, one sample a frame.
+"""LeRobot datasets on disk, versions 2.x and 3.x: robot episodes, one sample a frame.
 
 Layout::
 
@@ -259,12 +259,12 @@ class _Files(Sequence[ColumnFile]):
 
 
 def is_lerobot(store: Store) -> bool:
-    """Whether the folder is a LeRobot data set."""
+    """Whether the folder is a LeRobot dataset."""
     return store.exists(INFO) and b'"codebase_version"' in store.read(INFO)
 
 
 def open_lerobot(store: Store, url: str, split: str | None = None) -> LeRobotDataset:
-    """A LeRobot data set. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
+    """A LeRobot dataset. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
     try:
         return _opened(store, url, split)
     except (AttributeError, KeyError, MemoryError, OverflowError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What ``meta/`` of a LeRobot data set says: facts, episodes, tasks and splits, in versions 2.x and 3.x.
+"""What ``meta/`` of a LeRobot dataset says: facts, episodes, tasks and splits, in versions 2.x and 3.x.
 
 See `feedmill.formats.lerobot` for the layout.
 """
@@ -19,7 +19,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 
 INFO = "meta/info.json"
-AGAIN = "Download the data set again."
+AGAIN = "Download the dataset again."
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d{0,2})d)?\}")
 
 
@@ -217,5 +217,5 @@ def _table(store: Store, paths: list[str], columns: list[str]) -> dict[str, list
 def gone(store: Store, path: str) -> NotFound:
     """The error for a file that is missing."""
     return NotFound(
-        "the data set lacks this file", file=store.locate(path), kind="missing-shard", fix="Download it again."
+        "the dataset lacks this file", file=store.locate(path), kind="missing-shard", fix="Download it again."
     )

@@ -39,11 +39,11 @@ from feedmill.storage.limits import max_unpacked, too_large
 
 INDEX = "index.json"
 CACHE_BYTES = 512 << 20
-"""Bytes of unpacked shards that an open data set keeps."""
+"""Bytes of unpacked shards that an open dataset keeps."""
 
 _MOST = 1 << 32
 """Offsets are u32: no shard has more samples or bytes."""
-_AGAIN = "Copy the data set again, or write it anew with MDSWriter."
+_AGAIN = "Copy the dataset again, or write it anew with MDSWriter."
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Sh
             f"shard {number} is compressed with {compression!r}",
             file=where,
             kind="unsupported",
-            fix="zstd, gz and bz2 are read: write the data set with one of them, or unpack its shards.",
+            fix="zstd, gz and bz2 are read: write the dataset with one of them, or unpack its shards.",
         )
     _check_file(store, path, size, sizes)
     return Shard(path, size, compression, raw_bytes, samples, hashes, columns)

@@ -69,7 +69,7 @@ def column(name: Any, encoding: Any, size: Any, where: str) -> Column:
             file=where,
             record=name,
             kind="unknown-encoding",
-            fix="Write the data set with one of MDS's own encodings.",
+            fix="Write the dataset with one of MDS's own encodings.",
         )
     return Column(name, encoding, size, decode, suffix)
 

@@ -105,5 +105,5 @@ def _sample(sizes: Sequence[int | None], row: Sequence[bytes]) -> bytes:
 
 
 def write_index(store: Store, shards: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``index.json``: from now on the folder is a data set."""
+    """Write ``index.json``: from now on the folder is a dataset."""
     store.write_bytes(INDEX, orjson.dumps({"shards": list(shards), "version": 2}, option=orjson.OPT_SORT_KEYS))

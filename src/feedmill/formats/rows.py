@@ -1,4 +1,4 @@
-"""Data sets whose samples are rows of named values: tables, MDS shards, robot episodes.
+"""Datasets whose samples are rows of named values: tables, MDS shards, robot episodes.
 
 A row's parts are its columns. `sample[name]` gives the value: text, numbers, lists and objects as Python or numpy has
 them; bytes through the decoder. `sample.raw(name)` gives the value as bytes, by one rule for all formats:
@@ -112,7 +112,7 @@ class RowSample(Sample):
         if suffix == PICKLED and made is value:
             raise TrustError(
                 f"the part {name!r} is pickled, and reading a pickle runs code",
-                fix="Open the data set with trust=True if you trust it, or read the bytes with sample.raw(...).",
+                fix="Open the dataset with trust=True if you trust it, or read the bytes with sample.raw(...).",
             )
         return made
 
@@ -204,7 +204,7 @@ class RowsDataset(Dataset):
         """Offset and length of the smallest run of bytes that is known to hold a row."""
 
     def _key(self, file: int, local: int) -> str:
-        """The key of a row: its number in the data set, unless the format has a better one."""
+        """The key of a row: its number in the dataset, unless the format has a better one."""
         return str(int(self._starts[file]) + local)
 
     def read_raw(self, indices: Indices) -> list[Sample]:

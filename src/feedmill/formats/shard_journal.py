@@ -1,6 +1,6 @@
 """Finished shards of unfinished work, so that a killed run is continued and not begun anew.
 
-What `prepare` has scanned and what writers have written is kept beside the index of a local data set, or in the cache
+What `prepare` has scanned and what writers have written is kept beside the index of a local dataset, or in the cache
 folder for a remote one (see `feedmill.storage.frames`), and removed when the index is complete.
 """
 
@@ -21,7 +21,7 @@ NAME = ".nv-meta/feedmill.prepare.journal"
 
 
 def interrupted(store: Store) -> bool:
-    """Whether `prepare` was begun on a data set and has not ended well."""
+    """Whether `prepare` was begun on a dataset and has not ended well."""
     place, name = frames_place(store, NAME)
     return place.exists(name)
 
@@ -39,14 +39,14 @@ class _Frame(msgspec.Struct, array_like=True):
 
 
 class Journal:
-    """Scans of one data set's shards, in the file `name` of a store on this machine's disk."""
+    """Scans of one dataset's shards, in the file `name` of a store on this machine's disk."""
 
     def __init__(self, store: LocalStore, name: str) -> None:
         self._frames = FrameFile(store, name)
 
     @classmethod
     def of(cls, store: Store, name: str = NAME) -> Journal:
-        """The journal of a data set: the file `name` of a local one."""
+        """The journal of a dataset: the file `name` of a local one."""
         return cls(*frames_place(store, name))
 
     def read(self) -> dict[str, tuple[ShardRecord, ShardScan]]:

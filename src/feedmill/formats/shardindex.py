@@ -64,7 +64,7 @@ class Known(NamedTuple):
 class IndexedShards(ShardTable):
     """The table of plain tars by the kept index."""
 
-    reindex = "The shard changed after it was opened: open the data set again."
+    reindex = "The shard changed after it was opened: open the dataset again."
 
     def __init__(self, store: Store, shards: Sequence[str], known: Sequence[Known]) -> None:
         super().__init__(store, shards)

@@ -76,13 +76,13 @@ SUFFIXES = (*_FILES, *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
     "Known are folders of .tar shards (prepared or not), .pbin or .ds files; .tar, .jsonl, .pbin, .ds files;"
-    " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma; .parquet and .arrow files; data sets of Hugging"
+    " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma; .parquet and .arrow files; datasets of Hugging"
     " Face, LeRobot, MosaicML (MDS) and img2dataset."
 )
 
 
 class Found(NamedTuple):
-    """A data set that is there: its kind, its store, for a single file the name in the store, for a list of files
+    """A dataset that is there: its kind, its store, for a single file the name in the store, for a list of files
     their names, and what was left aside."""
 
     kind: str
@@ -93,7 +93,7 @@ class Found(NamedTuple):
 
 
 def sniff(url: str) -> Found:
-    """The kind of data set at a path or URL.
+    """The kind of dataset at a path or URL.
 
     Raises:
         NotFound: nothing is there, or nothing that is known; says what was found.
@@ -105,7 +105,7 @@ def sniff(url: str) -> Found:
         top, name = split_url(url)
         open_store(top).stat(name)
         raise ConfigError(
-            "this is a recipe or metadataset, not a data set",
+            "this is a recipe or metadataset, not a dataset",
             file=url,
             kind="is-recipe",
             fix="'feedmill plan' shows what it gives; feedmill.Recipe.load(path) loads it.",
@@ -120,7 +120,7 @@ def sniff(url: str) -> Found:
     store = open_store(url)
     if is_local_file(url):
         raise NotFound(
-            "this kind of file is no data set",
+            "this kind of file is no dataset",
             file=url,
             kind="unknown-format",
             fix=f"Unpack it, or give it to a verb that reads packed lines: {_VERBS_OF_LINES}."
@@ -155,7 +155,7 @@ def sniff(url: str) -> Found:
     packed = any(name.endswith(_PACKED_LINES) for name in inside)  # Dolma's documents, mostly
     known = f"Packed lines are read by {_VERBS_OF_LINES}: name the files or their folder." if packed else _KNOWN
     raise NotFound(
-        "no data set was recognised here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
+        "no dataset was recognised here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
         file=url,
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
@@ -203,7 +203,7 @@ def _listed(urls: Sequence[str]) -> Found:
             f"only files of one of {', '.join(_LISTS)} can be opened together, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
             kind="mixed-list",
-            fix="Name files of one format, or mix data sets with a recipe.",
+            fix="Name files of one format, or mix datasets with a recipe.",
         )
     if kinds[0] not in _TOKEN_FILES:  # documents may be repeated: their keys are numbers
         refuse_twice(files)
@@ -243,7 +243,7 @@ def open_raw(
     files: str | None = None,
     token_size: int | None = None,
 ) -> tuple[Dataset, Found]:
-    """A data set without decoding: parts are bytes. Raises as `sniff` and the format's own opening do.
+    """A dataset without decoding: parts are bytes. Raises as `sniff` and the format's own opening do.
 
     Args:
         split, split_config: for prepared folders.
@@ -341,7 +341,7 @@ def _tokens_together(found: Found, files: str | None, token_size: int | None) ->
 
 
 def open_together(urls: Sequence[str], *, files: str | None = None, token_size: int | None = None) -> Dataset:
-    """Several files of one format as one data set, in the order given: ``.tar``, ``.parquet``, or token files (what
+    """Several files of one format as one dataset, in the order given: ``.tar``, ``.parquet``, or token files (what
     Modalities calls combined), named one by one or by patterns.
 
     Raises:

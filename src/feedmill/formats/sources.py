@@ -1,4 +1,4 @@
-"""Data sets of other tools, as `sniff` asks for them: what marks each, and how it is opened."""
+"""Datasets of other tools, as `sniff` asks for them: what marks each, and how it is opened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 def kind_of_folder(store: Store) -> str | None:
-    """The kind of a folder that holds one of these data sets, told by its marks; None for any other."""
+    """The kind of a folder that holds one of these datasets, told by its marks; None for any other."""
     from feedmill.formats.hf import is_hf
     from feedmill.formats.img2dataset import is_img2dataset
     from feedmill.formats.lerobot import is_lerobot
@@ -39,7 +39,7 @@ def kind_of_folder(store: Store) -> str | None:
 
 
 def open_source(kind: str, wanted: Wanted) -> Dataset:
-    """A data set of one of `KINDS`, undecoded. Raises as its format does."""
+    """A dataset of one of `KINDS`, undecoded. Raises as its format does."""
     store, url = wanted.store, wanted.url
     if kind == LEROBOT:
         from feedmill.formats.lerobot import open_lerobot

@@ -1,4 +1,4 @@
-"""Tables as data sets: one row, one sample. Parquet files and folders, and the base of what builds on columns.
+"""Tables as datasets: one row, one sample. Parquet files and folders, and the base of what builds on columns.
 
 Layout: a ``.parquet`` file, or a folder of them at any depth, in the order of their paths; every file has the same
 columns. A part is a column: text, numbers, null, moments and nested values as Python has them, lists of numbers as
@@ -40,7 +40,7 @@ from feedmill.storage import Store
 
 KEY = "__key__"
 CACHE_BYTES = 512 << 20
-"""Bytes of decoded row groups that an open data set keeps."""
+"""Bytes of decoded row groups that an open dataset keeps."""
 
 
 class TableDataset(RowsDataset):
@@ -271,7 +271,7 @@ def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -
         f"its columns are not those of {first!r}: {what}",
         file=store.locate(path),
         kind="other-columns",
-        fix="Files of one data set must have the same columns: mend this one, or mix them with a recipe.",
+        fix="Files of one dataset must have the same columns: mend this one, or mix them with a recipe.",
     )
 
 

@@ -37,7 +37,7 @@ class ShardTable(ABC):
 
     Attributes:
         store: where the shards are.
-        shards: paths in the store, in the order of the data set.
+        shards: paths in the store, in the order of the dataset.
         counts: int64[shards], samples per shard.
         reindex: what to do where a shard is no longer what the table says.
         prepared: whether an index beside the shards may have media metadata.
@@ -127,7 +127,7 @@ class TarDataset(Dataset):
     Args:
         store: the folder.
         table: shards and offsets.
-        exclude: (shard path, key) pairs that are left out of the data set.
+        exclude: (shard path, key) pairs that are left out of the dataset.
         name: path or URL as the user gave it.
         base: the folder as samples name it, where that is not `name`.
     """

@@ -1,4 +1,4 @@
-"""Comparing a data set with its index, and with itself: what `feedmill check` reports.
+"""Comparing a dataset with its index, and with itself: what `feedmill check` reports.
 
 Every shard is walked from header to header with its checksums, hashed, and compared with the offset file, the database
 and the sidecar. Findings are the same error objects that other verbs raise; nothing stops at the first one.
@@ -42,7 +42,7 @@ class CheckReport:
     """What `check` found.
 
     Attributes:
-        path: the data set.
+        path: the dataset.
         samples, shards, bytes: what was looked at.
         findings: what is wrong.
         notes: what is odd but harmless.
@@ -71,14 +71,14 @@ def check(
     workers: int | None = None,
     progress: bool = True,
 ) -> CheckReport:
-    """Look for everything that could spoil a run on this data set.
+    """Look for everything that could spoil a run on this dataset.
 
     Args:
         samples: also read and decode every sample, as training would.
         dataset_config, split_config, trust: as in `feedmill.open`; used with `samples`.
 
     Raises:
-        NotFound: there is no data set.
+        NotFound: there is no dataset.
     """
     found = sniff(url)
     report = CheckReport(url)
@@ -128,7 +128,7 @@ def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[E
 
 
 def _check_source(url: str, report: CheckReport) -> None:
-    """Token files, or a data set of another tool: what opening it finds, and what its format can verify."""
+    """Token files, or a dataset of another tool: what opening it finds, and what its format can verify."""
     try:
         dataset = open_dataset(url)
     except MissingExtra:
@@ -245,7 +245,7 @@ def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[
                 offset=int(found.scan.starts[number]),
                 record=key,
                 kind="duplicate-key",
-                fix="Keys must be unique in a data set: rename the members of one of the two.",
+                fix="Keys must be unique in a dataset: rename the members of one of the two.",
             )
 
 

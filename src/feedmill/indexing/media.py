@@ -1,4 +1,4 @@
-"""Collecting media metadata: sizes of images, durations of audio and video, of a data set's parts or a folder's files.
+"""Collecting media metadata: sizes of images, durations of audio and video, of a dataset's parts or a folder's files.
 
 The work is cut into pieces of a few hundred files, which are read in bulk, looked at on several threads, and noted when
 they are done (see `feedmill.indexing.media_notes`). A file that cannot be understood is an error in the result and

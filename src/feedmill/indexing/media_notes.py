@@ -31,7 +31,7 @@ class MediaNotes:
 
     @classmethod
     def of(cls, store: Store) -> MediaNotes:
-        """The notes of a data set or folder."""
+        """The notes of a dataset or folder."""
         return cls(FrameFile(*frames_place(store, NAME)))
 
     def get(self, piece: bytes) -> tuple[list[Row], list[DataError]] | None:

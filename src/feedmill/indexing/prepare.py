@@ -1,4 +1,4 @@
-"""Making a data set ready: index every sample, divide shards into splits, say how samples are read.
+"""Making a dataset ready: index every sample, divide shards into splits, say how samples are read.
 
 Nothing is written before every shard has been scanned, and each file appears whole, so a run that is refused, killed
 or out of disk leaves the old index as it was. The same command run again takes finished scans from a journal.
@@ -41,7 +41,7 @@ class PrepareReport:
     """What `prepare` did.
 
     Attributes:
-        path: the data set.
+        path: the dataset.
         samples, shards, bytes: what the index now holds.
         scanned, reused: shards read now, and shards taken from the index or from an interrupted run.
         parts: distinct part names in the order met, at most 50.
@@ -95,12 +95,12 @@ def prepare(
 ) -> PrepareReport:
     """Index a folder of tar shards (or one JSONL file) so that it opens at once and can be read at random.
 
-    Of a metadataset or recipe (``.yaml``) the joins are prepared; the data sets it names must be prepared before.
+    Of a metadataset or recipe (``.yaml``) the joins are prepared; the datasets it names must be prepared before.
 
     Args:
         url: folder, ``.jsonl`` file, or metadataset, local or remote.
         split_ratio: numbers for train, val, test. Without it and `split_parts`, the present splits are kept and new
-            shards go to the first of them; a new data set becomes one split, train.
+            shards go to the first of them; a new dataset becomes one split, train.
         split_parts: ``NAME:REGEX`` on shard paths, instead of a ratio.
         exclude: shards whose path this regular expression finds are not indexed.
         shuffle_tars: shuffle the shard list (``random.Random(42)``) before a ratio split; of a JSONL file, blocks of
@@ -425,7 +425,7 @@ def _name_duplicates(
         first, second = (scanned[int(rows.tar_file_id[place])].shard for place in list(places)[:2])
         where = "twice in it, with other samples between" if first == second else f"in {first!r} too"
         raise DataError(
-            f"the key occurs {where}; keys must be unique in a data set",
+            f"the key occurs {where}; keys must be unique in a dataset",
             file=store.locate(second),
             offset=int(rows.byte_offset[list(places)[1]]),
             record=key,

@@ -32,7 +32,7 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
 
     Raises:
         ConfigError: a key is missing where it must not be, a join has no rows, or the file makes no sense.
-        NotFound: a data set or split that a join names is missing.
+        NotFound: a dataset or split that a join names is missing.
     """
     rows: dict[str, int] = {}
     theirs: dict[tuple[str, str], Int64s] = {}

@@ -1,6 +1,6 @@
-"""Adding media metadata to what is there already: a prepared data set, or a plain folder of files.
+"""Adding media metadata to what is there already: a prepared dataset, or a plain folder of files.
 
-A prepared data set keeps its index and gets two tables more; its parts are found through the index, the shards are not
+A prepared dataset keeps its index and gets two tables more; its parts are found through the index, the shards are not
 scanned again. A plain folder gets an ``.nv-meta/index.sqlite`` that holds nothing else, with paths relative to the
 folder as keys. The new database appears when it is whole; a killed run leaves the old one, and the next run takes up
 its work.
@@ -41,7 +41,7 @@ class MediaReport:
     """What `prepare_media` did.
 
     Attributes:
-        path: the data set or folder.
+        path: the dataset or folder.
         kind: ``webdataset`` or ``folder``.
         files: files that were looked at.
         media: files whose metadata the index now holds, with those of earlier runs.
@@ -70,7 +70,7 @@ class MediaReport:
 
 
 def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, progress: bool = True) -> MediaReport:
-    """Collect media metadata of a prepared data set or of a plain folder, into its index.
+    """Collect media metadata of a prepared dataset or of a plain folder, into its index.
 
     Run again it looks at all files again; metadata of other choices stays. What earlier runs chose in a plain folder
     is brought up to date too.
@@ -185,7 +185,7 @@ def _collected(
 
 
 def indexed_shards(store: Store) -> Iterator[Scanned]:
-    """The shards of a prepared data set, as its index knows them; those of old layouts without parts are scanned.
+    """The shards of a prepared dataset, as its index knows them; those of old layouts without parts are scanned.
 
     Raises:
         NotFound: a shard is gone.

@@ -54,7 +54,7 @@ class RepairReport:
     """What `repair` did.
 
     Attributes:
-        path: the data set.
+        path: the dataset.
         dropped: what was cut off or taken out.
         remaining: damage that could not be mended; those shards are left out of the index.
         prepared: the new index.
@@ -79,7 +79,7 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
     """Cut incomplete tails off tar shards (or take bad lines out of a JSONL file) and index what is whole.
 
     Raises:
-        NotFound: there is no data set.
+        NotFound: there is no dataset.
         ConfigError: it is neither tars nor JSONL, or VLA Foundry's.
         DataError: nothing whole is left.
         StorageError: the files cannot be written.
@@ -238,7 +238,7 @@ def _has(table: PreparedShards, key: str) -> bool:
 
 
 def _forget_excluded(store: Store, gone: set[tuple[str, str]]) -> None:
-    """Take samples that are gone out of what the split file excludes: the data set could not be opened with them."""
+    """Take samples that are gone out of what the split file excludes: the dataset could not be opened with them."""
     splits = read_splits(store) if gone else None
     if splits is not None:
         kept = [f"{shard}/{key}" for shard, key in splits.samples_out if (shard, key) not in gone]

@@ -128,7 +128,7 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
                 f"the pattern {pattern!r} of the split {name!r} matches none of {len(shards)} shards"
                 f" (the first is {shards[0]!r})",
                 kind="empty-split",
-                fix="It is a regular expression on the path relative to the data set: '*' alone repeats the character"
+                fix="It is a regular expression on the path relative to the dataset: '*' alone repeats the character"
                 " before it, write '.*' for 'anything'.",
             )
         both = {*out.get(name, ()), *found}

@@ -1,8 +1,8 @@
 """Cookers: functions that make samples of crude data, and what they are given beside the sample.
 
-Which cooker is for a data set depends on its subflavors and is decided once. A cooker asks for auxiliary data by the
-names of its parameters: those are the names under ``aux`` in a metadataset or recipe. ``rng``, ``primary`` (the data
-set itself, by name) and ``cache`` (see `feedmill.loading.cachepool`) are given to those that ask for them.
+Which cooker is for a dataset depends on its subflavors and is decided once. A cooker asks for auxiliary data by the
+names of its parameters: those are the names under ``aux`` in a metadataset or recipe. ``rng``, ``primary`` (the dataset
+itself, by name) and ``cache`` (see `feedmill.loading.cachepool`) are given to those that ask for them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def cooker(function: Callable[..., Any] | None = None, *, need_cache: bool = Fal
 
     Args:
         need_cache: it has a parameter `cache`, the cache pool of the task encoder.
-        need_primary: it has a parameter `primary`: the sample's own data set as a `FileStore`, in which a name that
+        need_primary: it has a parameter `primary`: the sample's own dataset as a `FileStore`, in which a name that
             begins with a dot is a part of the sample itself.
     """
     if function is None:
@@ -55,14 +55,14 @@ class Cooker:
     Attributes:
         cook: ``cook(sample)``; further parameters are names of auxiliary data, or `rng`, `primary`, `cache`. With
             ``**aux`` it is given all auxiliary data.
-        has_subflavors: what a data set's subflavors must have for it; None for every data set.
+        has_subflavors: what a dataset's subflavors must have for it; None for every dataset.
     """
 
     cook: Callable[..., Any]
     has_subflavors: Mapping[str, Any] | None = None
 
     def fits(self, subflavors: Mapping[str, Any]) -> bool:
-        """Whether it is for a data set with these subflavors."""
+        """Whether it is for a dataset with these subflavors."""
         wanted = self.has_subflavors or {}
         return all(name in subflavors and subflavors[name] == value for name, value in wanted.items())
 
@@ -80,7 +80,7 @@ class Cooker:
 
     @property
     def need_primary(self) -> bool:
-        """Whether it is given its data set."""
+        """Whether it is given its dataset."""
         return bool(getattr(self.cook, _PRIMARY, False)) or "primary" in self.parameters[1]
 
     @property
@@ -110,7 +110,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[bool, frozenset[str], fro
 
 @dataclass(slots=True)
 class _Station:
-    """What one data set's samples are cooked with; `home` is held so that its id stays its own."""
+    """What one dataset's samples are cooked with; `home` is held so that its id stays its own."""
 
     home: Dataset | None
     cooker: Cooker
@@ -121,10 +121,10 @@ class _Station:
 
 
 class Kitchen:
-    """Cooks the samples of any number of data sets; opens each auxiliary source once.
+    """Cooks the samples of any number of datasets; opens each auxiliary source once.
 
     Args:
-        cookers: the first that fits a data set is used for it.
+        cookers: the first that fits a dataset is used for it.
     """
 
     def __init__(self, cookers: Sequence[Cooker]) -> None:
@@ -138,7 +138,7 @@ class Kitchen:
 
         Args:
             given: what the cooker is given: `sample`, or another form of it.
-            sample: as the data set gave it.
+            sample: as the dataset gave it.
 
         Raises:
             ConfigError: no cooker fits, or one wants auxiliary data that there is none of.
@@ -190,13 +190,13 @@ class Kitchen:
             if each.fits(subflavors):
                 return each
         raise ConfigError(
-            f"no cooker fits a data set with the subflavors {dict(subflavors)}",
+            f"no cooker fits a dataset with the subflavors {dict(subflavors)}",
             kind="no-cooker",
             fix="Add a cooker whose has_subflavors it has, or one without.",
         )
 
     def _decoded(self, url: str, home: Dataset | None) -> FileStore[Any]:
-        """A store, opened once, that decodes as the data set does."""
+        """A store, opened once, that decodes as the dataset does."""
         if url not in self._open:
             self._open[url] = open_file_store(url)
         decode = None if home is None else home.decode
@@ -210,11 +210,11 @@ def _word(subflavors: Mapping[str, Any]) -> str:
 def _no_aux(chosen: Cooker, missing: list[str], home: Dataset | None, aux: Mapping[str, str]) -> ConfigError:
     words = ", ".join(map(repr, missing))
     return ConfigError(
-        f"the cooker {chosen.name} wants {words}, and the data set has"
+        f"the cooker {chosen.name} wants {words}, and the dataset has"
         f" {'the auxiliary data ' + ', '.join(aux) if aux else 'no auxiliary data'}",
         file=None if home is None else home.url,
         kind="no-aux",
-        fix="Name it under 'aux' of the data set in the metadataset, or give the parameter a default"
+        fix="Name it under 'aux' of the dataset in the metadataset, or give the parameter a default"
         " ('primary' and 'cache' are given by Feedmill).",
     )
 

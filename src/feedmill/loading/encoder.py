@@ -81,7 +81,7 @@ class TaskEncoder:
     """Hooks between the data and the training loop; override those that the task needs.
 
     Attributes:
-        cookers: for crude data; the first one that fits a sample's data set is used.
+        cookers: for crude data; the first one that fits a sample's dataset is used.
         cache: the pool that cookers with a parameter `cache` are given.
     """
 
@@ -94,7 +94,7 @@ class TaskEncoder:
         """A sample of the task's own type, by the first of `cookers` that fits; the sample itself without cookers.
 
         Raises:
-            ConfigError: no cooker fits, or one wants auxiliary data that its data set has not.
+            ConfigError: no cooker fits, or one wants auxiliary data that its dataset has not.
             DataError: the cooker failed; names it and the sample.
         """
         return self.kitchen.cook(sample, sample, drawn(rng), self.cache) if self.cookers else sample

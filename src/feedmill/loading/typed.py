@@ -244,7 +244,7 @@ class _Several(list[Any]):
 
 
 class Fitted(AugmentTaskEncoder):
-    """A task encoder as one data set is to be loaded with it.
+    """A task encoder as one dataset is to be loaded with it.
 
     Args:
         task_encoder: the task's own.

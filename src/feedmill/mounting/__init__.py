@@ -1,1 +1,1 @@
-"""A data set as files: a read-only file system over any format that has parts."""
+"""A dataset as files: a read-only file system over any format that has parts."""

@@ -1,4 +1,4 @@
-"""The names of a data set as folders and files, asked of an index: nothing is listed before someone looks.
+"""The names of a dataset as folders and files, asked of an index: nothing is listed before someone looks.
 
 Samples are shown flat (the file ``key.part``) or as a folder each (``key/last.part``, where ``last`` is the key's last
 component). Slashes in keys are folders. Where a file and a folder have one name, it leads to the folder.

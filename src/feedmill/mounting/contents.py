@@ -1,4 +1,4 @@
-"""The bytes of a mounted data set's files, by offset."""
+"""The bytes of a mounted dataset's files, by offset."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TarContents(Contents):
 
 
 class RecordContents(Contents):
-    """Whole records of a data set."""
+    """Whole records of a dataset."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset

@@ -1,4 +1,4 @@
-"""`mount`: a data set as a read-only file system."""
+"""`mount`: a dataset as a read-only file system."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mount(
     detach: bool = False,
     ready: Callable[[], object] = lambda: None,
 ) -> None:
-    """Show a data set as files until it is unmounted (``fusermount3 -u``, or Ctrl-C).
+    """Show a dataset as files until it is unmounted (``fusermount3 -u``, or Ctrl-C).
 
     Args:
         url: tars (prepared or not, a manifest or an index of them), or a JSONL file. Names of prepared ones come from
@@ -46,7 +46,7 @@ def mount(
         ready: called when all is in order, right before the files appear.
 
     Raises:
-        ConfigError: the mount point cannot be used, or the data set has no parts.
+        ConfigError: the mount point cannot be used, or the dataset has no parts.
         MissingExtra: mfusepy is not installed.
         StorageError: this machine has no FUSE.
         NotFound, DataError: as `feedmill.open`.
@@ -109,7 +109,7 @@ def _no_fuse(why: str) -> StorageError:
 
 @contextmanager
 def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations]:
-    """The file system of a data set, for as long as the block runs. Raises as `mount` does."""
+    """The file system of a dataset, for as long as the block runs. Raises as `mount` does."""
     found = sniff(url)
     if found.kind == JSONL:
         lines, _ = open_raw(url)
@@ -131,7 +131,7 @@ def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations
     dataset, _ = open_raw(url)
     if not isinstance(dataset, TarDataset):
         raise ConfigError(
-            "the samples of this data set have no parts that could be files",
+            "the samples of this dataset have no parts that could be files",
             file=url,
             kind="no-parts",
             fix="Mount tars (a folder, a tar, a manifest or an index of them), or a JSONL file.",

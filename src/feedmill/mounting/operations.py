@@ -28,7 +28,7 @@ class Operations:
     """A file system over a catalog and its contents.
 
     Args:
-        size: bytes of the whole data set, for ``df``.
+        size: bytes of the whole dataset, for ``df``.
     """
 
     use_ns = True

@@ -1,4 +1,4 @@
-"""Batches of several data sets as columns, without a sample being made."""
+"""Batches of several datasets as columns, without a sample being made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Columns = dict[str, Any]
 
 
 def read_columns(sources: Sequence[Dataset], located: Located) -> Columns | None:
-    """The samples at these places collated, in their order; None where a data set has no short way to that, or the
+    """The samples at these places collated, in their order; None where a dataset has no short way to that, or the
     columns of two do not fit each other. Raises as `Dataset.read` does.
     """
     numbers = np.flatnonzero(np.bincount(located.source, minlength=1)).tolist() or [0]

@@ -23,7 +23,7 @@ class Need:
 
     Attributes:
         name: the source's name.
-        tokens: tokens in the data set; None where its index knows no lengths.
+        tokens: tokens in the dataset; None where its index knows no lengths.
         drawn_tokens: tokens drawn: samples drawn times the mean length of those used. None without lengths or budget.
         drawn_bytes: bytes read: samples drawn times its mean size, the size of its files over their samples. An
             estimate, without what a cache or reading neighbours together saves. None where the size is not known.
@@ -83,7 +83,7 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
                 f"the index of {name} knows no lengths in tokens",
                 file=dataset.url,
                 kind="no-lengths",
-                fix="Give the budget as --samples or --steps; tokenized data sets know their lengths.",
+                fix="Give the budget as --samples or --steps; tokenized datasets know their lengths.",
             )
     most = LONGEST if plan.length is None else plan.length
     low, high = 0, 1

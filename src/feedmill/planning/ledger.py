@@ -40,7 +40,7 @@ class Entry:
         position: in the plan.
         unskipped: the same without the plan's skip list, as skip lists count; equal to `position` where there is none.
         source: name of the source.
-        dataset: path or URL of its data set.
+        dataset: path or URL of its dataset.
         file, offset, length: where the sample lies in it, in bytes; None where that could not be read.
         key: the sample's key; None where it could not be read.
         index: number of the sample in the source.

@@ -1,4 +1,4 @@
-"""The plan: a tree of index maps bound to opened data sets. Which sample comes at position k, and back."""
+"""The plan: a tree of index maps bound to opened datasets. Which sample comes at position k, and back."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Plan:
-    """A pure function from positions to samples, over opened data sets; safe to call from several threads.
+    """A pure function from positions to samples, over opened datasets; safe to call from several threads.
 
     Args:
         node: the root of the tree; its leaves are numbered like `sources`.
-        sources: the data sets.
+        sources: the datasets.
         names: what people call them, each once.
         seed: the seed that the shuffles' keys were made from.
 
@@ -59,7 +59,7 @@ class Plan:
         for leaf in _leaves(node):
             if leaf.length != len(sources[leaf.number]):
                 raise ConfigError(
-                    f"the plan counts on {leaf.length:,} samples, the data set has {len(sources[leaf.number]):,}",
+                    f"the plan counts on {leaf.length:,} samples, the dataset has {len(sources[leaf.number]):,}",
                     file=sources[leaf.number].url,
                     kind="bad-plan",
                 )
@@ -95,8 +95,8 @@ class Plan:
         """A plan without a recipe.
 
         Args:
-            datasets: one data set, or several.
-            weights: their weights in a blend; without them several data sets are shuffled together as one.
+            datasets: one dataset, or several.
+            weights: their weights in a blend; without them several datasets are shuffled together as one.
             shuffle: ``none``, ``global`` or ``block``.
             seed: any integer.
             epochs: passes over the data, 2.5 as well; None for no end. A blend has no epochs.
@@ -186,7 +186,7 @@ class Plan:
         return self.node.locate(self._checked(positions)) if located is None else located
 
     def read_columns(self, positions: npt.ArrayLike, located: Located | None = None) -> dict[str, Any] | None:
-        """The samples at these positions collated, where their data sets have a short way to that; else None.
+        """The samples at these positions collated, where their datasets have a short way to that; else None.
 
         Raises as `read` does.
         """
@@ -335,7 +335,7 @@ class Plan:
         return samples
 
     def source(self, source: int | str) -> Dataset:
-        """A source's data set, by number or name. Raises `NotFound`."""
+        """A source's dataset, by number or name. Raises `NotFound`."""
         return self.sources[self._number(source)]
 
     def _number(self, source: int | str) -> int:
@@ -389,7 +389,7 @@ def _runs(order: IntArray, source: npt.NDArray[np.int32]) -> list[IntArray]:
 
 def _leaf(number: int, dataset: Dataset) -> Leaf:
     if not len(dataset):
-        raise ConfigError("the data set has no samples", file=dataset.url, kind="empty-source", fix="Leave it out.")
+        raise ConfigError("the dataset has no samples", file=dataset.url, kind="empty-source", fix="Leave it out.")
     return Leaf(number, len(dataset))
 
 

@@ -20,7 +20,7 @@ class SourceReport:
 
     Attributes:
         name: the source's name.
-        samples: samples in the data set.
+        samples: samples in the dataset.
         used: samples that its subset leaves; all without one.
         asked: its weight as asked, as a share of the whole; None where no blend stands above it.
         realised: its weight as scheduled; differs from `asked` only where the blend's period would be too long.

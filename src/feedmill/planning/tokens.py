@@ -83,7 +83,7 @@ class Tokens:
                 raise ConfigError(
                     f"{dataset.url} does not know how many tokens its samples have",
                     kind="no-lengths",
-                    fix="Count in samples instead, or use a tokenized data set.",
+                    fix="Count in samples instead, or use a tokenized dataset.",
                 )
             self._lengths[source] = lengths
         return self._lengths[source]

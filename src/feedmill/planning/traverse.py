@@ -1,4 +1,4 @@
-"""The data sets that a metadataset leads to, as a flat list."""
+"""The datasets that a metadataset leads to, as a flat list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from feedmill.storage import join_url
 
 @dataclass(frozen=True, slots=True)
 class TraversedDatasetReference:
-    """One data set of a metadataset.
+    """One dataset of a metadataset.
 
     Attributes:
         path: path or URL.
@@ -31,16 +31,16 @@ class TraversedDatasetReference:
 
 
 def traverse_metadataset(path: str | os.PathLike[str], *, split_part: str = "train") -> list[TraversedDatasetReference]:
-    """The data sets of a split, in order; nothing is opened but the metadatasets themselves.
+    """The datasets of a split, in order; nothing is opened but the metadatasets themselves.
 
     Raises:
-        NotFound, ConfigError: as `Recipe.load`; or a join, which is no single data set.
+        NotFound, ConfigError: as `Recipe.load`; or a join, which is no single dataset.
     """
     recipe = Recipe.load(path, split=split_part, mode="validation")
     found = []
     for place, member in members(recipe.model):
         if member.join is not None:
-            raise ConfigError("a join is no single data set", file=recipe.where(place), kind="join")
+            raise ConfigError("a join is no single dataset", file=recipe.where(place), kind="join")
         if member.path is not None:
             aux = {name: aux_url(recipe.base, url) for name, url in (member.aux or {}).items()}
             url = join_url(recipe.base, member.path)

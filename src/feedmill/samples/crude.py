@@ -17,7 +17,7 @@ class CrudeSample(dict[str, Any]):
     ``__sources__``; each is decoded or made when it is first asked for. What is set stays set, as in any dict.
 
     Args:
-        sample: as a data set gives it.
+        sample: as a dataset gives it.
     """
 
     __slots__ = ("raw_sample",)

@@ -1,4 +1,4 @@
-"""Writing a data set's description: the content of ``dataset.yaml`` for a sample type."""
+"""Writing a dataset's description: the content of ``dataset.yaml`` for a sample type."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def loader_template(name: str, parts: Sequence[str]) -> str:
     lines += [f"        # {field}=...,  # optional" for field in optional]
     body = "\n".join(lines)
     return (
-        "# How a sample of this data set is made from its parts. Feedmill runs this file only where the user allows\n"
+        "# How a sample of this dataset is made from its parts. Feedmill runs this file only where the user allows\n"
         "# it (--trust).\n\n\n"
         "def sample_loader(raw: dict) -> dict:\n"
         f'    """raw has the decoded parts and "__key__"; gives the fields of {name}."""\n'

@@ -1,4 +1,4 @@
-"""Several data sets side by side: sample `i` is made of the samples that have one key in all of them.
+"""Several datasets side by side: sample `i` is made of the samples that have one key in all of them.
 
 Which samples belong together is given as rows (see `feedmill.formats.energon_join`); what becomes of them is a
 *joiner*'s to say. Reading checks that the keys of a row agree, so rows made for other data never pass.
@@ -22,19 +22,19 @@ from feedmill.samples.types import sample_type
 from feedmill.samples.view import is_ours
 
 Joiner = Callable[..., Any]
-"""Called with one sample per data set (by position, or by name where the join names them); None for a missing one."""
+"""Called with one sample per dataset (by position, or by name where the join names them); None for a missing one."""
 
 
 class JoinedDataset(Dataset):
-    """Rows of samples of several data sets.
+    """Rows of samples of several datasets.
 
     ``read`` gives what the joiner makes of a row; without one, a tuple, or a dict where the parts have names.
     ``read_raw`` gives one `Sample` with the parts of all, named ``0.txt``, ``1.png`` or ``left.txt``, ``right.png``.
 
     Args:
-        parts: the data sets; the first names the samples.
+        parts: the datasets; the first names the samples.
         rows: int64[n, c], sample numbers, -1 where one is missing.
-        names: one per data set; None for a join by position.
+        names: one per dataset; None for a join by position.
         joiner: makes one sample of a row.
     """
 
@@ -65,7 +65,7 @@ class JoinedDataset(Dataset):
         return [self._combined(int(number), labels, row) for number, row in rows]
 
     def locate(self, index: int) -> Source:
-        """Where the first data set's sample lies."""
+        """Where the first dataset's sample lies."""
         return self.parts[0].locate(int(self.rows[self._checked(index), 0]))
 
     def find(self, key: str) -> int:
@@ -112,7 +112,7 @@ class JoinedDataset(Dataset):
         return {}
 
     def _columns(self, indices: Indices) -> list[list[Sample | None]]:
-        """Raw samples of each data set, one list per data set; rows with disagreeing keys are refused."""
+        """Raw samples of each dataset, one list per dataset; rows with disagreeing keys are refused."""
         rows = self.rows[np.asarray(indices, np.int64)]
         columns: list[list[Sample | None]] = []
         for number, part in enumerate(self.parts):
@@ -195,7 +195,7 @@ def build_joiner(config: Mapping[str, Any] | None, *, at: str, trust: bool) -> J
 
 
 def _spread(view: Callable[[list[Sample]], list[Any]] | None, column: list[Sample | None]) -> list[Any]:
-    """The column through its data set's view, gaps left as they are."""
+    """The column through its dataset's view, gaps left as they are."""
     if view is None:
         return column
     values = iter(view([sample for sample in column if sample is not None]))

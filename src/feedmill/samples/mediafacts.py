@@ -1,4 +1,4 @@
-"""What the index of a data set or a folder knows of its media files: the tables that ``prepare-media`` writes."""
+"""What the index of a dataset or a folder knows of its media files: the tables that ``prepare-media`` writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`feedmill.open`: any data set, its parts decoded and its samples of the type that it declares."""
+"""`feedmill.open`: any dataset, its parts decoded and its samples of the type that it declares."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def open(
     files: str | None = None,
     token_size: int | None = None,
 ) -> Dataset:
-    """Open a data set in any known format.
+    """Open a dataset in any known format.
 
     Args:
         url: a folder of tar shards (prepared or not, or with a ``manifest.jsonl``), ``.pbin`` or ``.ds`` files; a
             ``.tar``, ``.jsonl``, ``.pbin`` or ``.ds`` file, a manifest, a ``.bin`` or ``.idx`` of Megatron-LM, a
-            ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files; a data set of Hugging Face, LeRobot, MosaicML or
+            ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files; a dataset of Hugging Face, LeRobot, MosaicML or
             img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token
-            files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one data set.
+            files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
         split: a split by name; None opens everything (but excluded shards and samples).
         dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``, or another manifest than
             ``manifest.jsonl`` in the folder.
         split_config: another split file than ``split.yaml`` in ``.nv-meta``.
         decode: how parts become values, see `Decoder` and `SampleDecoder`; None leaves them bytes.
         raw: ignore the description: samples stay mappings of parts.
-        trust: allow code that the data set names (``sample_loader.py``, pickles) to run.
+        trust: allow code that the dataset names (``sample_loader.py``, pickles) to run.
         seq_len: cut token data into windows of this length; each format by the rule of its own reader.
         reuse_last_target: windows of ``seq_len + 1`` tokens, the last of which is the first of the next (True, as
             Modalities has it by default), or of ``seq_len`` that share none (False).
@@ -69,7 +69,7 @@ def open(
         NotFound: the path, split or file does not exist.
         DataError: an index or shard is damaged.
         ConfigError: a description makes no sense.
-        TrustError: the data set wants to run code and `trust` is False.
+        TrustError: the dataset wants to run code and `trust` is False.
     """
     if trust and decode is _DEFAULT:
         decode = Decoder(trust=True)

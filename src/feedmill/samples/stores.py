@@ -1,8 +1,8 @@
-"""Files by name: the auxiliary data that samples refer to, and a data set's own parts.
+"""Files by name: the auxiliary data that samples refer to, and a dataset's own parts.
 
 A store is opened once and then asked for many names. Where its data is:
 
-- a data set in any format, prepared or not: names are member names (``000012.jpg``). With the index that ``feedmill
+- a dataset in any format, prepared or not: names are member names (``000012.jpg``). With the index that ``feedmill
   prepare`` writes a name is one probe of a mapped table and one read, and nothing is opened twice;
 - a folder (``filesystem://PATH``, relative or absolute; ``filesystem+s3://...``): names are paths below it. A name
   never leads out of the folder; a link inside it may, as whoever made the folder has put it there;
@@ -79,7 +79,7 @@ class FileStore(ABC, Generic[T]):
 
 
 class DatasetFileStore(FileStore[bytes]):
-    """The parts of a data set by their file names."""
+    """The parts of a dataset by their file names."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -194,7 +194,7 @@ class DecodedFileStore(FileStore[Any]):
 
 
 class PrimaryFileStore(FileStore[Any]):
-    """A sample's own data set as a store; a name that begins with a dot is a part of the sample itself."""
+    """A sample's own dataset as a store; a name that begins with a dot is a part of the sample itself."""
 
     def __init__(self, inner: FileStore[Any], sample: Sample) -> None:
         self.inner, self._sample = inner, sample
@@ -222,7 +222,7 @@ def open_file_store(url: str | os.PathLike[str]) -> FileStore[Any]:
     """The store at a path or URL, as `aux` of a metadataset names it. See the module.
 
     Raises:
-        NotFound: there is no such data set, folder or file.
+        NotFound: there is no such dataset, folder or file.
         ConfigError: it is nothing that files can be taken from by name.
     """
     url = os.fspath(url)
@@ -241,7 +241,7 @@ def open_file_store(url: str | os.PathLike[str]) -> FileStore[Any]:
 
 
 def store_of(dataset: Dataset) -> FileStore[Any]:
-    """A data set that is open already, as a store."""
+    """A dataset that is open already, as a store."""
     return JsonlFileStore(dataset) if isinstance(dataset, JsonlDataset) else DatasetFileStore(dataset)
 
 

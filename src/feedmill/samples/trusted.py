@@ -1,4 +1,4 @@
-"""Code that a data set names: loaded only where the user trusts the data.
+"""Code that a dataset names: loaded only where the user trusts the data.
 
 A description may name a Python file beside it (``sample_loader: sample_loader.py:sample_loader``) or an installed
 module (``__module__``). Either runs with the user's rights, so without trust each is refused with an error that says
@@ -60,9 +60,9 @@ class TrustedCode:
             raise ConfigError(f"expected '__module__' and '{kind}', found {dict(named)!r}", file=at, fix="Give both.")
         if not self._trust:
             raise TrustError(
-                f"the data set asks to run {name!r} of the Python module {module!r}",
+                f"the dataset asks to run {name!r} of the Python module {module!r}",
                 file=at,
-                fix=f"If you trust this data set, allow it with {FLAG}.",
+                fix=f"If you trust this dataset, allow it with {FLAG}.",
             )
         try:
             return getattr(importlib.import_module(module), name)
@@ -80,7 +80,7 @@ class TrustedCode:
         path = self._path(file)
         if not self._trust:
             raise TrustError(
-                f"the data set asks to run its own code in {path}",
+                f"the dataset asks to run its own code in {path}",
                 file=at,
                 fix=f"Read that file, and if you trust it, allow it with {FLAG}.",
             )
@@ -100,7 +100,7 @@ class TrustedCode:
 
 
 def _execute(source: bytes, path: str, at: str) -> dict[str, Any]:
-    module = ModuleType(f"feedmill_trusted_{zlib.crc32(path.encode()):08x}", f"{path}, named by a data set")
+    module = ModuleType(f"feedmill_trusted_{zlib.crc32(path.encode()):08x}", f"{path}, named by a dataset")
     module.__file__ = path
     # Dataclasses look their module up by name while it runs.
     sys.modules[module.__name__] = module

@@ -23,9 +23,9 @@ class TypedSample:
     """The fields that every sample type has.
 
     Attributes:
-        __key__: names the sample within its data set.
+        __key__: names the sample within its dataset.
         __restore_key__: reads the sample again, e.g. ``("Webdataset", 17)``; nested for derived samples.
-        __subflavors__: data attached by the data set's description.
+        __subflavors__: data attached by the dataset's description.
         __sources__: where the sample came from, with the names of the parts read.
     """
 

@@ -1,9 +1,9 @@
-"""From a data set's description (``dataset.yaml``) to what its samples look like.
+"""From a dataset's description (``dataset.yaml``) to what its samples look like.
 
 Four forms are read:
 
 1. ``sample_type`` and ``field_map``: samples are that type, fields filled by the map.
-2. ``sample_type``, ``sample_loader`` and ``part_filter``: fields come from the data set's own function. Needs trust.
+2. ``sample_type``, ``sample_loader`` and ``part_filter``: fields come from the dataset's own function. Needs trust.
 3. ``__class__: CrudeWebdataset``: samples stay `Sample`; ``part_filter`` (a list, or a trusted function) hides parts.
 4. ``__class__: CaptioningWebdataset`` and the like: the old spelling of 1 and 2.
 
@@ -76,7 +76,7 @@ def build_view(
         decoder: decodes parts; None leaves them bytes.
         read_meta: reads a file by its path relative to the description's folder.
         where: path of the description.
-        trust: whether code that the data set names may run.
+        trust: whether code that the dataset names may run.
 
     Raises:
         ConfigError: unknown keys, types or fields, missing ones, or forms mixed up.
@@ -106,7 +106,7 @@ class _Description:
             keep = self._part_filter() if "part_filter" in self.config else None
             return self._result(None if keep is None else CrudeView(keep), "CrudeSample", keep)
         if name is None:
-            self._check_keys({"sample_type", "field_map", "sample_loader", "part_filter"}, "a typed data set")
+            self._check_keys({"sample_type", "field_map", "sample_loader", "part_filter"}, "a typed dataset")
             cls = self._sample_type()
         else:
             self._check_keys({"field_map", "sample_loader", "part_filter"}, name)
@@ -146,11 +146,11 @@ class _Description:
         if name == "CrudeWebdataset" and is_ours(module):
             return str(name)
         if str(name).startswith("Metadataset"):
-            raise self._error("__class__", "this is a metadataset, not one data set", "Open it as a file by itself.")
+            raise self._error("__class__", "this is a metadataset, not one dataset", "Open it as a file by itself.")
         if not is_ours(module):
             raise self._error(
                 "__class__",
-                f"the data set class {module}.{name} is not known here",
+                f"the dataset class {module}.{name} is not known here",
                 "Write 'sample_type' and 'field_map' instead; own code can go into a 'sample_loader'.",
             )
         try:
@@ -247,7 +247,7 @@ class FieldMapView:
 
 @dataclass(frozen=True, slots=True)
 class LoaderView:
-    """Raw samples to `cls` by the data set's own function, which gets a dict of the decoded parts."""
+    """Raw samples to `cls` by the dataset's own function, which gets a dict of the decoded parts."""
 
     cls: type[Any]
     load: Callable[[dict[str, Any]], Any]
@@ -289,7 +289,7 @@ class LoaderView:
             offset=source.offset,
             record=source.key,
             kind="sample-loader-failed",
-            fix="Mend the sample, or the data set's sample_loader.",
+            fix="Mend the sample, or the dataset's sample_loader.",
         )
 
 
@@ -298,7 +298,7 @@ def _base_fields(sample: Sample, source: Source, keep: PartFilter, subflavors: M
     return {
         "__key__": sample.key,
         "__restore_key__": ("Webdataset", source.index),
-        # What the opened data set attaches holds: a metadataset may have added to the description's own.
+        # What the opened dataset attaches holds: a metadataset may have added to the description's own.
         "__subflavors__": subflavors if sample.subflavors is None else sample.subflavors,
         "__sources__": (read,),
     }

@@ -33,7 +33,7 @@ class WindowOptions:
 
 
 def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
-    """The data set's windows or blocks; the data set itself where neither is asked for.
+    """The dataset's windows or blocks; the dataset itself where neither is asked for.
 
     Raises:
         ConfigError: it is not token data, or the options do not go together.

@@ -131,7 +131,7 @@ class Store(ABC):
                 f"the path {path!r} leaves its folder",
                 file=self.url,
                 kind="path-escapes",
-                fix="Use a path relative to the data set, without '..'.",
+                fix="Use a path relative to the dataset, without '..'.",
             )
         return path
 

@@ -24,7 +24,7 @@ _HEAD = struct.Struct("<QQ")
 
 
 def frames_place(store: Store, name: str) -> tuple[LocalStore, str]:
-    """The file `name` of a local data set; of a remote one, a file of its own in the cache folder."""
+    """The file `name` of a local dataset; of a remote one, a file of its own in the cache folder."""
     if isinstance(store, LocalStore):
         return store, name
     work = name.rpartition("feedmill.")[2].removesuffix(".journal").replace("/", "-")

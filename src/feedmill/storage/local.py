@@ -96,8 +96,8 @@ _MOST_FILES, _MANY_FILES = 65_536, 4_096
 def more_files() -> bool:
     """Let this process open as many files as the system allows it to, to be called before files are kept mapped.
 
-    A map keeps a descriptor. Usual systems give a process 1,024 of them and let it ask for many times more, and a data
-    set may well have some thousand files.
+    A map keeps a descriptor. Usual systems give a process 1,024 of them and let it ask for many times more, and a
+    dataset may well have some thousand files.
 
     Returns:
         Whether it may open thousands; where not, small files are read rather than mapped.

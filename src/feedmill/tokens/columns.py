@@ -1,4 +1,4 @@
-"""Documents in columns: Parquet files, and the Arrow files of Hugging Face data sets on disk."""
+"""Documents in columns: Parquet files, and the Arrow files of Hugging Face datasets on disk."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: 
 
 
 def open_sets(url: str) -> list[TokenDataset]:
-    """The data set at a path or URL; one per file for a folder."""
+    """The dataset at a path or URL; one per file for a folder."""
     folder, name = split_url(url)
     store = open_store(folder)
     is_folder = not name or (store.is_local and os.path.isdir(store.locate(name)))

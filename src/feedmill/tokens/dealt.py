@@ -1,6 +1,6 @@
 """Inputs dealt to tasks with an output each, as datatrove's executor does it.
 
-Task t of n gets every n-th file of the sorted list, from number t on; of a data set in columns every n-th row. The
+Task t of n gets every n-th file of the sorted list, from number t on; of a dataset in columns every n-th row. The
 numbers of tasks and files therefore decide what is in which output, and a task that gets nothing writes empty files.
 Each task still uses all cores: work is cut by bytes inside it.
 """
@@ -148,7 +148,7 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
 
 
 def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
-    """The rows of a Hugging Face data set on disk, or of a folder of Parquet files, for each task.
+    """The rows of a Hugging Face dataset on disk, or of a folder of Parquet files, for each task.
 
     Args:
         split: which one; of a folder of files those that belong to it by their names, see `feedmill.tokens.hub_splits`.
@@ -161,7 +161,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
 
     if "://" not in dataset and not os.path.exists(dataset):
         raise NotFound(
-            "there is no such data set on this machine, and nothing is downloaded",
+            "there is no such dataset on this machine, and nothing is downloaded",
             file=dataset,
             kind="not-on-disk",
             fix="Save it first, with load_dataset(...).save_to_disk(folder), and name the folder.",

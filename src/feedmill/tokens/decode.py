@@ -34,7 +34,7 @@ def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
     """Token files of any format by path, ``x.pbin``, ``x.ds``, ``x.idx`` or ``x.bin``, ``x.npy``, and their manifest.
 
     Raises:
-        ConfigError: it is a data set, but not of tokens.
+        ConfigError: it is a dataset, but not of tokens.
         NotFound, DataError: as opening the format does.
     """
     folder, name = split_url(url)
@@ -56,7 +56,7 @@ def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
     dataset = open_raw(url)[0]
     if not isinstance(dataset, TokenDataset):
         raise ConfigError(
-            f"this is a data set of the format {dataset.format}, not of tokens", file=url, kind="not-tokens"
+            f"this is a dataset of the format {dataset.format}, not of tokens", file=url, kind="not-tokens"
         )
     return dataset, read_manifest(dataset.store, dataset.shards[0].path) if dataset.shards else None
 

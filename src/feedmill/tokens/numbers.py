@@ -100,7 +100,7 @@ def tokens_from_steps(steps: int, step: Step) -> int:
 
 
 def windows(tokens: int, sequence: int, *, reuse_last_target: bool = True) -> int:
-    """Samples that a row of tokens gives as Modalities' continuous data set.
+    """Samples that a row of tokens gives as Modalities' continuous dataset.
 
     With `reuse_last_target` a sample is ``sequence + 1`` tokens and shares its first one with the sample before;
     without it is `sequence` tokens of its own.

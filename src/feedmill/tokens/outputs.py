@@ -27,7 +27,7 @@ _STRIP = (".pbin", ".ds", ".idx", ".bin", ".npy")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One data set to be written.
+    """One dataset to be written.
 
     Attributes:
         format: a key of `FORMATS`.
@@ -79,7 +79,7 @@ class Output:
 
 
 def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:
-    """What a manifest says of the files of one data set, see `Output.sizes`."""
+    """What a manifest says of the files of one dataset, see `Output.sizes`."""
     names = [stem + suffix for suffix in FORMATS[format]]
     if format == "vla-text" and store.exists(names[0]):
         names += shard_files(store, stem)

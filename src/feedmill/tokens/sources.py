@@ -245,7 +245,7 @@ def _made_by_us(path: str, paths: set[str]) -> bool:
 
 
 def _saved(store: Store, url: str) -> list[SourceFile]:
-    """The files of a data set that Hugging Face `datasets` has saved, in its order."""
+    """The files of a dataset that Hugging Face `datasets` has saved, in its order."""
     try:
         state = orjson.loads(store.read("state.json"))
         names = [entry["filename"] for entry in state["_data_files"]]
@@ -253,7 +253,7 @@ def _saved(store: Store, url: str) -> list[SourceFile]:
         raise DataError(f"this is no list of data files ({error})", file=store.locate("state.json")) from None
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise ConfigError(
-            "the data set is a selection of the rows of its files",
+            "the dataset is a selection of the rows of its files",
             file=url,
             kind="selected-rows",
             fix="Save it with the selection applied: ds.flatten_indices().save_to_disk(...)",

@@ -1,1 +1,1 @@
-"""Writing data sets: samples to shards with their index, and changing shards that are there."""
+"""Writing datasets: samples to shards with their index, and changing shards that are there."""

@@ -1,4 +1,4 @@
-"""More parts for samples that are there: from another data set with the same keys, or from a function."""
+"""More parts for samples that are there: from another dataset with the same keys, or from a function."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Column:
             yield sample, {name: found.raw(name) for name in (found if self.parts is None else self.parts)}
 
     def has(self, key: str) -> bool:
-        """Whether the source, a data set, has a key."""
+        """Whether the source, a dataset, has a key."""
         assert isinstance(self.source, Dataset)
         return self._number(self.source, key) is not None
 
@@ -109,15 +109,15 @@ def add_parts(
     """Give samples more parts.
 
     Without `into` every shard is written anew with the parts in it, and all are put in place at once; that needs the
-    space of the data set once more, and joins have to be prepared again. With `into` the data set stays as it is, and
+    space of the dataset once more, and joins have to be prepared again. With `into` the dataset stays as it is, and
     a new one is written that holds the new parts under the same keys, shard by shard, for use as auxiliary data.
 
     Args:
-        url: a prepared data set.
-        source: a data set with the same keys, or a function at the top level of a module: a list of samples -> for each
+        url: a prepared dataset.
+        source: a dataset with the same keys, or a function at the top level of a module: a list of samples -> for each
             a mapping of its new parts (values as for `write`).
         parts: which parts of the source; all by default.
-        into: the new data set.
+        into: the new dataset.
         missing: what to do about keys that the source lacks: ``error``, or ``skip`` to leave those samples as they are.
         replace: new parts take the place of old ones with their name, which is an error otherwise.
         allow_empty: a source that has none of the keys is no error.
@@ -177,7 +177,7 @@ def _in_place(
 
 
 def _refuse_strangers(shards: Sequence[Shard], url: str, column: _Column) -> None:
-    """Raises `EmptyResult` where the source has no key of the data set: every shard would be written for nothing."""
+    """Raises `EmptyResult` where the source has no key of the dataset: every shard would be written for nothing."""
     if isinstance(column.source, Dataset):
         keys = [key for shard in shards for key in shard.scan.keys]
         if not any(column.has(key) for key in keys):
@@ -233,7 +233,7 @@ def _read(dataset: Dataset, first: int, last: int) -> Iterator[list[Sample]]:
 
 
 def one_shard(dataset: TarDataset, path: str) -> TarDataset:
-    """All samples of one shard of a prepared data set."""
+    """All samples of one shard of a prepared dataset."""
     info = energon.read_info(dataset.store)
     table = energon.PreparedShards(dataset.store, info, [path], None, None)
     return TarDataset(dataset.store, table, name=dataset.url)

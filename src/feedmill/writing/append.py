@@ -1,4 +1,4 @@
-"""More samples for a data set that is there, from other data sets."""
+"""More samples for a dataset that is there, from other datasets."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def append(
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
-    """Add the samples of other data sets, as new shards behind the last one; shards that are there stay as they are.
+    """Add the samples of other datasets, as new shards behind the last one; shards that are there stay as they are.
 
     Args:
-        url: the prepared data set that grows.
-        sources: data sets whose samples have parts. Their splits are not kept.
+        url: the prepared dataset that grows.
+        sources: datasets whose samples have parts. Their splits are not kept.
         split: the split that the new shards join; the first one by default.
         samples, size: limits of a shard.
         pattern: path of a shard, with ``%06d`` for its number; by default as the last shard is named.
@@ -55,12 +55,12 @@ def append(
 
     Raises:
         DataError: a key is there already, or a source is damaged.
-        ConfigError: there is no prepared data set.
+        ConfigError: there is no prepared dataset.
         StorageError: it cannot be written.
     """
     began = time.perf_counter()
     if not sources:
-        raise ConfigError("there is nothing to append", file=url, fix="Name at least one data set.")
+        raise ConfigError("there is nothing to append", file=url, fix="Name at least one dataset.")
     store = open_store(url)
     need_prepared(store, url)
     layout = Layout(pattern or _pattern(list(energon.read_info(store))), samples, parse_size(size))

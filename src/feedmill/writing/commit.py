@@ -1,6 +1,6 @@
-"""Making written shards a data set: the whole of ``.nv-meta``, in an order that every reader survives.
+"""Making written shards a dataset: the whole of ``.nv-meta``, in an order that every reader survives.
 
-A new data set appears with its last file, ``.info.json``. A data set that grows has the new shards in the database
+A new dataset appears with its last file, ``.info.json``. A dataset that grows has the new shards in the database
 first, then in ``.info.json``, then in its splits. One that loses shards loses them from its splits first.
 """
 
@@ -49,7 +49,7 @@ def commit(
         exclude: what the split file excludes.
         description: content of ``dataset.yaml``; None leaves it as it is.
         removed: member names that are gone, whose media metadata goes too.
-        media: another data set's index, whose media metadata is taken over.
+        media: another dataset's index, whose media metadata is taken over.
 
     Raises:
         DataError: a key occurs twice.

@@ -1,4 +1,4 @@
-"""Samples of data sets that are there, as the samples of new shards: which go where, and how they get there."""
+"""Samples of datasets that are there, as the samples of new shards: which go where, and how they get there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ_SAMPLES, READ_BYTES = 256, 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Samples of a data set in the order in which they are written.
+    """Samples of a dataset in the order in which they are written.
 
     Attributes:
         begins, ends: int64[k], ranges of sample numbers, one after the other.
@@ -70,7 +70,7 @@ class Piece(NamedTuple):
 
 
 def open_source(url: str) -> Dataset:
-    """A data set whose samples have parts, as bytes. Raises as `feedmill.open`, and `ConfigError` for tokens."""
+    """A dataset whose samples have parts, as bytes. Raises as `feedmill.open`, and `ConfigError` for tokens."""
     dataset = open_dataset(url, raw=True, decode=None)
     if not hasattr(dataset, "read_tokens"):
         return dataset
@@ -80,7 +80,7 @@ def open_source(url: str) -> Dataset:
 
 
 def groups_of(dataset: Dataset, shuffle: int | None = None) -> list[Group]:
-    """The samples of a data set by the splits they are in, in the order in which those come first."""
+    """The samples of a dataset by the splits they are in, in the order in which those come first."""
     found: dict[tuple[str, ...], list[tuple[int, int]]] = {}
     for begin, end, splits in runs_of_splits(dataset):
         found.setdefault(splits, []).append((begin, end))
@@ -93,7 +93,7 @@ def groups_of(dataset: Dataset, shuffle: int | None = None) -> list[Group]:
 
 
 def runs_of_splits(dataset: Dataset) -> list[tuple[int, int, tuple[str, ...]]]:
-    """All samples of a data set that is opened whole, as runs ``[begin, end)`` of those in the same splits.
+    """All samples of a dataset that is opened whole, as runs ``[begin, end)`` of those in the same splits.
 
     They are in ``train`` where there are no splits, and in none where the format does not say which it has in one.
     """
@@ -124,7 +124,7 @@ def pieces_of(dataset: Dataset, groups: Sequence[Group], layout: Layout) -> list
     """Cuts every group into shards within the limits; bytes count as they are stored now.
 
     Raises:
-        ConfigError: a limit in bytes, and a data set that does not know the sizes of its samples.
+        ConfigError: a limit in bytes, and a dataset that does not know the sizes of its samples.
     """
     out: list[Piece] = []
     for number, group in enumerate(groups):
@@ -220,5 +220,5 @@ def refuse_twofold(sample: Sample) -> None:
 
 
 def facts(dataset: Dataset, **options: Any) -> dict[str, Any]:
-    """What tells the copying of this data set from other work."""
+    """What tells the copying of this dataset from other work."""
     return {"source": dataset.url, "fingerprint": dataset.fingerprint(), **options}

@@ -1,4 +1,4 @@
-"""Samples taken out of a prepared data set, by key.
+"""Samples taken out of a prepared dataset, by key.
 
 Only the shards that hold them are written anew, by copying what stays, byte for byte; a shard of which nothing stays is
 removed. Excluding samples in ``split.yaml`` is cheaper; this is for what must not be there any more.
@@ -41,18 +41,18 @@ def delete(
 
     All other samples keep their shards and order. The cost is writing every shard that holds one of the keys, which
     the report says; with `dry_run` it is only counted. The numbers of later samples change, and with them plans and
-    states of runs on this data set; joins have to be prepared again.
+    states of runs on this dataset; joins have to be prepared again.
 
     Args:
-        url: a prepared data set on a local disk.
+        url: a prepared dataset on a local disk.
         keys: keys of samples, excluded ones too.
         ignore_missing: keys that are not there are reported, and are no error.
         dry_run: change nothing.
         workers: processes; by default one per core.
 
     Raises:
-        NotFound: there is no such sample, or no prepared data set.
-        ConfigError: nothing would be left, or the data set is in an object store.
+        NotFound: there is no such sample, or no prepared dataset.
+        ConfigError: nothing would be left, or the dataset is in an object store.
         StorageError: it cannot be written.
     """
     began = time.perf_counter()

@@ -107,5 +107,5 @@ def _no_key(sample: Any, found: Any) -> DataError:
     return DataError(
         what + (f" (it has {', '.join(map(repr, names))})" if names else f" (it is a {type(sample).__name__})"),
         kind="no-key",
-        fix="Give each sample a key: text that no other sample of the data set has.",
+        fix="Give each sample a key: text that no other sample of the dataset has.",
     )

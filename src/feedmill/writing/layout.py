@@ -19,7 +19,7 @@ class Layout:
     """Names and limits of shards.
 
     Attributes:
-        pattern: path of a shard in the data set, with one ``%06d`` (or ``%d``) for its number.
+        pattern: path of a shard in the dataset, with one ``%06d`` (or ``%d``) for its number.
         samples: most samples of a shard; None for no limit.
         size: most bytes of a shard, its headers included; None for no limit. A sample that is larger has a shard of
             its own.
@@ -40,7 +40,7 @@ class Layout:
         if len(_NUMBER.findall(self.pattern)) != 1 or self.pattern.count("%") != 1 or "\0" in self.pattern:
             raise _bad_pattern(self.pattern, "it needs one place for the shard's number")
         if hidden or not self.pattern.endswith(".tar"):
-            raise _bad_pattern(self.pattern, "shards lie in the data set, in folders that are not hidden, as .tar")
+            raise _bad_pattern(self.pattern, "shards lie in the dataset, in folders that are not hidden, as .tar")
         for name, limit in (("samples", self.samples), ("bytes", self.size)):
             if limit is not None and limit < 1:
                 raise ConfigError(f"a shard cannot hold at most {limit} {name}", kind="bad-limit", fix="Use 1 or more.")

@@ -1,4 +1,4 @@
-"""What a prepared data set holds now, as the shards that work on it begins with."""
+"""What a prepared dataset holds now, as the shards that work on it begins with."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def need_prepared(store: Store, url: str) -> None:
     """Refuse what is no prepared folder."""
     if not store.exists(energon.INFO) and not store.exists(energon.INFO_YAML):
         raise NotFound(
-            "there is no prepared data set here",
+            "there is no prepared dataset here",
             file=url,
             kind="not-prepared",
-            fix="Run 'feedmill prepare' on the folder first, or write a new data set.",
+            fix="Run 'feedmill prepare' on the folder first, or write a new dataset.",
         )
 
 
@@ -80,5 +80,5 @@ def need_local(store: Store, url: str, verb: str) -> None:
             " data",
             file=url,
             kind="not-local",
-            fix="Write a new data set with 'feedmill reshard', or work on a local copy.",
+            fix="Write a new dataset with 'feedmill reshard', or work on a local copy.",
         )

@@ -39,25 +39,25 @@ def reshard(
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
-    """Write the samples of a data set into shards of another size or order.
+    """Write the samples of a dataset into shards of another size or order.
 
     Splits stay apart and keep their names; the description is taken over. Excluded shards and samples are left out,
     and said to be. Processes work on shards; the bytes do not depend on how many. Killed at any moment, the same call
     finishes the job.
 
     Args:
-        source: a data set whose samples have parts: WebDatasets, prepared or not, a tar, a JSONL file.
-        url: the new data set, a folder.
+        source: a dataset whose samples have parts: WebDatasets, prepared or not, a tar, a JSONL file.
+        url: the new dataset, a folder.
         samples: samples per shard.
         size: most bytes per shard, or text such as ``"1G"``.
         shuffle: a seed: the samples of each split in a random order, the same for the same seed.
         pattern: path of a shard, with ``%06d`` for its number.
-        prefix: put before every key, e.g. to merge data sets whose keys are the same.
-        overwrite: replace the data set that is there.
+        prefix: put before every key, e.g. to merge datasets whose keys are the same.
+        overwrite: replace the dataset that is there.
         workers: processes; by default one per core.
 
     Raises:
-        ConfigError: neither a number nor a size, a folder in the source, or there is a data set already.
+        ConfigError: neither a number nor a size, a folder in the source, or there is a dataset already.
         DataError: the source is damaged, or a key occurs twice.
         StorageError: it cannot be written.
     """
@@ -67,7 +67,7 @@ def reshard(
             "the shards have no limit", kind="bad-limit", fix="Give samples (--samples) or size (--size)."
         )
     if f"{real_place(url)}/".startswith(f"{real_place(source)}/"):
-        raise ConfigError("a data set cannot be re-sharded into itself", file=url, fix="Write to another folder.")
+        raise ConfigError("a dataset cannot be re-sharded into itself", file=url, fix="Write to another folder.")
     layout = Layout(pattern or PATTERN, samples, parse_size(size))
     dataset = open_source(source)
     if overwrite:
@@ -107,7 +107,7 @@ def _words(groups: Sequence[Group]) -> str:
 
 
 def _keep_source(dataset: Dataset, url: str) -> None:
-    """Refuse to replace a data set whose shards are those that are to be read."""
+    """Refuse to replace a dataset whose shards are those that are to be read."""
     if not isinstance(dataset, TarDataset):
         return
     folder = real_place(url)
@@ -115,7 +115,7 @@ def _keep_source(dataset: Dataset, url: str) -> None:
         place = dataset.store.locate(shard)
         if real_place(place).startswith(f"{folder}/"):
             raise ConfigError(
-                "this shard would be read, and is of the data set that would be replaced",
+                "this shard would be read, and is of the dataset that would be replaced",
                 file=place,
                 kind="same-place",
                 fix="Write to another folder.",

@@ -1,8 +1,8 @@
 """Shards changed in their place, all of them in one moment.
 
-The new shards are written beside the data set first, in ``.nv-meta/feedmill.work/new/``, by several processes; until
+The new shards are written beside the dataset first, in ``.nv-meta/feedmill.work/new/``, by several processes; until
 then nothing has changed. Then they are put in place, which is only renaming, and the index is written anew. A run that
-is killed before that moment leaves the data set as it was; one that is killed in it is finished by the same command,
+is killed before that moment leaves the dataset as it was; one that is killed in it is finished by the same command,
 and until then whoever opens the dataset is told so.
 """
 
@@ -45,9 +45,9 @@ class Change:
     """One shard to be written anew.
 
     Attributes:
-        url: the data set.
+        url: the dataset.
         shard: the shard as it is.
-        new: path in the data set where its new form is written.
+        new: path in the dataset where its new form is written.
         what: what is to be done, for the function that does it.
     """
 
@@ -62,7 +62,7 @@ class RewriteReport:
     """What a change cost.
 
     Attributes:
-        path: the data set.
+        path: the dataset.
         samples: samples that were changed or deleted.
         rewritten, removed, shards: shards written anew, shards that are gone, shards that are there now.
         bytes: bytes written for it.
@@ -86,10 +86,10 @@ class RewriteReport:
 
 
 class Rewrite:
-    """A change of some shards of a local prepared data set. A context manager; killed, it is taken up again.
+    """A change of some shards of a local prepared dataset. A context manager; killed, it is taken up again.
 
     Args:
-        url: the data set.
+        url: the dataset.
         verb, job: plain data that tells this change from others.
 
     Attributes:
@@ -119,7 +119,7 @@ class Rewrite:
     def make(
         self, changes: Mapping[str, Any], function: Make, *, workers: int | None, progress: bool, label: str
     ) -> list[Shard]:
-        """Write the new form of some shards; their new forms, in the order of the data set.
+        """Write the new form of some shards; their new forms, in the order of the dataset.
 
         Args:
             changes: shard path -> what is to be done to it.

@@ -1,4 +1,4 @@
-"""The data set that shards are written to: a new one, or one that grows."""
+"""The dataset that shards are written to: a new one, or one that grows."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Target:
         url: the folder.
         layout: names and limits of the shards.
         job: plain data that tells this work from other work.
-        split: what split the new shards join; None for the first that there is (``train`` in a new data set).
+        split: what split the new shards join; None for the first that there is (``train`` in a new dataset).
         description: content of ``dataset.yaml``.
-        append: add to the prepared data set that is there.
-        overwrite: replace the data set that is there.
-        media: an index whose media metadata a new data set takes over.
+        append: add to the prepared dataset that is there.
+        overwrite: replace the dataset that is there.
+        media: an index whose media metadata a new dataset takes over.
 
     Attributes:
         done: shards that an interrupted run of the same work has finished, by path.
 
     Raises:
-        ConfigError: there is a data set, or there are tars of unknown origin; or there is none to append to.
+        ConfigError: there is a dataset, or there are tars of unknown origin; or there is none to append to.
         StorageError: another process writes to it, or it cannot be written.
     """
 
@@ -82,7 +82,7 @@ class Target:
         if self.store.exists(energon.INFO) or self.store.exists(energon.INFO_YAML):
             tidy(self.store)
             raise ConfigError(
-                "there is a data set here",
+                "there is a dataset here",
                 file=self.url,
                 kind="exists",
                 fix="Write to another folder, append to it, or replace it with overwrite (--overwrite).",
@@ -92,7 +92,7 @@ class Target:
             raise _foreign(self.url, tars[0], "Write to another folder, or index them with 'feedmill prepare'.")
 
     def _clear(self, overwrite: bool) -> None:
-        """Remove what other unfinished work has left, and with `overwrite` the data set that is there."""
+        """Remove what other unfinished work has left, and with `overwrite` the dataset that is there."""
         if self.work.left is not None:
             clear_left(self.store, self.work.left)
             self.work.note()
@@ -102,7 +102,7 @@ class Target:
             self.work.note(replaced=self._replaceable())
 
     def _replaceable(self) -> list[str]:
-        """The shards of the data set that is there, and those whose names the new ones may get."""
+        """The shards of the dataset that is there, and those whose names the new ones may get."""
         known = self.store.exists(energon.INFO) or self.store.exists(energon.INFO_YAML)
         listed = set(energon.read_info(self.store)) if known else set()
         tars = _tars(self.store)
@@ -116,7 +116,7 @@ class Target:
         if not replaced:
             return
         for name in (energon.INFO, energon.INFO_YAML, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH):
-            self.store.delete(name)  # the data set is gone with the first of them
+            self.store.delete(name)  # the dataset is gone with the first of them
         for name in ("split.yaml", "split.json", "dataset.yaml"):
             self.store.delete(f"{energon.META}/{name}")
         for shard in replaced:
@@ -136,7 +136,7 @@ class Target:
         self.base = [shard for shard in present if shard.path in set(base)]
         if [shard.path for shard in self.base] != base:
             raise ConfigError(
-                "the data set has lost shards since the interrupted run",
+                "the dataset has lost shards since the interrupted run",
                 file=self.url,
                 kind="changed",
                 fix=f"Remove {self.work.folder} and run the command again.",
@@ -144,7 +144,7 @@ class Target:
         self.layout = replace(self.layout, first=self.work.job["first"])
 
     def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Make the new shards part of the data set; of a new one, with the media metadata of `self.media`.
+        """Make the new shards part of the dataset; of a new one, with the media metadata of `self.media`.
 
         Args:
             splits: split -> new shards; by default all are in the target's split.
@@ -191,7 +191,7 @@ class Target:
 
 def _foreign(url: str, path: str, fix: str) -> ConfigError:
     return ConfigError(
-        f"the folder has tar files that are of no data set, such as {path!r}", file=url, kind="exists", fix=fix
+        f"the folder has tar files that are of no dataset, such as {path!r}", file=url, kind="exists", fix=fix
     )
 
 
@@ -226,7 +226,7 @@ def clear_left(store: Store, left: Mapping[str, Any]) -> None:
 
 
 def _join_left(store: Store, left: Mapping[str, Any]) -> None:
-    """Where a data set was killed when it had grown but for its split file: its new shards would be in no split."""
+    """Where a dataset was killed when it had grown but for its split file: its new shards would be in no split."""
     joins = left.get("joins")
     if not isinstance(joins, dict) or not store.exists(energon.INFO):
         return

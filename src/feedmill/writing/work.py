@@ -1,6 +1,6 @@
-"""Unfinished work on a data set: who is at it, what it is, and which shards are done.
+"""Unfinished work on a dataset: who is at it, what it is, and which shards are done.
 
-A folder ``.nv-meta/feedmill.work/`` (in the cache folder for a remote data set): ``lock``, held while a process works;
+A folder ``.nv-meta/feedmill.work/`` (in the cache folder for a remote dataset): ``lock``, held while a process works;
 ``job.json``, what is being done; ``feedmill.shards.journal``, finished shards with their samples. It goes when the work
 is done. The same work begun again finds its finished shards here; other work begins anew and clears up first.
 """
@@ -40,7 +40,7 @@ class Work:
     """One piece of work; a context manager that keeps its notes unless `finish` was called.
 
     Args:
-        store: the data set.
+        store: the dataset.
         job: plain data that tells this work from other work.
 
     Attributes:
@@ -49,7 +49,7 @@ class Work:
         left: the job of other work that was not finished, if there is any; to be cleared up after, then `note`.
 
     Raises:
-        StorageError: another process is at work on the data set, or the folder cannot be written.
+        StorageError: another process is at work on the dataset, or the folder cannot be written.
         DataError: other work was interrupted at a point where it has to be finished first.
     """
 
@@ -168,7 +168,7 @@ def _carried(function: Callable[..., Any]) -> list[str]:
 
 
 def unfinished(store: Store) -> dict[str, Any] | None:
-    """The job that was begun on a data set and not finished; None where there is none. Raises `DataError` where its
+    """The job that was begun on a dataset and not finished; None where there is none. Raises `DataError` where its
     file is damaged."""
     place = work_place(store)
     if not place.exists(JOB):

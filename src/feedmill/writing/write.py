@@ -1,4 +1,4 @@
-"""`feedmill.write`: samples, or work that gives the samples of each shard, as a prepared data set."""
+"""`feedmill.write`: samples, or work that gives the samples of each shard, as a prepared dataset."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
-    """Write a data set: shards with their index, ready to be opened.
+    """Write a dataset: shards with their index, ready to be opened.
 
     The bytes do not depend on `workers`. Killed at any moment, the same call finishes the job: finished shards stay.
 
@@ -58,18 +58,18 @@ def write(
             are no samples), and items are worked on by several processes. The limits do not count then.
         pattern: path of a shard, with ``%06d`` for its number; ``shards/%06d.tar`` by default.
         samples_per_shard, shard_size: a shard ends before it would have more; bytes, or text such as ``"1G"``.
-        split: what split the samples are in; ``train`` in a new data set, the first one where it grows.
+        split: what split the samples are in; ``train`` in a new dataset, the first one where it grows.
         sample_type, field_map: what ``dataset.yaml`` says; the field map also says where fields of dataclasses go.
         encode: suffix or part name -> function that makes bytes.
-        append: add to the prepared data set that is there, behind its last shard.
-        overwrite: replace the data set that is there.
+        append: add to the prepared dataset that is there, behind its last shard.
+        overwrite: replace the dataset that is there.
         workers: without `produce`, threads that encode (none by default: worth it for images); with it, processes
             (by default one per core).
         progress: show a bar on a terminal.
 
     Raises:
         DataError: a sample cannot be stored, or a key occurs twice.
-        ConfigError: there is a data set already, or options make no sense.
+        ConfigError: there is a dataset already, or options make no sense.
         StorageError: it cannot be written.
     """
     began = time.perf_counter()
@@ -102,7 +102,7 @@ def write(
 
 
 def write_samples(writer: Writer, samples: Iterable[Any], *, workers: int, progress: bool) -> WriteReport:
-    """Write all samples and finish the data set; on an error finished shards are kept."""
+    """Write all samples and finish the dataset; on an error finished shards are kept."""
     total = len(samples) if isinstance(samples, Sequence) else None
     try:
         with Progress("writing", total, "samples", enabled=progress) as bar:
@@ -141,7 +141,7 @@ def write_shards(
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
-    """Write one shard per item, on several processes, and finish the data set.
+    """Write one shard per item, on several processes, and finish the dataset.
 
     Args:
         produce: item -> samples; ones that are `Encoded` are written as they are.

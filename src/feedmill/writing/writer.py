@@ -1,4 +1,4 @@
-"""`Writer`: samples in, a prepared data set out.
+"""`Writer`: samples in, a prepared dataset out.
 
 The caller's thread encodes and cuts; one thread behind it makes headers, hashes and writes; another puts finished
 shards in place. What a shard holds depends on the samples and the limits alone.
@@ -34,7 +34,7 @@ class WriteReport:
     """What was written.
 
     Attributes:
-        path: the data set.
+        path: the dataset.
         samples, shards, bytes: what was written, in this run and in an interrupted one before.
         reused: shards that an interrupted run had finished.
         seconds: wall time.
@@ -65,7 +65,7 @@ def encoding_facts(field_map: Mapping[str, str] | None, encode: Mapping[str, Enc
 
 
 class Keys:
-    """Keys of a data set being written. Raises `DataError` for one that comes again."""
+    """Keys of a dataset being written. Raises `DataError` for one that comes again."""
 
     def __init__(self, url: str, shards: Iterable[Shard] = ()) -> None:
         self.url = url
@@ -77,7 +77,7 @@ class Keys:
         """One more key."""
         if key in self._seen:
             raise DataError(
-                "the key occurs twice; keys must be unique in a data set",
+                "the key occurs twice; keys must be unique in a dataset",
                 file=self.url,
                 record=key,
                 kind="duplicate-key",
@@ -90,7 +90,7 @@ class Keys:
         before = len(self._seen)
         if not self._seen.isdisjoint(shard.scan.keys):
             raise DataError(
-                "the key occurs in an earlier shard too; keys must be unique in a data set",
+                "the key occurs in an earlier shard too; keys must be unique in a dataset",
                 file=self.url,
                 record=next(key for key in shard.scan.keys if key in self._seen),
                 kind="duplicate-key",
@@ -104,27 +104,27 @@ class Keys:
 
 
 class Writer:
-    """Writes samples into shards of a data set: a context manager that makes it whole at its end.
+    """Writes samples into shards of a dataset: a context manager that makes it whole at its end.
 
     Where the block ends with an error, or the process is killed, finished shards are kept; writing the same samples
     again goes on behind them.
 
     Args:
-        url: the data set, a folder: path or URL.
+        url: the dataset, a folder: path or URL.
         pattern: path of a shard in it, with ``%06d`` for its number.
         samples_per_shard, shard_size: a shard ends before it would have more; bytes, or text such as ``"1G"``.
         split: what split the samples are in.
         sample_type, field_map: what ``dataset.yaml`` says; the field map also says where fields of dataclasses go.
         encode: suffix or part name -> function that makes bytes.
-        append: add to the prepared data set that is there, behind its last shard.
-        overwrite: replace the data set that is there.
+        append: add to the prepared dataset that is there, behind its last shard.
+        overwrite: replace the dataset that is there.
 
     Attributes:
         samples: how many were given.
         report: what was written, once the block has ended.
 
     Raises:
-        ConfigError: there is a data set already, or options make no sense.
+        ConfigError: there is a dataset already, or options make no sense.
         StorageError: it cannot be written.
     """
 
@@ -143,7 +143,7 @@ class Writer:
         overwrite: bool = False,
     ) -> None:
         if append and overwrite:
-            raise ConfigError("a data set can be replaced or appended to, not both", fix="Leave out one of them.")
+            raise ConfigError("a dataset can be replaced or appended to, not both", fix="Leave out one of them.")
         layout = Layout(pattern or PATTERN, samples_per_shard, parse_size(shard_size))
         description = describe_type(sample_type, field_map) if sample_type is not None else None
         self.url = url
@@ -288,7 +288,7 @@ class Writer:
         self._placed.popleft()
 
     def close(self) -> WriteReport:
-        """Finish the data set. Raises as `write` does, and `DataError` where there was no sample, or fewer samples
+        """Finish the dataset. Raises as `write` does, and `DataError` where there was no sample, or fewer samples
         than an interrupted run has written."""
         if self._skip:
             raise DataError(

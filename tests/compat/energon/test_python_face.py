@@ -1,4 +1,4 @@
-"""Scripts written for Energon with their imports changed: data sets, loaders, task encoders, states."""
+"""Scripts written for Energon with their imports changed: datasets, loaders, task encoders, states."""
 
 from __future__ import annotations
 
@@ -522,7 +522,7 @@ def test_traversed_references(name: str) -> None:
         }
         for each in found
     ] == wanted
-    with pytest.raises(ConfigError, match="a join is no single data set"):
+    with pytest.raises(ConfigError, match="a join is no single dataset"):
         traverse_metadataset(META / "join.yaml")
 
 
@@ -538,7 +538,7 @@ def test_decoding_options_and_configs() -> None:
 def test_worker_configs() -> None:
     assert WorkerConfig.default_worker_config(3) == config(workers=3) and config() != config(1, 2)
     assert config().global_rank() == 0
-    with pytest.raises(ConfigError, match="not the data set's"):
+    with pytest.raises(ConfigError, match="not the dataset's"):
         get_loader(train(None), worker_config=config(1, 2))
     with pytest.warns(DeprecationWarning):
         get_loader(train(None), worker_config=config())

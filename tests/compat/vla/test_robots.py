@@ -161,7 +161,7 @@ def test_images_are_resized_as_the_original_resizes_them(size: int) -> None:
 
 
 def with_a_second_size(folder: Path) -> Path:
-    """A data set whose second sample has a larger image."""
+    """A dataset whose second sample has a larger image."""
     samples = list(fm.open(ROOT / "robotics").read_raw(range(4)))
     out = io.BytesIO()
     Image.fromarray(np.full((48, 64, 3), 200, np.uint8)).save(out, "JPEG")

@@ -1,4 +1,4 @@
-"""Lists and patterns of token files as one data set, of every format."""
+"""Lists and patterns of token files as one dataset, of every format."""
 
 from __future__ import annotations
 

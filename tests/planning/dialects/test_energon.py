@@ -138,7 +138,7 @@ BAD = [
         "bad.yaml:6: unknown key 'wieght' of an entry of 'blend' (did you mean 'weight'?)",
     ),
     ("blend:\n- blend:\n  - path: a", "bad.yaml:6: unknown key 'blend'"),
-    ("blend: []", "bad.yaml:5: expected a list of data sets"),
+    ("blend: []", "bad.yaml:5: expected a list of datasets"),
     (
         "path: a\nblend:\n- path: b",
         "bad.yaml:4: expected one of 'path', 'join', 'blend' or 'blend_epochized', found path and",
@@ -159,9 +159,9 @@ BAD = [
     ),
     ("join:\n- path: a\n- path: b", "bad.yaml:4: 'joiner': expected a mapping, found nothing"),
     ("join: [{path: a}, {path: b}]\njoiner: {}\nsplit_config: x", "bad.yaml:7: a join has no 'split_config'"),
-    ("join:\n- path: a\n- {path: b, subset: 1}\njoiner: {}", "bad.yaml:7: a data set of a join has no 'subset'"),
+    ("join:\n- path: a\n- {path: b, subset: 1}\njoiner: {}", "bad.yaml:7: a dataset of a join has no 'subset'"),
     ("join:\n- path: a\n- path: b.jsonl\njoiner: {}", "bad.yaml:7: b.jsonl cannot be joined"),
-    ("join:\n- {path: a, nonmatch: skip}\n- path: b\njoiner: {}", "bad.yaml:4: source: the first data set of a join"),
+    ("join:\n- {path: a, nonmatch: skip}\n- path: b\njoiner: {}", "bad.yaml:4: source: the first dataset of a join"),
     ("join:\n- path: a\n- {path: b, nonmatch: maybe}\njoiner: {}", "bad.yaml:7: source.join[1].nonmatch"),
     ("join:\n- path: a\njoiner: {}", "bad.yaml:5: source.join: list should have at least 2 items"),
 ]

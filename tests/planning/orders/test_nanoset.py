@@ -108,8 +108,8 @@ def test_the_identity_tells_orders_apart() -> None:
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: Nanoset([]), "at least one data set"),
-        (lambda: Nanoset(leaves([5, 5]), [1]), "2 data sets and 1 weights"),
+        (lambda: Nanoset([]), "at least one dataset"),
+        (lambda: Nanoset(leaves([5, 5]), [1]), "2 datasets and 1 weights"),
         (lambda: Nanoset(leaves([5, 5]), [1, -1]), "0 or more"),
         (lambda: Nanoset(leaves([5, 5]), [1, float("nan")]), "finite"),
         (lambda: Nanoset(leaves([5, 5]), [1e308, 1e308]), "finite"),
@@ -124,7 +124,7 @@ def test_the_identity_tells_orders_apart() -> None:
             lambda: Nanoset(leaves([2**59, 2**58])).locate(np.arange(1)),
             "made as a whole: 864,691,128,455,135,232 samples",
         ),
-        (lambda: BlendableDataset(leaves([5, 2]), [1, 1], 6), "draws 3 from data set 1"),
+        (lambda: BlendableDataset(leaves([5, 2]), [1, 1], 6), "draws 3 from dataset 1"),
         (lambda: BlendableDataset(leaves([5]), [1], 0), "at least one sample"),
     ],
 )

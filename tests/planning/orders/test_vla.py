@@ -42,7 +42,7 @@ def test_every_recorded_chain_of_windows(number: int) -> None:
             assert caught.value.kind == ("bad-window" if expected["error"] == "AssertionError" else "epoch-ends")
             break
         window = select_window(manifests, cursors, case["num_samples"], **options)
-        # VLA Foundry leaves a data set without rows out of this list, and of this list only.
+        # VLA Foundry leaves a dataset without rows out of this list, and of this list only.
         assert [rows.tolist() for rows in window.rows if len(rows)] == expected["shards"]
         assert list(window.samples) == expected["num_samples"]
         assert [cursor.row for cursor in window.after] == expected["next_idx"]
@@ -85,7 +85,7 @@ def test_the_sum_of_the_weights_is_that_of_python_3_12() -> None:
 
 
 def test_no_data_sets_give_an_empty_window() -> None:
-    with pytest.raises(ConfigError, match="no data set"):
+    with pytest.raises(ConfigError, match="no dataset"):
         select_window([], [], 10, workers=1)
 
 
@@ -104,9 +104,9 @@ def test_no_data_sets_give_an_empty_window() -> None:
         ({"samples": 0, "repeat": True}, "cannot also repeat"),
         (
             {"samples": 100},
-            "data set 0 ends within the window: 50 samples on 1 workers are needed, 9 samples in 3",
+            "dataset 0 ends within the window: 50 samples on 1 workers are needed, 9 samples in 3",
         ),
-        ({"samples": 10**15, "repeat": True}, "would read data set 0 55,555,555,555,554 times"),
+        ({"samples": 10**15, "repeat": True}, "would read dataset 0 55,555,555,555,554 times"),
         ({"samples": 10**400, "repeat": True}, "samples of a window"),
         ({"cursors": [Cursor(3), Cursor()]}, "row 3, seed 42"),
         ({"cursors": [Cursor(0, -1), Cursor()]}, "seed -1"),

@@ -360,7 +360,7 @@ def test_data_sets_without_tokens_or_with_too_few_are_named(tmp_path: Path) -> N
         lengths = np.array([3, 4])
 
     plan = PackedPlan(Plan.over(Lengths("silent", 2), epochs=1), Packing(8), tmp_path)
-    with pytest.raises(ConfigError, match="silent: this data set knows how many tokens"):
+    with pytest.raises(ConfigError, match="silent: this dataset knows how many tokens"):
         plan.read([0])
 
     class Short(Tokenized):

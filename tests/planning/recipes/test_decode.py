@@ -1,4 +1,4 @@
-"""What a recipe says of decoding reaches the data sets that it opens."""
+"""What a recipe says of decoding reaches the datasets that it opens."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def test_what_makes_no_sense_is_refused(decode: Any, words: str, tmp_path: Path)
 
 
 def test_a_mixture_has_no_decoding_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'decode' belongs to a data set"):
+    with pytest.raises(ConfigError, match="'decode' belongs to a dataset"):
         Recipe.parse({"concat": [{"blend": [{"path": "a/"}, {"path": "b/"}], "decode": "l8"}]}, base=tmp_path)

@@ -17,7 +17,7 @@ SIZES = {"docs.jsonl": 1000, "code": 300, "big": 10_000, "empty": 0}
 
 
 class Opener:
-    """Opens numbered data sets by the last part of their path and keeps what it was asked."""
+    """Opens numbered datasets by the last part of their path and keeps what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict]] = []
@@ -267,7 +267,7 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("blend: [{path: a, weight: true}]", "not a number"),
         ("blend: [{path: a, name: x}, {path: b, name: x}]", "the name 'x' is given twice"),
         ("blend: [{path: a, name: x/y}]", "name"),
-        ("blend: [{recipe: a, split: x}]", "'split' belongs to a data set"),
+        ("blend: [{recipe: a, split: x}]", "'split' belongs to a dataset"),
         ("{source: a, samples: true}", "valid integer, found True"),
         ("{source: a, samples: 99999999999999999999}", "less than 9223372036854775808"),
         ("{source: a, shuffle: {kind: block, blok: 3}}", "did you mean 'block'?"),
@@ -280,8 +280,8 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("blend: [a]", "recipe:1: blend[0]: expected a mapping, such as {path: my-data/}, found 'a'"),
         ("{source: a, pack: 5}", "recipe:1: pack: expected a mapping, found 5"),
         ("{1: 2}", "recipe"),
-        # what only the data sets can tell
-        ("source:\n  path: empty", "recipe:2: the data set empty has no samples"),
+        # what only the datasets can tell
+        ("source:\n  path: empty", "recipe:2: the dataset empty has no samples"),
         ("blend:\n - path: code\n   subset: [0, 301]", "recipe:3: the subset [0, 301) does not lie in its 300 samples"),
         ("blend:\n - path: code\n   subset: ['50%', '50%']", "recipe:3: the subset [150, 150) is empty"),
         ("concat:\n - path: code\n - blend: [{path: big}]", "recipe:3: a concatenation needs a source that ends"),

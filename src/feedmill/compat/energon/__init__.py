@@ -83,7 +83,7 @@ _HERE = {
     "reraise_exception": "errors",
 }
 _PIPELINES = "pipelines are plans and task encoders here: see feedmill.Plan and feedmill.TaskEncoder"
-_FACTORIES = "data sets are opened with feedmill.open, metadatasets with feedmill.Recipe.load"
+_FACTORIES = "datasets are opened with feedmill.open, metadatasets with feedmill.Recipe.load"
 _ABSENT = {
     **dict.fromkeys(("concat_pad", "generic_concat", "homogeneous_concat_mix"), _PIPELINES),
     **dict.fromkeys(("DatasetLoader", "DatasetLoaderInterface", "Metadataset", "MetadatasetV2"), _FACTORIES),

@@ -39,7 +39,7 @@ from feedmill.cli.prepare_media import show as show_media
 from feedmill.cli.preview import preview
 
 app = new_app(no_args_is_help=True, help="Energon's command line: the same options, the same files.")
-app.command("info", short_help="Say what a data set is.")(info)
+app.command("info", short_help="Say what a dataset is.")(info)
 
 
 @app.command("preview")
@@ -60,7 +60,7 @@ def preview_(
 
 
 def _present(path: str, names: str) -> list[str] | list[None]:
-    """Those of the named splits that have samples; one None for a data set without splits."""
+    """Those of the named splits that have samples; one None for a dataset without splits."""
     from feedmill.errors import NotFound
     from feedmill.samples.open import open as open_dataset
 
@@ -154,7 +154,7 @@ def prepare(
         store = open_store(path)
         if not force_overwrite and (store.exists(INFO) or store.exists(INFO_YAML)) and not interrupted(store):
             tidy(store)
-            raise ConfigError("the data set is prepared already", file=path, fix="Add --force-overwrite to redo it.")
+            raise ConfigError("the dataset is prepared already", file=path, fix="Add --force-overwrite to redo it.")
     report = prepare_cli.run(
         path,
         asking=not non_interactive and not tar_index_only,
@@ -193,7 +193,7 @@ def prepare_media_(
         typer.Option("--tmp-path", metavar="DIR", help="Accepted, but TMPDIR says where temporary files go."),
     ] = None,
 ) -> None:
-    """Add media metadata to a prepared data set or a plain folder, as Energon does."""
+    """Add media metadata to a prepared dataset or a plain folder, as Energon does."""
     from feedmill.indexing.prepare_media import prepare_media
 
     media = prepare_cli.media_filter(
@@ -209,10 +209,10 @@ def mount(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once.")] = False,
     sample_folders: Annotated[bool, typer.Option("--sample-folders", "-s", help="A folder for each sample.")] = False,
     allow_slow: Annotated[  # noqa: ARG001 - old indexes are read from the tars in any case
-        bool, typer.Option("--allow-slow", "-w", help="Accepted: data sets without an index are scanned anyway.")
+        bool, typer.Option("--allow-slow", "-w", help="Accepted: datasets without an index are scanned anyway.")
     ] = False,
 ) -> None:
-    """Show a data set as a read-only file system."""
+    """Show a dataset as a read-only file system."""
     from feedmill.mounting.mount import mount as mount_dataset
 
     mount_dataset(path, mountpoint, sample_folders=sample_folders, detach=detach)

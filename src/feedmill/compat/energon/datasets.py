@@ -1,4 +1,4 @@
-"""Energon's calls that make data sets: each is a recipe and the arguments of a loader."""
+"""Energon's calls that make datasets: each is a recipe and the arguments of a loader."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def get_val_dataset(
     trust: bool = False,
     **options: Any,
 ) -> EnergonDataset:
-    """All samples of a split once, in stored order, data sets one after another; each loop begins anew.
+    """All samples of a split once, in stored order, datasets one after another; each loop begins anew.
 
     Args:
         limit: batches of this rank after which a loop ends.
@@ -177,7 +177,7 @@ def get_val_dataset(
 def get_val_datasets(
     path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
 ) -> list[tuple[EnergonDataset, Any]]:
-    """`get_val_dataset` for each data set of a metadataset by itself, with the data set (`feedmill.Dataset`)."""
+    """`get_val_dataset` for each dataset of a metadataset by itself, with the dataset (`feedmill.Dataset`)."""
     whole = get_val_dataset(path, **arguments)
     return [(replace(whole, plan=plan), whole.plan.sources[number]) for plan, number in apart(whole.plan)]
 

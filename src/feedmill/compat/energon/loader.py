@@ -172,8 +172,8 @@ def get_savable_loader(
         without_effect("watchdog_initial_timeout_seconds", "watchdog_timeout_seconds holds from the first batch on")
     if worker_config is not None:
         if worker_config != dataset.worker_config:
-            raise ConfigError("the loader's worker_config is not the data set's", fix="Leave it out here.")
-        warnings.warn("worker_config is the data set's; leave it out here", DeprecationWarning, stacklevel=2)
+            raise ConfigError("the loader's worker_config is not the dataset's", fix="Leave it out here.")
+        warnings.warn("worker_config is the dataset's; leave it out here", DeprecationWarning, stacklevel=2)
     return SavableDataLoader(
         dataset,
         prefetch_factor=prefetch_factor,

@@ -78,7 +78,7 @@ def pack_encoded_data(
     from feedmill.compat.modalities.packing import pack
     from feedmill.errors import ConfigError
 
-    if config_path.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):  # as in Modalities' page on memory-mapped data sets
+    if config_path.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):  # as in Modalities' page on memory-mapped datasets
         raise ConfigError(
             "this is a file of documents, a configuration (YAML) was expected, which names it as 'settings.src_path'",
             file=config_path,

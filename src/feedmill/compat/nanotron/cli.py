@@ -51,7 +51,7 @@ def preprocess_data(
     ] = "skip",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there (new).")] = False,
 ) -> None:
-    """Tokenize documents into .ds files: 'hf' for a Hugging Face data set on disk, 'jsonl' for JSON lines."""
+    """Tokenize documents into .ds files: 'hf' for a Hugging Face dataset on disk, 'jsonl' for JSON lines."""
     # The two that are required are missed by the forms: 'hf --help' comes through here too, without them.
     ctx.obj = {
         "missing": [name for name, value in ((TOKENIZER, tokenizer), (OUTPUT, output_folder)) if value is None],
@@ -78,7 +78,7 @@ def hf(
     ),
     as_json: Json = False,
 ) -> None:
-    """Tokenize a Hugging Face data set on disk; each task gets every n-th row."""
+    """Tokenize a Hugging Face dataset on disk; each task gets every n-th row."""
     from feedmill.tokens.dealt import deal_rows
 
     _complete(ctx)

@@ -82,7 +82,7 @@ def merge_stats(
     output: Annotated[str, typer.Option("--output", metavar="FILE", help="Where the merged ones go.")],
     json: Json = False,
 ) -> None:
-    """Merge the statistics of several data sets into those of all their samples together."""
+    """Merge the statistics of several datasets into those of all their samples together."""
     from feedmill.samples.robotics.statistics import merge_statistics, read_statistics, write_statistics
 
     merged = merge_statistics([read_statistics(path) for path in paths])

@@ -1,4 +1,4 @@
-"""Samples and batches by their data set's modality, as hooks of a `feedmill.TaskEncoder`."""
+"""Samples and batches by their dataset's modality, as hooks of a `feedmill.TaskEncoder`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODALITY = "__modality__"
 
 
 class VlaEncoder(TaskEncoder):
-    """Decodes each sample by the modality of its data set, and makes batches as that modality does.
+    """Decodes each sample by the modality of its dataset, and makes batches as that modality does.
 
     Args:
         modalities: by name, see `feedmill.samples.vla.modalities.modality`.
@@ -35,7 +35,7 @@ class VlaEncoder(TaskEncoder):
         found = self.modalities.get(str(name))
         if found is None:
             raise ConfigError(
-                f"a data set has the modality {name!r}, and there are {', '.join(self.modalities)}",
+                f"a dataset has the modality {name!r}, and there are {', '.join(self.modalities)}",
                 kind="bad-modality",
                 fix="Name it in dataset_modality.",
             )

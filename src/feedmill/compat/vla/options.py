@@ -22,10 +22,10 @@ class Meaning(NamedTuple):
 
 USED: Mapping[str, str] = {
     "data.type": "which modalities may be mixed",
-    "data.dataset_manifest": "the data sets",
+    "data.dataset_manifest": "the datasets",
     "data.dataset_weighting": "their exact shares of the samples",
     "data.dataset_modality": "how each is decoded and collated",
-    "data.val_dataset_manifest": "data sets for validation, one after another",
+    "data.val_dataset_manifest": "datasets for validation, one after another",
     "data.val_dataset_weighting": "one for each of them; validation reads every sample once",
     "data.allow_multiple_epochs": "whether samples may come again",
     "data.num_workers": "processes or threads that make batches",
@@ -52,7 +52,7 @@ USED: Mapping[str, str] = {
     "hparams.global_batch_size": "samples of a step over all ranks",
     "hparams.per_gpu_batch_size": "with it batches are accumulated; here a rank's batch is global / ranks",
     "total_train_samples": "the run's length",
-    "num_epochs": "the run's length in samples of all data sets",
+    "num_epochs": "the run's length in samples of all datasets",
     "num_checkpoints": "windows that the run is divided into",
 }
 """Settings that decide something here."""

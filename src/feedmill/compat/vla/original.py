@@ -71,7 +71,7 @@ class OriginalOrder:
 
     @cached_property
     def manifests(self) -> list[Manifest]:
-        """The data sets' manifests."""
+        """The datasets' manifests."""
         paths = get(self.run.config, "data.dataset_manifest") or []
         return [read_manifest(join_url(self.run.base, str(path))) for path in paths]
 
@@ -86,7 +86,7 @@ class OriginalOrder:
 
     @cached_property
     def usable(self) -> list[npt.NDArray[np.bool_]]:
-        """Per data set, bool[samples]: those that can be decoded and are long enough. Reads all of them once."""
+        """Per dataset, bool[samples]: those that can be decoded and are long enough. Reads all of them once."""
         out = []
         for source, one in zip(self._sources, self._modalities, strict=True):
             good = np.ones(len(source), bool)

@@ -92,7 +92,7 @@ class VlaRun:
             )
         if epochs is not None and not get(self.config, "data.allow_multiple_epochs"):
             raise ConfigError(
-                "num_epochs needs allow_multiple_epochs: data sets of unlike weights end at different times",
+                "num_epochs needs allow_multiple_epochs: datasets of unlike weights end at different times",
                 file=file,
                 kind="bad-usage",
                 fix="Set data.allow_multiple_epochs to true, or give total_train_samples.",
@@ -182,7 +182,7 @@ class VlaRun:
         weights = get(config, "data.dataset_weighting")
         if isinstance(weights, list) and weights and all(weight == 0 for weight in weights):
             raise ConfigError(
-                "all weights are 0", file=self.file, kind="bad-weight", fix="Give a data set a weight above 0."
+                "all weights are 0", file=self.file, kind="bad-weight", fix="Give a dataset a weight above 0."
             )
         if self.total is not None:
             config["total_train_samples"] = self.total
@@ -238,7 +238,7 @@ class VlaRun:
         return [CheckpointWindow(i, ends[i], ends[i + 1]) for i in range(count)]
 
     def shares(self, window: CheckpointWindow) -> list[int]:
-        """How many samples of each data set a window has."""
+        """How many samples of each dataset a window has."""
         counts = np.zeros(len(self.plan.sources), np.int64)
         for start in range(window.start, window.stop, 1 << 20):
             found = self.plan.locate(np.arange(start, min(start + (1 << 20), window.stop)))
@@ -246,7 +246,7 @@ class VlaRun:
         return [int(count) for count in counts]
 
     def modalities(self, *, tokenize: Tokenize | None = None) -> dict[str, Modality]:
-        """The modalities of the data sets, by name. Raises `ConfigError`."""
+        """The modalities of the datasets, by name. Raises `ConfigError`."""
         data = dict(self.config.get("data", {}))
         data.setdefault("seq_len", get(self.config, "data.seq_len"))
         for name in ("dataset_statistics",):

@@ -34,7 +34,7 @@ class Task:
 
     @property
     def out(self) -> str:
-        """The attribute file, below the data set's root."""
+        """The attribute file, below the dataset's root."""
         return self.file.attributes(self.name, self.documents_folder)
 
 

@@ -115,7 +115,7 @@ class TokenShard:
 
 
 class TokenWriter(Protocol):
-    """Writes one data set of tokens; made by each format's ``write_...`` context manager.
+    """Writes one dataset of tokens; made by each format's ``write_...`` context manager.
 
     Documents come in order and in any grouping; the files appear under their names when the block ends without an
     error, the one by which the format is recognised last.
@@ -138,11 +138,11 @@ class TokenDataset(Dataset):
     """Documents of token files, by number, and their spans in bulk.
 
     A sample is one document: ``sample["input_ids"]`` is int64[n]; ``sample.raw("input_ids")`` the bytes as stored.
-    Keys are the document's number in the data set, written as a decimal.
+    Keys are the document's number in the dataset, written as a decimal.
 
     Args:
         store: where the files are.
-        shards: the files, in the order of the data set.
+        shards: the files, in the order of the dataset.
         name: path or URL as the user gave it.
         format: the format's short name.
         about: what `describe` shows beside the counts (tokenizer, version ...).
@@ -299,7 +299,7 @@ class TokenDataset(Dataset):
         return self.fingerprint_of_shards(shards + 1)
 
     def fingerprint_of_shards(self, shards: int) -> str:
-        """The fingerprint that a data set of only the first `shards` files has."""
+        """The fingerprint that a dataset of only the first `shards` files has."""
         words = ordered_map(
             lambda shard: shard.words, self.shards[:shards], workers=8 if shards > 1 else 0, in_flight=64
         )

@@ -226,7 +226,7 @@ class DsWriter(FlatWriter):
 
 
 def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) -> dict[str, Entry]:
-    """The files of the data set and those beside them, by path."""
+    """The files of the dataset and those beside them, by path."""
     if path.endswith(SUFFIX):
         found = {}
         for name in (path, path + INDEX, path + LOSS, path + METADATA):

@@ -1,4 +1,4 @@
-"""Which tokenizers made a data set of tokens: by the manifests beside its files, or the names in ``.ds.metadata``."""
+"""Which tokenizers made a dataset of tokens: by the manifests beside its files, or the names in ``.ds.metadata``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Identity(NamedTuple):
 
 
 def identities(dataset: Dataset) -> list[Identity]:
-    """The different tokenizers of a data set; none where nothing is known, or where it is none of tokens."""
+    """The different tokenizers of a dataset; none where nothing is known, or where it is none of tokens."""
     documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
     if not isinstance(documents, TokenDataset):
         return []

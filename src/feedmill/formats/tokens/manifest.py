@@ -48,7 +48,7 @@ class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
         inputs: what was read: dicts with path, bytes, version word, documents.
         skipped, skipped_examples: how many documents were left out; the first hundred.
         options: whatever else decides the bytes.
-        sizes: file name -> bytes, for all files of the data set.
+        sizes: file name -> bytes, for all files of the dataset.
     """
 
     format: str

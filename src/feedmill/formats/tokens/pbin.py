@@ -94,7 +94,7 @@ def open_pbin(store: Store, path: str, url: str) -> TokenDataset:
 
 
 def open_pbins(store: Store, paths: list[str], url: str) -> TokenDataset:
-    """Several files of a store as one data set, in the order given: what Modalities calls combined."""
+    """Several files of a store as one dataset, in the order given: what Modalities calls combined."""
     return TokenDataset(
         store, [pbin_shard(store, path) for path in paths], name=url, format="pbin", about=tokenizer_words(store, paths)
     )

@@ -225,7 +225,7 @@ class WindowDataset(Dataset):
         Args:
             indices: int64[n] window numbers.
             out: integers[n, width] to write into, for example the numpy view of a pinned tensor; a new array of the
-                data set's `dtype` where None.
+                dataset's `dtype` where None.
 
         Raises:
             IndexError: there is no such window.

@@ -1,4 +1,4 @@
-"""VLA Foundry's data sets: WebDataset tars that a ``manifest.jsonl`` lists.
+"""VLA Foundry's datasets: WebDataset tars that a ``manifest.jsonl`` lists.
 
 Layout::
 
@@ -8,7 +8,7 @@ Layout::
     .feedmill/manifest.jsonl.tars   Feedmill's own index, where it was made; it may lie in another folder
 
 Names are relative to the manifest's folder, with ``.tar`` (as VLA Foundry's documentation has them) or without (as its
-code does). Their order is the order of the data set; a shard may be listed twice. Further keys of a line are left
+code does). Their order is the order of the dataset; a shard may be listed twice. Further keys of a line are left
 alone; empty lines are refused. So are names that leave the folder, are absolute or URLs, or hold ``::`` or ``pipe:``,
 with which WebDataset would run a command.
 

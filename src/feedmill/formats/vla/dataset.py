@@ -1,4 +1,4 @@
-"""Opening a manifest as a data set."""
+"""Opening a manifest as a dataset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ManifestDataset(TarDataset):
 
 
 def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:
-    """The data set of a manifest; where its samples lie is kept as for all plain tars (`feedmill.formats.shardindex`).
+    """The dataset of a manifest; where its samples lie is kept as for all plain tars (`feedmill.formats.shardindex`).
 
     Args:
         store: the manifest's folder.

@@ -1,4 +1,4 @@
-"""``manifest.jsonl``: the shards of a data set and how many samples each has."""
+"""``manifest.jsonl``: the shards of a dataset and how many samples each has."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def check_files(files: int, file: str | None) -> None:
             f"recipes in it are read more than {MOST_FILES:,} times in all",
             file=file,
             kind="too-many-recipes",
-            fix="Name each data set once, with one weight, in place of recipes that repeat each other.",
+            fix="Name each dataset once, with one weight, in place of recipes that repeat each other.",
         )
 
 

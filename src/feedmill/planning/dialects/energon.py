@@ -1,8 +1,8 @@
 """Energon's metadatasets, V1 and V2, as recipes.
 
-A split of a metadataset is one node: a reference to a data set or to another metadataset, a blend, an epochized
+A split of a metadataset is one node: a reference to a dataset or to another metadataset, a blend, an epochized
 blend, or a join. References to metadatasets are followed, so that what an outer file says (subset, subflavors,
-shuffling) reaches the data sets that it is about:
+shuffling) reaches the datasets that it is about:
 
 - weights are shares of their blend, and multiply along nesting, as blends in blends do;
 - ranges of a subset are listed from the inside out: sample numbers first, then percentages;
@@ -10,7 +10,7 @@ shuffling) reaches the data sets that it is about:
 - ``shuffle_over_epochs_multiplier: null`` anywhere means no shuffling. Other values shuffle within each epoch: drawing
   with replacement (-1) and mixing several epochs only weaken what a permutation per epoch gives.
 
-For validation all data sets stand one after another, in stored order, once; weights and repetitions are ignored.
+For validation all datasets stand one after another, in stored order, once; weights and repetitions are ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Outer:
         url: its URL.
         prefix: what goes before its relative paths, to be seen from the outermost file.
         split: the split asked for.
-        ranges: percentages to take of what a data set has, the innermost first.
+        ranges: percentages to take of what a dataset has, the innermost first.
         subflavors: values that hold over those further in.
         shuffle: False where there is to be no shuffling.
         chain: (URL, split) of the files that led here.
@@ -173,7 +173,7 @@ class _Translator:
         document = outer.document
         if not isinstance(items, list) or not items:
             raise ConfigError(
-                f"expected a list of data sets, found {items!r:.60}", file=document.at(path), fix="List at least one."
+                f"expected a list of datasets, found {items!r:.60}", file=document.at(path), fix="List at least one."
             )
         if self.kind is not None and self.kind[0] != kind:
             raise ConfigError(
@@ -203,7 +203,7 @@ class _Translator:
         return {ours: found}
 
     def reference(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
-        """A data set, or a split of another metadataset."""
+        """A dataset, or a split of another metadataset."""
         document = outer.document
         name = _text(document, (*path, "path"), node.get("path"))
         split = (
@@ -244,7 +244,7 @@ class _Translator:
                 raise ConfigError(
                     f"'{key}' cannot be given for a metadataset",
                     file=outer.document.at((*path, key)),
-                    fix="Write it where the data set stands.",
+                    fix="Write it where the dataset stands.",
                 )
         seen = _seen(outer.prefix, name)
         url = join_url(self.base, seen)
@@ -267,27 +267,27 @@ class _Translator:
                 f"the metadataset {url} cannot be read: {error.what}", file=at, fix="Check the path."
             ) from None
         if not isinstance(document.value, Mapping) or recognise(document.value) != METADATASET:
-            raise ConfigError(f"{name} is no metadataset", file=at, fix="Name a file with 'splits', or a data set.")
+            raise ConfigError(f"{name} is no metadataset", file=at, fix="Name a file with 'splits', or a dataset.")
         prefix = seen.rpartition("/")[0]
         prefix = f"{prefix}/" if "/" in seen else ""
         inner = replace(outer, document=document, url=url, prefix=prefix, chain=(*outer.chain, step))
         return self.split(inner, place)
 
     def join(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
-        """Prepared data sets side by side."""
+        """Prepared datasets side by side."""
         document = outer.document
         for key in ("split_config", "dataset_config"):
             if key in node:
                 raise ConfigError(
                     f"a join has no '{key}'",
                     file=document.at((*path, key)),
-                    fix="Write it at the data sets of the join.",
+                    fix="Write it at the datasets of the join.",
                 )
         _known(document, path, node, [*_JOIN_KEYS, *_KINDS.values()], "a join")
         joiner = _mapping(document, (*path, "joiner"), node.get("joiner"))
         listed = node["join"]
         if not isinstance(listed, list | Mapping):
-            raise ConfigError("a join is a list or a mapping of data sets", file=document.at((*path, "join")))
+            raise ConfigError("a join is a list or a mapping of datasets", file=document.at((*path, "join")))
         inner = replace(
             outer,
             split=outer.split if node.get("split_part") is None else str(node["split_part"]),
@@ -313,13 +313,13 @@ class _Translator:
         }
 
     def part(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> dict[str, Any]:
-        """One data set of a join."""
+        """One dataset of a join."""
         document = outer.document
         if "subset" in node:
             raise ConfigError(
-                "a data set of a join has no 'subset'", file=document.at((*path, "subset")), fix="Give it to the join."
+                "a dataset of a join has no 'subset'", file=document.at((*path, "subset")), fix="Give it to the join."
             )
-        _known(document, path, node, _PART_KEYS, "a data set of a join")
+        _known(document, path, node, _PART_KEYS, "a dataset of a join")
         name = _text(document, (*path, "path"), node.get("path"))
         if name.endswith((*_YAML, ".jsonl")):
             raise ConfigError(
@@ -333,7 +333,7 @@ class _Translator:
         return {**part, **kept, **({"subflavors": own} if own else {})}
 
     def common(self, outer: _Outer) -> dict[str, Any]:
-        """What data sets and joins take from above."""
+        """What datasets and joins take from above."""
         found: dict[str, Any] = {}
         if outer.ranges:
             found["subset"] = [list(each) for each in outer.ranges]
@@ -360,7 +360,7 @@ class _Translator:
                 f"the range {bounds} of a mixture must be in percent",
                 file=at,
                 kind="bad-subset",
-                fix="Write for example ['0%', '50%'], or give sample numbers at a data set.",
+                fix="Write for example ['0%', '50%'], or give sample numbers at a dataset.",
             )
         return ((bounds[0], bounds[1]), *outer.ranges)
 
@@ -386,7 +386,7 @@ class _Translator:
                 raise ConfigError(
                     f"{text} cannot be an auxiliary source",
                     file=outer.document.at((*path, name)),
-                    fix="Name a data set, or a folder of files as 'filesystem://PATH'.",
+                    fix="Name a dataset, or a folder of files as 'filesystem://PATH'.",
                 )
             scheme, mark, rest = text.rpartition("filesystem://")
             found[name] = f"{mark}{_seen(outer.prefix, rest)}" if mark and not scheme else _seen(outer.prefix, text)

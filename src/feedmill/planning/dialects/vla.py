@@ -1,8 +1,8 @@
 """VLA Foundry's mixtures: parallel lists of manifests, weights and modalities, as a recipe.
 
 ``data:`` of a configuration (or its content alone, or dotted keys ``data.dataset_manifest``) names one manifest, one
-weight and one modality for each data set. A data set is the folder of its manifest. Validation takes the
-``val_dataset_...`` lists, one data set after another.
+weight and one modality for each dataset. A dataset is the folder of its manifest. Validation takes the
+``val_dataset_...`` lists, one dataset after another.
 
 VLA Foundry selects whole shards, so its mixtures are only roughly what was asked; here they are exact. Its own
 selection can be reproduced: see docs/order.md.
@@ -24,7 +24,7 @@ MODALITIES: Mapping[str, tuple[str, ...]] = {
     "image_caption": ("image_caption",),
     "robotics": ("robotics",),
 }
-"""Type of a run -> modalities that its data sets may have."""
+"""Type of a run -> modalities that its datasets may have."""
 
 _LISTS = ("dataset_manifest", "dataset_weighting", "dataset_modality")
 _DEFAULT_SEED = 42

@@ -52,7 +52,7 @@ class ModalitiesSampler(Wrapper):
     in use (two are kept), and as much again once it is asked backwards; one in stored order takes nothing.
 
     Args:
-        child: a node that ends; Modalities' own order needs the data set itself (`Leaf`).
+        child: a node that ends; Modalities' own order needs the dataset itself (`Leaf`).
         ranks: Modalities' `num_replicas`.
         shuffle, seed, epoch, drop_last: as there.
         skip: Modalities' `skip_num_global_samples`.

@@ -1,11 +1,11 @@
 """Nanotron's orders: the documented `Nanoset`, and the `BlendableDataset` that its trainer uses since April 2025.
 
-Both deal samples to data sets greedily (see `feedmill.kernels.order.greedy`). A Nanoset deals one epoch, as many
-samples as all its data sets have together; draw ``c`` of a data set is its sample ``c mod length``; the epoch is
+Both deal samples to datasets greedily (see `feedmill.kernels.order.greedy`). A Nanoset deals one epoch, as many
+samples as all its datasets have together; draw ``c`` of a dataset is its sample ``c mod length``; the epoch is
 shuffled by numpy's `RandomState(seed)` and then given again and again, each time in the same order. A BlendableDataset
-deals the whole run, is not shuffled, and refuses to read a data set twice.
+deals the whole run, is not shuffled, and refuses to read a dataset twice.
 
-The epoch of a Nanoset is one permutation of all draws, the draws numbered data set by data set: 4 bytes per sample,
+The epoch of a Nanoset is one permutation of all draws, the draws numbered dataset by dataset: 4 bytes per sample,
 made when the order is first asked for, and 4 more when it is first asked backwards.
 """
 
@@ -130,7 +130,7 @@ class Nanoset(_Dealt):
     Under `Repeat(nanoset, length=train_split_num_samples)` it is the whole run.
 
     Args:
-        children: the data sets (`Leaf`) in the order of Nanotron's `dataset_folder`.
+        children: the datasets (`Leaf`) in the order of Nanotron's `dataset_folder`.
         weights: one per child; None for their lengths, which gives each sample once.
         seed: Nanotron's `random_seed`.
         normalise: divide the weights by their sum, as Nanotron does. Without it they are used as they are, which is
@@ -172,7 +172,7 @@ class BlendableDataset(_Dealt):
     """The order of Nanotron's `BlendableDataset`: greedy draws for a whole run, unshuffled, no sample twice.
 
     Args:
-        children: the data sets in the order of Nanotron's `dataset_folder`.
+        children: the datasets in the order of Nanotron's `dataset_folder`.
         weights: one per child; they are normalised.
         length: samples of the run, training steps times the global batch.
 
@@ -192,7 +192,7 @@ class BlendableDataset(_Dealt):
         _, counts = self._draws
         for number in np.flatnonzero(counts > self._sizes).tolist():
             raise ConfigError(
-                f"a run of {length:,} samples draws {counts[number]:,} from data set {number},"
+                f"a run of {length:,} samples draws {counts[number]:,} from dataset {number},"
                 f" which has {sizes[number]:,} and is not read twice",
                 kind="too-many-repeats",
                 fix="Ask for fewer samples, lower its weight, or use a 'Nanoset', which repeats.",
@@ -210,7 +210,7 @@ def nanoset_index(
     """Nanotron's `dataset_index` and `dataset_sample_index`, int64[samples] each.
 
     Args:
-        lengths: samples of each data set.
+        lengths: samples of each dataset.
         weights, seed, normalise: as for `Nanoset`.
         samples: Nanotron's `train_split_num_samples`; one epoch by default.
 
@@ -225,14 +225,14 @@ def nanoset_index(
 
 def _lengths(children: Sequence[Node], title: str) -> list[int]:
     if not children:
-        raise ConfigError(f"a {title} of no data sets", kind="empty-source", fix="Give at least one data set.")
+        raise ConfigError(f"a {title} of no datasets", kind="empty-source", fix="Give at least one dataset.")
     return [child.finite(f"a {title}") for child in children]
 
 
 def _for_children(weights: Sequence[float], count: int) -> npt.NDArray[np.float64]:
     if len(weights) != count:
         raise ConfigError(
-            f"{count} data sets and {len(weights)} weights",
+            f"{count} datasets and {len(weights)} weights",
             kind="bad-weight",
             fix="Give one weight for each folder of 'dataset_folder', in the same order.",
         )

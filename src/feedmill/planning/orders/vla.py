@@ -1,9 +1,9 @@
 """VLA Foundry's selection of shards for one checkpoint window, and the state from which the next window goes on.
 
-Each data set is a manifest of shards. Its rows are permuted by ``numpy.random.default_rng(seed)``; a window takes rows
-from a cursor on until it has the data set's share of the window's samples and at least one row for each worker, runs
+Each dataset is a manifest of shards. Its rows are permuted by ``numpy.random.default_rng(seed)``; a window takes rows
+from a cursor on until it has the dataset's share of the window's samples and at least one row for each worker, runs
 into further epochs (seeds ``seed + 1``, ...) where that is allowed, and gives back the last rows until their number is
-a multiple of the workers. The share of data set ``d`` is ``ceil(weight_d * samples / sum of weights)`` in float64.
+a multiple of the workers. The share of dataset ``d`` is ``ceil(weight_d * samples / sum of weights)`` in float64.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from feedmill.planning.orders.whole import countable
 from feedmill.storage import open_store, split_url
 
 DEFAULT_SEED = 42
-"""VLA Foundry's `hparams.seed`, with which every data set begins."""
+"""VLA Foundry's `hparams.seed`, with which every dataset begins."""
 
 MOST_ROWS = 2**31
-"""Most rows that one data set may have in a window; more is a mistake in the budget."""
+"""Most rows that one dataset may have in a window; more is a mistake in the budget."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Manifest:
-    """The shards of one data set.
+    """The shards of one dataset.
 
     Attributes:
         shards: the shards' names as the manifest has them.
@@ -60,7 +60,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a data set was read when a window ended; VLA Foundry stores it in its checkpoint.
+    """How far a dataset was read when a window ended; VLA Foundry stores it in its checkpoint.
 
     Attributes:
         row: the next row of the permuted manifest (`curr_shard_idx_per_dataset`).
@@ -76,10 +76,10 @@ class Window:
     """What one window reads.
 
     Attributes:
-        rows: per data set the rows of its manifest in the order chosen, int64[rows] each. A data set without rows is
+        rows: per dataset the rows of its manifest in the order chosen, int64[rows] each. A dataset without rows is
             left out of the window by VLA Foundry, which shifts the modalities and shares of those behind it.
-        samples: per data set the samples in these rows; also its share in the random mix of the window.
-        after: per data set the cursor of the next window.
+        samples: per dataset the samples in these rows; also its share in the random mix of the window.
+        after: per dataset the cursor of the next window.
     """
 
     rows: tuple[IntArray, ...]
@@ -99,9 +99,9 @@ def select_window(
     """The shards of one checkpoint window.
 
     Args:
-        manifests: one per data set.
-        cursors: one per data set; `Window.after` of the window before, or fresh ones.
-        samples: the window's budget over all data sets; 0 or less takes every row that is left of the epoch.
+        manifests: one per dataset.
+        cursors: one per dataset; `Window.after` of the window before, or fresh ones.
+        samples: the window's budget over all datasets; 0 or less takes every row that is left of the epoch.
         workers: ranks times loader workers per rank. With 0 nothing is given back.
         weights: VLA Foundry's `dataset_weighting`; None for equal parts.
         repeat: its `allow_multiple_epochs`.
@@ -115,10 +115,10 @@ def select_window(
         raise ConfigError(
             f"{len(manifests)} manifests, {len(cursors)} cursors and {len(given)} weights",
             kind="bad-weight",
-            fix="Give one of each per data set: 'dataset_manifest' and 'dataset_weighting' have the same length.",
+            fix="Give one of each per dataset: 'dataset_manifest' and 'dataset_weighting' have the same length.",
         )
     if not manifests:
-        raise ConfigError("a window over no data set", kind="empty-source", fix="Give at least one manifest.")
+        raise ConfigError("a window over no dataset", kind="empty-source", fix="Give at least one manifest.")
     if workers < 0:
         raise ConfigError(f"a window for {workers} workers", kind="bad-workers", fix="Give ranks times workers.")
     if samples >= 2**63:
@@ -144,7 +144,7 @@ def select_window(
 
 
 def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, repeat: bool, number: int) -> IntArray:
-    """Rows of one data set from its cursor on, before any are given back."""
+    """Rows of one dataset from its cursor on, before any are given back."""
     rest = _permuted(len(manifest.shards), cursor.seed)[cursor.row :]
     if need is None:
         return rest
@@ -154,7 +154,7 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
     have = int(manifest.samples[rest].sum())
     if not repeat:
         raise ConfigError(
-            f"the epoch of data set {number} ends within the window: {need:,} samples on {workers} workers are needed,"
+            f"the epoch of dataset {number} ends within the window: {need:,} samples on {workers} workers are needed,"
             f" {have:,} samples in {len(rest)} of {len(manifest.shards)} shards are left",
             file=manifest.file,
             kind="epoch-ends",
@@ -164,7 +164,7 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
     epochs = _whole_epochs(manifest, need - have, workers - len(rest))
     if epochs * len(manifest.shards) > MOST_ROWS:
         raise ConfigError(
-            f"the window would read data set {number} {epochs:,} times: {need:,} samples on {workers:,} workers",
+            f"the window would read dataset {number} {epochs:,} times: {need:,} samples on {workers:,} workers",
             file=manifest.file,
             kind="bad-window",
             fix="Ask for fewer samples.",

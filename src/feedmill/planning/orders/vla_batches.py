@@ -1,9 +1,9 @@
 """The order in which VLA Foundry's loader gives the batches of a checkpoint window: for runs that move half-way.
 
-Facts, for ranks x workers processes: the shards of a data set's window are permuted by Python's
+Facts, for ranks x workers processes: the shards of a dataset's window are permuted by Python's
 ``random.Random(seed + checkpoint + 1)`` through a buffer, dealt to ranks and then to workers in turn. A worker reads
-its shards from front to back, leaves out what cannot be used, and makes batches of one data set each; what fills no
-batch is lost. It draws the data set of its next batch with its own generator, by the window's samples per data set;
+its shards from front to back, leaves out what cannot be used, and makes batches of one dataset each; what fills no
+batch is lost. It draws the dataset of its next batch with its own generator, by the window's samples per dataset;
 one that has no batch left is taken out. A rank takes a batch of each of its workers in turn.
 
 With no workers the original draws from the generator of the training program itself, which nothing can reproduce.
@@ -28,7 +28,7 @@ BUFFER, INITIAL = 2000, 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """One batch: its data set's number, and its samples, int64[n], counted over the manifest's shards."""
+    """One batch: its dataset's number, and its samples, int64[n], counted over the manifest's shards."""
 
     dataset: int
     samples: IntArray
@@ -79,10 +79,10 @@ def worker_seed(seed: int, checkpoint: int, rank: int, ranks: int, worker: int, 
 
 
 def mixed(batches: Sequence[int], shares: Sequence[float], seed: int, *, longest: bool = True) -> list[int]:
-    """The data sets of a worker's batches, one after another.
+    """The datasets of a worker's batches, one after another.
 
     Args:
-        batches: how many each data set has.
+        batches: how many each dataset has.
         shares: their weights in the draw.
         seed: see `worker_seed`.
         longest: go on when one has ended, until all have.
@@ -123,19 +123,19 @@ def window_batches(
         window: of `select_window`, for ``ranks * workers``.
         workers: of each rank, at least one.
         batch: samples of a rank's batch.
-        usable: per data set, bool[samples]: those that are long enough and can be decoded; None for all.
+        usable: per dataset, bool[samples]: those that are long enough and can be decoded; None for all.
 
     The original stops at the first step at which some rank has no batch; the lists hold all of them.
 
     Raises:
-        ConfigError: there are no workers, or a data set has no shard in the window, with which the original fails.
+        ConfigError: there are no workers, or a dataset has no shard in the window, with which the original fails.
     """
     if workers < 1:
         raise ConfigError(
             "without workers the order depends on the training program", kind="bad-workers", fix="Give 1 or more."
         )
     if any(not len(rows) for rows in window.rows):
-        raise ConfigError("a data set has no shard in this window", kind="empty-source", fix="Take a larger window.")
+        raise ConfigError("a dataset has no shard in this window", kind="empty-source", fix="Take a larger window.")
     orders = [
         np.asarray(rows)[shard_order(len(rows), seed=seed, checkpoint=checkpoint, buffer=buffer, initial=initial)]
         for rows in window.rows

@@ -31,7 +31,7 @@ class Documents:
         length: documents, or None where the plan never ends.
 
     Raises:
-        ConfigError: a data set's index does not say how many tokens its samples have.
+        ConfigError: a dataset's index does not say how many tokens its samples have.
         DataError: it says something impossible.
     """
 
@@ -39,7 +39,7 @@ class Documents:
         self.plan = plan
         self.length = plan.length
         self._lengths: list[npt.NDArray[np.int64]] = []
-        hashed: dict[int, str] = {}  # a data set may stand in several places of a plan
+        hashed: dict[int, str] = {}  # a dataset may stand in several places of a plan
         self._hashes: list[str] = []
         for name, dataset in zip(plan.names, plan.sources, strict=True):
             lengths = _known(name, dataset)

@@ -106,7 +106,7 @@ class PackedPlan(Plan):
     needs it, or from the sidecar of an earlier run. An endless stream is planned as far as rows are asked for.
 
     Args:
-        documents: the plan of documents; its data sets know how many tokens each sample has.
+        documents: the plan of documents; its datasets know how many tokens each sample has.
         packing: how they become rows.
         cache: folder for what is planned; `storage.cache.cache_folder()` unless given. Needs 8 bytes per row and
             about 12 per document for best_fit, next to nothing for concat.
@@ -119,7 +119,7 @@ class PackedPlan(Plan):
         width: tokens in a full row.
 
     Raises:
-        ConfigError: a data set does not know its lengths, there is not a token in them, or the plan is packed already.
+        ConfigError: a dataset does not know its lengths, there is not a token in them, or the plan is packed already.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class PackedPlan(Plan):
         (where each span begins, and the end; padding counts as one more), and ``tokens``, how many are no padding.
 
         Raises:
-            ConfigError: a data set has no tokens to read.
+            ConfigError: a dataset has no tokens to read.
             DataError: it gave another number of tokens than its index says.
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
@@ -281,7 +281,7 @@ class PackedPlan(Plan):
         return rows
 
     def _continued(self, rows_at: LocatedSpans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
-        """Per row the spans that do not begin their document: place -> data set, sample, first token."""
+        """Per row the spans that do not begin their document: place -> dataset, sample, first token."""
         out: dict[int, dict[int, tuple[Dataset, int, int]]] = {}
         spans = rows_at.spans
         numbers = np.flatnonzero(spans.start)
@@ -381,7 +381,7 @@ def _read_tokens(
 ) -> Sequence[npt.NDArray[np.integer[Any]]]:
     if not isinstance(dataset, TokenReader):
         raise ConfigError(
-            "this data set knows how many tokens its samples have, but not the tokens",
+            "this dataset knows how many tokens its samples have, but not the tokens",
             file=dataset.url,
             kind="no-tokens",
             fix="Tokenize it, and name the token files in the recipe.",

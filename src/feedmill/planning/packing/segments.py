@@ -131,7 +131,7 @@ class Segments:
                     raise ConfigError(
                         f"{count:,} documents in a row have no token to pack",
                         kind="nothing-to-pack",
-                        fix="Check the data sets; with 'long: drop', whether seq_len is shorter than all documents.",
+                        fix="Check the datasets; with 'long: drop', whether seq_len is shorter than all documents.",
                     )
 
     def head(self, number: int) -> _Head:

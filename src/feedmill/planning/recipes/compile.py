@@ -1,4 +1,4 @@
-"""From a recipe to a plan: open every data set, and build the tree of nodes over them."""
+"""From a recipe to a plan: open every dataset, and build the tree of nodes over them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ALL_SPLITS = "*"
 
 
 def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
-    """The plan of a recipe; `open` is called once for each different data set, `trust` allows joiners to be run."""
+    """The plan of a recipe; `open` is called once for each different dataset, `trust` allows joiners to be run."""
     compiler = _Compiler(open, trust)
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
@@ -95,7 +95,7 @@ class _Compiler:
         self.tokens = Tokens(self.sources)
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
-        """A data set, opened once for each way to open it."""
+        """A dataset, opened once for each way to open it."""
         known = (path, *options.items())
         if known not in self.opened:
             self.opened[known] = self.open(path, **options)
@@ -305,7 +305,7 @@ class Walk:
             return shuffle_as(node, shuffle, self.seed, name)
 
     def dataset(self, member: Member, place: Place, name: str) -> Node:
-        """A leaf for an opened data set or join, cut to its subset."""
+        """A leaf for an opened dataset or join, cut to its subset."""
         leaf = self.compiler.leaf(self.source(member, place), name, self.file.where(place))
         if not member.ranges:
             return leaf
@@ -313,11 +313,11 @@ class Walk:
             return Subset(leaf, *within(member.ranges, leaf.length))
 
     def source(self, member: Member, place: Place) -> Dataset:
-        """The opened data set or join of a member, which has samples."""
+        """The opened dataset or join of a member, which has samples."""
         dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if not len(dataset):
             raise ConfigError(
-                f"the data set {member.path or dataset.url} has no samples",
+                f"the dataset {member.path or dataset.url} has no samples",
                 file=self.file.where((*place, "path" if member.join is None else "join")),
                 kind="empty-source",
                 fix="Leave it out, choose another split, or prepare it again.",
@@ -325,7 +325,7 @@ class Walk:
         return dataset
 
     def opened(self, wanted: Member | JoinPart, subflavors: Mapping[str, Any] | None = None) -> Dataset:
-        """The data set of a source or of one part of a join, with what the recipe attaches to its samples."""
+        """The dataset of a source or of one part of a join, with what the recipe attaches to its samples."""
         compiler = self.compiler
         assert wanted.path is not None
         given = {"split": wanted.split, "dataset_config": wanted.dataset_config, "split_config": wanted.split_config}
@@ -344,7 +344,7 @@ class Walk:
         attached = {**(wanted.subflavors or {}), **(subflavors or {})}
         aux = getattr(wanted, "aux", None)
         if attached or aux:
-            dataset = copy.copy(dataset)  # the same data set may stand elsewhere without them
+            dataset = copy.copy(dataset)  # the same dataset may stand elsewhere without them
             dataset.subflavors = {**(dataset.subflavors or {}), **attached}
             dataset.aux = {key: aux_url(self.file.base, url) for key, url in (aux or {}).items()}
             for key, url in dataset.aux.items():
@@ -355,7 +355,7 @@ class Walk:
         return dataset
 
     def joined(self, member: Member, place: Place) -> Dataset:
-        """Several data sets side by side."""
+        """Several datasets side by side."""
         from feedmill.formats.energon_join import joined_samples
         from feedmill.samples.joined import JoinedDataset, build_joiner
 
@@ -369,7 +369,7 @@ class Walk:
 
 
 def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
-    """Each join of a recipe: where it was written, the folder of its prepared rows, and its opened data sets."""
+    """Each join of a recipe: where it was written, the folder of its prepared rows, and its opened datasets."""
     walk = Walk(_Compiler(open, False), recipe, 0)
     for place, member in members(recipe.model):
         if member.join is not None:

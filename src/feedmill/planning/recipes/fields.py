@@ -189,12 +189,12 @@ DecodeField = Annotated[DecodeModel, BeforeValidator(_decode_short, json_schema_
 
 
 class JoinPart(Strict):
-    """One data set of a join."""
+    """One dataset of a join."""
 
-    path: str = Field(min_length=1, description="data set: path as seen from the recipe's folder, or URL")
+    path: str = Field(min_length=1, description="dataset: path as seen from the recipe's folder, or URL")
     split: str | None = Field(None, description="as for a source")
-    dataset_config: str | None = Field(None, description="name of the data set's description file")
-    split_config: str | None = Field(None, description="name of the data set's split file")
+    dataset_config: str | None = Field(None, description="name of the dataset's description file")
+    split_config: str | None = Field(None, description="name of the dataset's split file")
     subflavors: dict[str, Any] | None = Field(None, description="data attached to its samples")
     decode: DecodeField | None = Field(None, description="what its parts become, instead of the recipe's own")
     nonmatch: Literal["error", "skip", "none"] = Field(

@@ -30,7 +30,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
 
 def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset], member: Member) -> list[Part]:
-    """The opened data sets of a join. Raises `ConfigError` where one has no index of its keys."""
+    """The opened datasets of a join. Raises `ConfigError` where one has no index of its keys."""
     from feedmill.formats.energon_join import Part
 
     assert member.join is not None

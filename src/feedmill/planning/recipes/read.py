@@ -20,7 +20,7 @@ _RECIPES = (".yaml", ".yml", ".json")
 
 
 def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str, ...] = ()) -> Recipe:
-    """Read one recipe, or make one of a data set; `chain` holds the recipes that led to it. See `Recipe.load`."""
+    """Read one recipe, or make one of a dataset; `chain` holds the recipes that led to it. See `Recipe.load`."""
     dialects.check_mode(mode, url)
     folder, name = split_url(url)
     if is_dataset(url):
@@ -32,20 +32,20 @@ def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str
             f"this is no recipe: the file has {size:,} bytes",
             file=url,
             kind="bad-recipe",
-            fix="Name a recipe, or a data set in a format that 'feedmill info' knows.",
+            fix="Name a recipe, or a dataset in a format that 'feedmill info' knows.",
         )
     return parse(store.read(name), folder, url, split, mode, (*chain, url))
 
 
 def is_dataset(url: str) -> bool:
-    """Whether a path is a data set rather than a recipe: a file of samples, or a folder."""
+    """Whether a path is a dataset rather than a recipe: a file of samples, or a folder."""
     from feedmill.formats.sniff import SUFFIXES
 
     return url.endswith(SUFFIXES) or is_local_folder(url) or ("://" in url and not url.endswith(_RECIPES))
 
 
 def of_dataset(url: str, split: str | None, mode: str) -> Recipe:
-    """The recipe of one data set: endless and shuffled for training, in stored order for validation."""
+    """The recipe of one dataset: endless and shuffled for training, in stored order for validation."""
     folder, name = split_url(url.rstrip("/"))
     source: dict[str, Any] = {"path": name or url}
     if mode == VALIDATION:

@@ -60,9 +60,9 @@ class Recipe:
         """Read a recipe, and the recipes it names, from a path or URL.
 
         Args:
-            path: a recipe of Feedmill's own or in a dialect (docs/dialects.md), or a data set: a recipe of one source.
-            split: which split of a metadataset or data set; ``train``, or ``val`` for validation, unless given.
-            mode: ``train``; or ``validation``: a metadataset's data sets one after another, once, unshuffled.
+            path: a recipe of Feedmill's own or in a dialect (docs/dialects.md), or a dataset: a recipe of one source.
+            split: which split of a metadataset or dataset; ``train``, or ``val`` for validation, unless given.
+            mode: ``train``; or ``validation``: a metadataset's datasets one after another, once, unshuffled.
 
         Raises:
             NotFound: there is no such file or split.
@@ -103,11 +103,11 @@ class Recipe:
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     def plan(self, open: Open | None = None, *, trust: bool = False) -> Plan:
-        """Open the data sets and bind the recipe to them.
+        """Open the datasets and bind the recipe to them.
 
         Args:
-            open: opens one data set; `feedmill.open` unless given.
-            trust: allow code to run that the recipe names (joiners), and with `feedmill.open` the data sets' own.
+            open: opens one dataset; `feedmill.open` unless given.
+            trust: allow code to run that the recipe names (joiners), and with `feedmill.open` the datasets' own.
 
         Raises:
             TrustError: code is named and `trust` is False.

@@ -106,10 +106,10 @@ _Concat = Annotated[_List, AfterValidator(_check_concat)]
 
 
 class Member(Strict):
-    """One source of a recipe: a data set, another recipe, or a blend, concatenation or join written in place."""
+    """One source of a recipe: a dataset, another recipe, or a blend, concatenation or join written in place."""
 
     path: str | None = Field(
-        default=None, min_length=1, description="data set: path as seen from the recipe's folder, or URL"
+        default=None, min_length=1, description="dataset: path as seen from the recipe's folder, or URL"
     )
     recipe: str | None = Field(
         default=None, min_length=1, description="another recipe: path as seen from this one, or URL"
@@ -120,7 +120,7 @@ class Member(Strict):
     )
     concat: _Concat | None = Field(None, description="sources one after another")
     join: Parts | None = Field(
-        default=None, description="prepared data sets side by side, matched by key: a list, or names for them"
+        default=None, description="prepared datasets side by side, matched by key: a list, or names for them"
     )
     joiner: dict[str, str] | None = Field(
         default=None,
@@ -134,13 +134,13 @@ class Member(Strict):
     )
     weight: Weight | None = Field(None, description="share in the blend, relative to the sum: 0.7, 30% or 1/3")
     split: str | None = Field(
-        None, description="split of the data set; 'train' where it has one and none is named, '*' for all"
+        None, description="split of the dataset; 'train' where it has one and none is named, '*' for all"
     )
     windows: WindowsField | None = Field(
         default=None, description="token data as windows of so many tokens, instead of documents"
     )
-    dataset_config: str | None = Field(None, description="name of the data set's description file")
-    split_config: str | None = Field(None, description="name of the data set's split file")
+    dataset_config: str | None = Field(None, description="name of the dataset's description file")
+    split_config: str | None = Field(None, description="name of the dataset's split file")
     subset: Ranges | None = Field(
         default=None,
         description='range of its samples: [0, 1000] or ["50%", end]; several: each of what the one before leaves',
@@ -162,13 +162,13 @@ class Member(Strict):
         if self.path is None:
             for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:6]:
                 if getattr(self, name) is not None:
-                    raise ValueError(f"'{name}' belongs to a data set ('path'); write it where the data set stands")
+                    raise ValueError(f"'{name}' belongs to a dataset ('path'); write it where the dataset stands")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
             raise ValueError("'joiner' and 'prepared' belong to a 'join'")
         if self.join is not None:
             first = next(iter(self.join.values() if isinstance(self.join, dict) else self.join))
             if first.nonmatch != "error":
-                raise ValueError("the first data set of a join has no 'nonmatch': the rows are made of its samples")
+                raise ValueError("the first dataset of a join has no 'nonmatch': the rows are made of its samples")
         if self.blend is not None and self.epochs is not None:
             raise ValueError("a blend has no 'epochs': its sources end at different times; use 'max_repeats' on them")
         return self
@@ -263,7 +263,7 @@ class RecipeModel(Strict):
         if self.stages is not None:
             raise ValueError("'homogeneous' by a field and 'stages' contradict each other: leave one of them out")
         if any(member.path is None and member.join is None for member in self.blend):
-            raise ValueError("'homogeneous' by a field needs data sets as sources ('path' or 'join')")
+            raise ValueError("'homogeneous' by a field needs datasets as sources ('path' or 'join')")
         return self
 
     @model_validator(mode="after")

@@ -24,10 +24,10 @@ def recipe_for(
     dataset_config: str | None = None,
     split_config: str | None = None,
 ) -> Recipe:
-    """The recipe of a data set or of a metadataset, with what the arguments say of it.
+    """The recipe of a dataset or of a metadataset, with what the arguments say of it.
 
     Args:
-        path: a data set, a metadataset or recipe, or a metadataset as plain data.
+        path: a dataset, a metadataset or recipe, or a metadataset as plain data.
         split: a name among its splits.
         mode: ``train``, or ``validation``: every sample once, in stored order.
         seed: decides the order for training.
@@ -52,7 +52,7 @@ def recipe_for(
         raise ConfigError(
             f"{next(iter(opening))} is for one prepared folder",
             file=recipe.file,
-            fix="Write it in the metadataset, where the data set stands.",
+            fix="Write it in the metadataset, where the dataset stands.",
         )
     order = _order(mode, seed, shuffle, epochs)
     return read.restated(recipe, order) if order else recipe

@@ -16,7 +16,7 @@ def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: S
     """Refuse sources that are known to have been made by different tokenizers.
 
     Args:
-        sources, names: the data sets of a plan and what they are called.
+        sources, names: the datasets of a plan and what they are called.
         places: where the recipe names each, as ``file:line``.
 
     Raises:

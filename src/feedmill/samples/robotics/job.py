@@ -1,4 +1,4 @@
-"""Statistics of a whole data set: read in parallel, computed piece by piece, written when all is there."""
+"""Statistics of a whole dataset: read in parallel, computed piece by piece, written when all is there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AT_ONCE = 64
 def compute_statistics(
     url: str, output: str | None = None, *, fields: Sequence[str] | None = None, progress: bool = True
 ) -> Statistics:
-    """The statistics of a robotics data set, written to `output` where it is given.
+    """The statistics of a robotics dataset, written to `output` where it is given.
 
     Args:
         fields: which; by default all fields of numbers that the first sample has.
@@ -37,7 +37,7 @@ def compute_statistics(
     """
     dataset, found_there = open_raw(url)
     if not len(dataset):
-        raise ConfigError("the data set has no samples", file=url, kind="empty-source")
+        raise ConfigError("the dataset has no samples", file=url, kind="empty-source")
     first = dataset.read_raw([0])[0]
     if LOWDIM not in first:
         raise ConfigError(

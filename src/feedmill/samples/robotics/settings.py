@@ -1,4 +1,4 @@
-"""What of a robotics sample is taken, and how: VLA Foundry's settings, completed from the data sets' own files."""
+"""What of a robotics sample is taken, and how: VLA Foundry's settings, completed from the datasets' own files."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class RoboticsSettings:
     def of(cls, config: Mapping[str, Any], folders: Sequence[str]) -> RoboticsSettings:
         """From VLA Foundry's settings, completed by ``preprocessing_config.yaml`` beside each manifest.
 
-        As there, ``normalization`` has defaults (enabled, ``std``), and the window is that of the shortest data set.
+        As there, ``normalization`` has defaults (enabled, ``std``), and the window is that of the shortest dataset.
 
         Raises:
-            ConfigError: a setting is wrong, or the data sets do not agree in one that is not given.
+            ConfigError: a setting is wrong, or the datasets do not agree in one that is not given.
         """
         given = {"past": config.get("lowdim_past_timesteps"), "future": config.get("lowdim_future_timesteps")}
         names = {one.name for one in fields(cls)} - {"normalization", "extra_fields", *given}
@@ -108,7 +108,7 @@ def _preprocessing(store: Store) -> Mapping[str, Any]:
 
 
 def _shortest(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str]) -> int | None:
-    """The least number of steps that a data set has; None where none says it."""
+    """The least number of steps that a dataset has; None where none says it."""
     steps = [(one[name], folder) for one, folder in zip(found, folders, strict=True) if one.get(name) is not None]
     for value, folder in steps:
         if type(value) is not int or value < 0:
@@ -123,7 +123,7 @@ def _agreed(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str
     for value, folder in values[1:]:
         if value != values[0][0]:
             raise ConfigError(
-                f"the data sets do not agree in {name!r}: {values[0][0]} in {values[0][1]}, {value} here",
+                f"the datasets do not agree in {name!r}: {values[0][0]} in {values[0][1]}, {value} here",
                 file=f"{folder.rstrip('/')}/{PREPROCESSING}",
                 kind="settings-differ",
                 fix=f"Set data.{setting or name} in the run's configuration.",

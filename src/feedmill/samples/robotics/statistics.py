@@ -1,4 +1,4 @@
-"""Statistics of robotics fields: ``stats.json``, made from data, merged over data sets, read and written.
+"""Statistics of robotics fields: ``stats.json``, made from data, merged over datasets, read and written.
 
 For each field ``[T, C]`` (steps of the window, channels): ``mean, std, min, max, percentile_{1,2,5,95,98,99}`` over all
 steps ``[C]`` and per step ``[T][C]`` (``..._per_timestep``), ``count`` and ``percentile_sample_count`` ``[T]``, and
@@ -249,7 +249,7 @@ def _bad(name: str, what: str) -> DataError:
 
 
 def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
-    """Statistics of several data sets as one.
+    """Statistics of several datasets as one.
 
     Raises:
         ConfigError: a field is missing from one of them, or is of another shape there.
@@ -259,19 +259,19 @@ def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
         if number and set(part) != set(out):
             odd = sorted(set(part) ^ set(out))[0]
             raise ConfigError(
-                f"the field {odd!r} is not in the statistics of all data sets",
+                f"the field {odd!r} is not in the statistics of all datasets",
                 kind="statistics-differ",
-                fix="Merge data sets of the same robot fields.",
+                fix="Merge datasets of the same robot fields.",
             )
         for field, one in part.items():
             if field not in out:
                 out[field] = FieldStatistics(*one.shape)
             if out[field].shape != one.shape:
                 raise ConfigError(
-                    f"the field {field!r} has {one.shape} steps and channels in one data set, {out[field].shape} in"
+                    f"the field {field!r} has {one.shape} steps and channels in one dataset, {out[field].shape} in"
                     " another",
                     kind="statistics-differ",
-                    fix="Merge data sets with the same window and the same robot fields.",
+                    fix="Merge datasets with the same window and the same robot fields.",
                 )
             out[field].merge(one)
     return out

@@ -59,7 +59,7 @@ _RGB = Decoder()
 
 
 def picture(sample: Sample, name: str) -> npt.NDArray[np.uint8]:
-    """An image part as uint8[H, W, 3], whatever the data set's own decoder makes of it. Raises `DataError`."""
+    """An image part as uint8[H, W, 3], whatever the dataset's own decoder makes of it. Raises `DataError`."""
     try:
         found: npt.NDArray[np.uint8] = _RGB(name, sample.raw(name))
         return found

@@ -66,7 +66,7 @@ def modality(
         raise ConfigError(
             "normalisation needs statistics",
             kind="no-statistics",
-            fix="Name a stats.json for each data set in dataset_statistics ('feedmill vla stats' makes one),"
+            fix="Name a stats.json for each dataset in dataset_statistics ('feedmill vla stats' makes one),"
             " or set normalization.enabled to false.",
         )
     how = settings.normalization

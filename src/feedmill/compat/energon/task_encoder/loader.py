@@ -1,4 +1,4 @@
-"""Energon's module of data set calls."""
+"""Energon's module of dataset calls."""
 
 from __future__ import annotations
 
