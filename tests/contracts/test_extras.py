@@ -218,7 +218,7 @@ def test_the_simulated_install_lacks_what_extras_bring_and_nothing_else(tmp_path
                 continue
             print(name)
     """
-    absent = ["torch", "PIL", "av", "soundfile", "tokenizers", "sentencepiece", "jq", "pyarrow", "jinja2", "mfusepy"]
+    absent = ["torch", "PIL", "av", "soundfile", "tokenizers", "sentencepiece", "pyarrow", "jinja2", "mfusepy"]
     program = [sys.executable, "-c", code, *absent]
     done = subprocess.run(program, env=variables, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("", "")

@@ -197,7 +197,7 @@ def test_paths_and_programs(tmp_path: Path) -> None:
         assert pbin_documents(tmp_path / f"{number}.pbin") == wanted([f"text {i}" for i in range(5)])
     with pytest.raises(DataError, match=r"there is no \.a\.zz"):
         run(source, tmp_path / "x", text=".a.zz")
-    with pytest.raises(ConfigError, match="not a valid jq program"):
+    with pytest.raises(ConfigError, match="jq expression"):
         run(source, tmp_path / "x", text=".a |")
     assert run(source, tmp_path / "x", text="empty", on_error="skip", allow_empty=True).skipped == 5
 

@@ -29,7 +29,7 @@ To = Annotated[
     list[str] | None,
     typer.Option("--to", metavar="FORMAT", help="pbin (default), ds, megatron, dolma, vla-text; several by comma."),
 ]
-Text = Annotated[str, typer.Option("--text", metavar="PATH", help="The text's field, path (.a.b[0]) or jq program.")]
+Text = Annotated[str, typer.Option("--text", metavar="PATH", help="The text's field, path (.a.b[0]) or jq expression.")]
 Kind = Annotated[
     str | None,
     typer.Option("--kind", metavar="KIND", help="Documents that are read of folders: lines, text, parquet, arrow."),

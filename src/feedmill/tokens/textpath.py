@@ -1,10 +1,9 @@
-"""Where the text of a JSON document is: a field, a path like ``.a.b[0]``, or a jq program.
+"""Where the text of a JSON document is: a field, a path like ``.a.b[0]``, or a jq expression.
 
 A field is read by a kernel where lines are plain (3 GB/s), a path by a typed decoder that skips all else (over 1 GB/s).
 What they refuse is looked at again with Python's own parser, so everything is accepted that `json.loads` accepts: NaN,
 duplicate keys (the last one counts), a byte order mark, huge integers. Fields beside the text are skipped; in lines
-that are not plain they are not checked. Programs that are more than a path need the `jq`
-package; of several results the first is taken.
+that are not plain they are not checked. Of several results of a jq expression the first is taken.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from feedmill.errors import ConfigError, MissingExtra
+from feedmill.documents.jq import JqError, compile_jq
 from feedmill.formats.documents import one_a_line
 from feedmill.kernels.jsonl.jsonlines import COMPILED_FROM
 from feedmill.kernels.jsonl.jsontexts import TextTaker
@@ -75,18 +74,17 @@ class TextReader:
     """Reads the text of lines of JSON.
 
     Args:
-        expression: a field's name, a path, or a jq program.
+        expression: a field's name, a path, or a jq expression.
         fields: top-level fields to give beside the text, as they are (None where absent).
 
     Raises:
-        ConfigError: the program is not valid jq.
-        MissingExtra: it is more than a path and `jq` is not installed.
+        ConfigError: the expression is not valid, or has what `feedmill.documents.jq` does not know.
     """
 
     def __init__(self, expression: str, fields: tuple[str, ...] = ()) -> None:
         self.expression, self.fields = expression, fields
         self._steps = parse_path(expression)
-        self._program = None if self._steps is not None else _compile(expression)
+        self._program = None if self._steps is not None else compile_jq(expression)
         self._decode: Callable[[bytes], Any] | None = None
         self._get: Callable[[Any], str] | None = None
         self._taker: TextTaker | None = None
@@ -138,21 +136,18 @@ class TextReader:
         if self._steps is not None:
             found = walk(value, self._steps)
         else:
-            found = self._run(line, value)
+            found = self._run(value)
         return Record(checked(found, self.expression), "", fields)
 
-    def _run(self, line: bytes, value: Any) -> Any:
-        if b"\\u" in line.lower():  # the program would turn lone surrogates into other characters without a word
-            try:
-                json.dumps(value, ensure_ascii=False).encode()
-            except UnicodeEncodeError:
-                raise BadDocument("it has a lone surrogate, which is no character") from None
+    def _run(self, value: Any) -> Any:
+        assert self._program is not None
         try:
-            return next(iter(self._program.input_text(line.decode("utf-8-sig"))))  # type: ignore[union-attr]
-        except StopIteration:
-            raise BadDocument(f"{self.expression} gives nothing") from None
-        except ValueError as error:
+            results = self._program(value)
+        except JqError as error:
             raise BadDocument(f"jq: {error}") from None
+        if not results:
+            raise BadDocument(f"{self.expression} gives nothing")
+        return results[0]
 
 
 def load_json(line: bytes) -> Any:
@@ -244,15 +239,3 @@ def _typed(steps: list[Step], fields: tuple[str, ...]) -> tuple[msgspec.json.Dec
         return found  # type: ignore[no-any-return]
 
     return msgspec.json.Decoder(kind), get
-
-
-def _compile(expression: str) -> Any:
-    try:
-        import jq
-    except ImportError:
-        raise MissingExtra(f"the text expression {expression!r} is more than a path and needs jq", "jq") from None
-    try:
-        return jq.compile(expression)
-    except ValueError as error:
-        what = str(error).splitlines()[0]
-        raise ConfigError(f"{expression!r} is not a valid jq program ({what})", kind="bad-jq") from None

@@ -102,7 +102,7 @@ def tokenize(
         formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
         kind: which documents of folders are read: ``lines``, ``text``, ``parquet`` or ``arrow``. None: those that there
             are; it is an error if a folder has several kinds.
-        text: the field of the text, a path like ``.a.b[0]``, or a jq program.
+        text: the field of the text, a path like ``.a.b[0]``, or a jq expression.
         eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS that the
             tokenizer's own files name.
         rule: ``missing`` adds them where the document does not have them already, ``always`` to every document.

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from feedmill.curation.jq import compile_jq
 from feedmill.curation.jsonpath import compile_path
+from feedmill.documents.jq import compile_jq
 from feedmill.errors import ConfigError
 from feedmill.storage.codec import KINDS
 

@@ -14,7 +14,6 @@ import orjson
 import xxhash
 
 from feedmill.curation.attribute_set import FOLDER
-from feedmill.curation.jq import JqError
 from feedmill.curation.jsonpath_compare import same
 from feedmill.curation.mix.attributes import END, Attributes
 from feedmill.curation.mix.bulk import texts_unseen
@@ -23,6 +22,7 @@ from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
+from feedmill.documents.jq import JqError
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of, write_lines
 from feedmill.jobs.threads import ahead, ordered_map

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from feedmill.curation.jq import compile_jq
 from feedmill.curation.jsonpath import compile_path, compile_straight
 from feedmill.curation.jsonpath_steps import MISSING
 from feedmill.curation.mix.config import JQ, Replacement
+from feedmill.documents.jq import compile_jq
 from feedmill.kernels.jsonl.spanlists import unpack
 
 
@@ -36,7 +36,7 @@ class SpanError(Exception):
 def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]:
     """A function from a document to the spans to replace, by their starts.
 
-    It raises `SpanError`, and `feedmill.curation.jq.JqError` where an expression fails.
+    It raises `SpanError`, and `feedmill.documents.jq.JqError` where an expression fails.
     """
     compiled = [_Compiled(one) for one in replacements]
 

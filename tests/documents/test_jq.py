@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.curation.jq import JqError, compile_jq
+from feedmill.documents.jq import JqError, compile_jq
 from feedmill.errors import ConfigError
 
 UNFIT = [

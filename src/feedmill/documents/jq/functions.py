@@ -10,9 +10,9 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from feedmill.curation.jq.compile import Inner, Variables, index_value, iterate
-from feedmill.curation.jq.registry import FUNCTIONS, Make, need, number, plain
-from feedmill.curation.jq.values import KEY, JqError, arithmetic, compare, kind, split, tojson, truth
+from feedmill.documents.jq.compile import Inner, Variables, index_value, iterate
+from feedmill.documents.jq.registry import FUNCTIONS, Make, need, number, plain
+from feedmill.documents.jq.values import KEY, JqError, arithmetic, compare, kind, split, tojson, truth
 
 _NAMED = re.compile(r"(?<!\\)\(\?<(?=[A-Za-z_])")  # as in (?<name>...), which Python writes (?P<name>...)
 

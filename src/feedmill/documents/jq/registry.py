@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
-from feedmill.curation.jq.compile import Inner, Variables
-from feedmill.curation.jq.values import JqError, kind
+from feedmill.documents.jq.compile import Inner, Variables
+from feedmill.documents.jq.values import JqError, kind
 
 Make = Callable[..., Inner]
 FUNCTIONS: dict[tuple[str, int], Make] = {}

@@ -5,6 +5,6 @@ apart for indexing, ``/`` gives floats, and there are no paths, assignments, inp
 is refused when it is parsed. An expression is parsed once and becomes plain functions; no code is generated.
 """
 
-from feedmill.curation.jq.compile import Filter, JqError, compile_jq
+from feedmill.documents.jq.compile import Filter, JqError, compile_jq
 
 __all__ = ["Filter", "JqError", "compile_jq"]

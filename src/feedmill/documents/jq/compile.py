@@ -8,8 +8,8 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from feedmill.curation.jq.parse import Node, Parser
-from feedmill.curation.jq.values import JqError, arithmetic, compare, kind, tojson, truth
+from feedmill.documents.jq.parse import Node, Parser
+from feedmill.documents.jq.values import JqError, arithmetic, compare, kind, tojson, truth
 from feedmill.errors import ConfigError
 
 Variables = dict[str, Any]
@@ -339,8 +339,8 @@ def _fold(tree: Node, names: frozenset[str]) -> Inner:
 
 
 def _call(tree: Node, names: frozenset[str]) -> Inner:
-    from feedmill.curation.jq import filters, functions  # noqa: F401 - they put themselves into the registry
-    from feedmill.curation.jq.registry import FUNCTIONS
+    from feedmill.documents.jq import filters, functions  # noqa: F401 - they put themselves into the registry
+    from feedmill.documents.jq.registry import FUNCTIONS
 
     name, arguments = tree[1], tree[2]
     make = FUNCTIONS.get((name, len(arguments)))
