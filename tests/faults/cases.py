@@ -50,7 +50,7 @@ def _see(function: Callable[..., Any], names: tuple[str, ...], folder: Path) -> 
 
 UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # drawn anew
 UNFINISHED = ("unfinished-change", "unfinished-write")
-"""docs/writing.md and docs/convert.md: killed while shards are put in place, or when an old dataset has gone, it is not
+"""docs/writing.md and docs/convert.md: killed while shards are put in place, or in a conversion, it is not
 opened until the same command has finished."""
 ONE = ("--workers", "1")
 
@@ -81,7 +81,7 @@ def writing() -> list[Case]:
         Case("reshard", reshard, data.sample_set, see(looks.samples, "e"), 60),
         Case("reshard over", (*reshard, "--overwrite"),
              data.both(data.sample_set, partial(data.sample_set, name="e", count=9, first=100)),
-             see(looks.samples, "e"), 60, unfinished=UNFINISHED),
+             see(looks.samples, "e"), 60, unfinished=UNFINISHED[:1]),
         Case("reshard by 2", (*reshard[:-1], "2"), data.sample_set, see(looks.samples, "e"), 60),
     ]  # fmt: skip
 

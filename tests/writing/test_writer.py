@@ -235,6 +235,60 @@ def test_a_data_set_is_not_replaced_unasked(tmp_path: Path) -> None:
     assert files(tmp_path / "d") == files(tmp_path / "e")
 
 
+def test_a_replaced_dataset_is_readable_until_the_new_one_is_complete(tmp_path: Path) -> None:
+    root = str(tmp_path / "d")
+    fm.write(root, samples(50), samples_per_shard=10)
+    before = files(tmp_path / "d")
+    with pytest.raises(Broken):
+        fm.write(root, breaking(64), samples_per_shard=20, overwrite=True)
+    assert len(fm.open(root)) == 50
+    assert {name: data for name, data in files(tmp_path / "d").items() if "feedmill.work" not in name} == before
+    with pytest.raises(ConfigError) as error:
+        fm.write(root, samples(100), samples_per_shard=20)
+    assert error.value.kind == "exists"
+    report = fm.write(root, samples(100), samples_per_shard=20, overwrite=True)
+    assert (report.reused, report.shards) == (3, 5)
+    fm.write(str(tmp_path / "e"), samples(100), samples_per_shard=20)
+    assert files(tmp_path / "d") == files(tmp_path / "e")
+
+
+@pytest.mark.parametrize("renames", [0, 1, 5, 12])
+def test_a_run_that_ends_while_a_dataset_is_replaced_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    root = str(tmp_path / "d")
+    fm.write(root, samples(50), samples_per_shard=10)
+    rename, left = LocalStore.rename, [renames]
+
+    def breaking_rename(self: LocalStore, *arguments: Any) -> None:
+        if not left[0]:
+            raise Broken
+        left[0] -= 1
+        rename(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "rename", breaking_rename)
+        with pytest.raises(Broken):
+            fm.write(root, samples(100), samples_per_shard=20, overwrite=True)
+    with pytest.raises(DataError) as error:
+        fm.open(root)
+    assert error.value.kind == "unfinished-change"
+    with pytest.raises(DataError, match="run that command again"):
+        fm.write(root, samples(100), samples_per_shard=50, overwrite=True)
+    assert fm.write(root, samples(100), samples_per_shard=20).reused == 5
+    fm.write(str(tmp_path / "e"), samples(100), samples_per_shard=20)
+    assert files(tmp_path / "d") == files(tmp_path / "e")
+
+
+def test_other_work_removes_what_would_have_replaced_a_dataset(tmp_path: Path) -> None:
+    root = str(tmp_path / "d")
+    fm.write(root, samples(50), samples_per_shard=10)
+    with pytest.raises(Broken):
+        fm.write(root, breaking(64), samples_per_shard=20, overwrite=True)
+    fm.write(root, [{**sample, "__key__": f"x{n}"} for n, sample in enumerate(samples(5))], append=True)
+    assert len(fm.open(root)) == 55 and not (tmp_path / "d/.nv-meta/feedmill.work").exists()
+
+
 def test_tars_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d/precious.tar").write_bytes(b"x")

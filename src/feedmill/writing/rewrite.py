@@ -32,9 +32,7 @@ from feedmill.writing.commit import commit
 from feedmill.writing.present import present_shards
 from feedmill.writing.shard import Shard
 from feedmill.writing.target import clear_left
-from feedmill.writing.work import FOLDER, Work
-
-NEW = f"{FOLDER}/new"
+from feedmill.writing.work import NEW, Work
 
 Make = Callable[["Change"], Shard]
 """Writes the new form of a shard at `Change.new`. Runs in other processes."""

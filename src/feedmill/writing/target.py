@@ -1,7 +1,13 @@
-"""The dataset that shards are written to: a new one, or one that grows."""
+"""The dataset that shards are written to: a new one, one that grows, or one that replaces another.
+
+What replaces a local dataset is written whole in ``.nv-meta/feedmill.work/new/`` first, and then renamed into its
+place: until that moment the old dataset can be read. In an object store, where nothing can be renamed, the old one is
+deleted first.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,11 +17,12 @@ from feedmill.formats import energon, energon_members, energon_write, sidecar
 from feedmill.formats.energon import idx_name
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.staging import TEMPORARY_SUFFIX
 from feedmill.writing.commit import Media, commit
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_prepared, present_shards
 from feedmill.writing.shard import Shard
-from feedmill.writing.work import Work, tidy, unfinished
+from feedmill.writing.work import NEW, Work, tidy, unfinished
 
 
 class Target:
@@ -32,6 +39,8 @@ class Target:
         media: an index whose media metadata a new dataset takes over.
 
     Attributes:
+        home: the dataset's folder.
+        store: where shards are written: `home`, or the folder of those that replace a dataset.
         done: shards that an interrupted run of the same work has finished, by path.
 
     Raises:
@@ -53,20 +62,21 @@ class Target:
     ) -> None:
         self.url, self.layout, self.split, self.append = url, layout, split, append
         self.description, self.media = description, media
-        self.store: Store = open_store(url)
+        self.home: Store = open_store(url)
+        self.store = self.home
         self.base: list[Shard] = []
         if append:
-            need_prepared(self.store, url)
+            need_prepared(self.home, url)
         elif not overwrite:
             self._refuse_present(job)
-        self.work = Work(self.store, {**job, "append": append, "layout": layout.as_dict()})
+        self.work = Work(self.home, {**job, "append": append, "layout": layout.as_dict()})
         try:
             self._clear(overwrite)
             if append:
                 self._grow()
             else:
                 self._replace()
-            self.done = self.work.finished() if self.work.resumed else {}
+            self.done = self.work.finished(self.store) if self.work.resumed else {}
         except BaseException:
             if self.work.resumed or self.work.left is not None or self.work.job.get("replaced"):
                 self.work.close()
@@ -76,60 +86,81 @@ class Target:
 
     def _refuse_present(self, job: Mapping[str, Any]) -> None:
         """Refuse a folder with data that no unfinished writing has left, before anything is made in it."""
-        left = unfinished(self.store)
-        if left is not None and left.get("verb") == job["verb"] and not left.get("append"):
+        left = unfinished(self.home)
+        kept = left is not None and left.get("staged") and not left.get("swapping")  # the old dataset is untouched
+        if left is not None and left.get("verb") == job["verb"] and not left.get("append") and not kept:
             return
-        if self.store.exists(energon.INFO) or self.store.exists(energon.INFO_YAML):
-            tidy(self.store)
+        if self._prepared:
+            tidy(self.home)
             raise ConfigError(
                 "there is a dataset here",
                 file=self.url,
                 kind="exists",
                 fix="Write to another folder, append to it, or replace it with overwrite (--overwrite).",
             )
-        tars = [path for path in _tars(self.store) if not (left is not None and self.layout.number(path) is not None)]
+        tars = [path for path in _tars(self.home) if not (left is not None and self.layout.number(path) is not None)]
         if tars:
             raise _foreign(self.url, tars[0], "Write to another folder, or index them with 'feedmill prepare'.")
 
     def _clear(self, overwrite: bool) -> None:
         """Remove what other unfinished work has left, and with `overwrite` the dataset that is there."""
         if self.work.left is not None:
-            clear_left(self.store, self.work.left)
+            clear_left(self.home, self.work.left)
             self.work.note()
-            if isinstance(self.store, LocalStore):
-                self.store.sweep()
+            if isinstance(self.home, LocalStore):
+                self.home.sweep()
         if overwrite and "replaced" not in self.work.job:
-            self.work.note(replaced=self._replaceable())
+            staged = isinstance(self.home, LocalStore) and self._prepared
+            self.work.note(replaced=self._replaceable(), staged=staged)
 
     def _replaceable(self) -> list[str]:
         """The shards of the dataset that is there, and those whose names the new ones may get."""
-        known = self.store.exists(energon.INFO) or self.store.exists(energon.INFO_YAML)
-        listed = set(energon.read_info(self.store)) if known else set()
-        tars = _tars(self.store)
+        listed = set(energon.read_info(self.home)) if self._prepared else set()
+        tars = _tars(self.home)
         others = [path for path in tars if path not in listed and self.layout.number(path) is None]
         if others:
             raise _foreign(self.url, others[0], "Move them elsewhere, or write to another folder.")
         return tars
 
+    @property
+    def _prepared(self) -> bool:
+        return self.home.exists(energon.INFO) or self.home.exists(energon.INFO_YAML)
+
     def _replace(self) -> None:
-        replaced = self.work.job.get("replaced")
-        if not replaced:
-            return
-        for name in (energon.INFO, energon.INFO_YAML, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH):
-            self.store.delete(name)  # the dataset is gone with the first of them
-        for name in ("split.yaml", "split.json", "dataset.yaml"):
-            self.store.delete(f"{energon.META}/{name}")
-        for shard in replaced:
-            self.store.delete(shard)
-            self.store.delete(idx_name(shard))
-        self.work.note(replaced=[])
+        """Remove what is replaced; where new shards are staged, go on in their folder, or put them in place."""
+        job = self.work.job
+        if job.get("swapping"):
+            self._publish()
+        elif job.get("staged"):
+            assert isinstance(self.home, LocalStore)
+            self.store = self.home.below(NEW)
+        elif job.get("replaced"):
+            for path in _of_dataset(job["replaced"]):
+                self.home.delete(path)  # the dataset is gone with the first of them
+            self.work.note(replaced=[])
+
+    def _publish(self) -> None:
+        """Put the staged dataset in the place of the old one. Killed anywhere in it, it is done once more."""
+        assert isinstance(self.home, LocalStore)
+        job, new = self.work.job, self.home.below(NEW)
+        if not job.get("swapping"):
+            moved = sorted(_below(new), key=lambda path: (path == energon.INFO, path.startswith(energon.META), path))
+            none: dict[str, Any] = {"changed": {}, "removed": [], "samples_out": [], "members_out": [], "facts": {}}
+            self.work.note(swapping=True, moved=moved, **none)
+            job = self.work.job
+        for path in set(_of_dataset(job["replaced"])) - set(job["moved"]):
+            self.home.delete(path)
+        for path in job["moved"]:
+            if new.exists(path):  # else it is in place already
+                self.home.rename(new, path, path)
+        self.store = self.home
 
     def _grow(self) -> None:
         """Number new shards behind those that are there."""
-        present = present_shards(self.store)
+        present = present_shards(self.home)
         base = self.work.job.get("base") if self.work.resumed else None
         if base is None:
-            numbers = [self.layout.number(path) for path in _tars(self.store)]
+            numbers = [self.layout.number(path) for path in _tars(self.home)]
             first = max((number for number in numbers if number is not None), default=self.layout.first - 1) + 1
             self.work.note(first=first, base=[shard.path for shard in present])
             base = self.work.job["base"]
@@ -157,7 +188,7 @@ class Target:
             self._refuse_unreadable(shards)
         paths = [shard.path for shard in shards]
         base = [shard.path for shard in self.base]
-        present = _present_splits(self.store, base) if self.append else energon.Splits()
+        present = _present_splits(self.home, base) if self.append else energon.Splits()
         if splits is None:
             splits = {self.split or next(iter(present.parts), "train"): paths}
         parts, exclude = _joined(present, splits)
@@ -165,11 +196,14 @@ class Target:
             self.work.note(joins={name: list(names) for name, names in splits.items()})
         whole = [*self.base, *shards]
         commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
+        if self.store is not self.home:
+            self.work.journal.sync()  # what is put in place is known from it alone
+            self._publish()
         self.work.finish()
 
     def _refuse_unreadable(self, shards: Sequence[Shard]) -> None:
         """Refuse new samples that the declared sample type could not read, and remove them."""
-        field_map = declared_map(self.store)
+        field_map = declared_map(self.home)
         for shard in shards if field_map else ():
             problem = unreadable(field_map, shard.scan, self.store.locate(shard.path))
             if problem is not None:
@@ -181,7 +215,7 @@ class Target:
 
     def drop(self) -> None:
         """Remove what was written, as if nothing had been begun."""
-        clear_left(self.store, self.work.job)
+        clear_left(self.home, self.work.job)
         self.work.finish()
 
     def close(self) -> None:
@@ -212,6 +246,10 @@ def _joined(present: energon.Splits, joins: Mapping[str, Sequence[str]]) -> tupl
 
 def clear_left(store: Store, left: Mapping[str, Any]) -> None:
     """Remove the unlisted shards that unfinished work has left; those that it had listed join their splits."""
+    if isinstance(store, LocalStore):
+        store.remove_folder(NEW)
+    if left.get("staged"):  # all that it has written
+        return
     _join_left(store, left)
     listed = set(energon.read_info(store)) if store.exists(energon.INFO) else set()
     if "layout" not in left:
@@ -235,6 +273,19 @@ def _join_left(store: Store, left: Mapping[str, Any]) -> None:
     missing = {name: [s for s in names if s in info and s not in listed] for name, names in joins.items()}
     if any(missing.values()):
         energon_write.write_splits(store, *_joined(present, missing))
+
+
+def _of_dataset(shards: Sequence[str]) -> list[str]:
+    """All files of a dataset, the one without which there is none first."""
+    index = [energon.INFO, energon.INFO_YAML, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
+    described = [f"{energon.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
+    return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard)))]
+
+
+def _below(store: LocalStore) -> list[str]:
+    """Every file of a folder, hidden ones too, but for the temporary ones of dead processes."""
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(store.root) for name in names)
+    return [os.path.relpath(path, store.root) for path in found if not path.endswith(TEMPORARY_SUFFIX)]
 
 
 def _tars(store: Store) -> list[str]:

@@ -30,9 +30,11 @@ from feedmill.storage.claims import Claim
 from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
 
-__all__ = ["FOLDER", "JOURNAL", "Work", "identity", "tidy", "unfinished"]
+__all__ = ["FOLDER", "JOURNAL", "NEW", "Work", "identity", "tidy", "unfinished"]
 
 JOURNAL = "feedmill.shards.journal"
+NEW = f"{FOLDER}/new"
+"""Folder of shards that will replace others."""
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -101,12 +103,13 @@ class Work:
                 fix="Give numbers of at most 64 bits, and rename files whose names are no UTF-8.",
             ) from None
 
-    def finished(self) -> dict[str, Shard]:
-        """The shards that are done, and unchanged since."""
+    def finished(self, store: Store | None = None) -> dict[str, Shard]:
+        """The shards that are done, and unchanged since; `store` is where they lie, the dataset by default."""
+        store = store or self.store
         out = {}
         for path, (record, scan) in self.journal.read().items():
             with contextlib.suppress(NotFound):
-                entry = self.store.stat(path)
+                entry = store.stat(path)
                 if (entry.size, entry.version) == (record.size, record.version):
                     out[path] = Shard(path, record, scan)
         return out

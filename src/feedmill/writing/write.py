@@ -149,7 +149,7 @@ def write_shards(
     """
     encoding = encoding or Encoding(Encoder(), Taker())
     keys = Keys(target.url, target.base)
-    shared = _Shared(target.url, produce, encoding)
+    shared = _Shared(target.store.url, produce, encoding)
     listed = list(enumerate(items))
     names = [target.layout.shard(number) for number, _ in listed]
     todo = [(name, item) for name, (_, item) in zip(names, listed, strict=True) if name not in target.done]
