@@ -85,7 +85,7 @@ def kill_everywhere(words, make, folder, most=60):
 def kill_at_random(words, make, folder, times):
     """Kill the command at random moments until that was done `times` times, then let it finish; as undisturbed.
 
-    Now and then a run gets to its end before it is killed; then it begins anew in another folder. Gives how often what
+    Now and then a run gets to its end before it is killed; then it begins again in another folder. Gives how often what
     was finished was compared.
     """
     calm = Path(folder) / "calm"

@@ -57,7 +57,7 @@ OPTIONS = {
     "pbin-blocks": {"block_size": 3},
     "ds-windows": {"seq_len": 2},
 }
-"""How the dataset that `make` makes is to be opened; samples of tokens begin with their number."""
+"""How the dataset that `make` makes will be opened; samples of tokens begin with their number."""
 
 
 def make(root: Path, kind: str) -> str:

@@ -44,7 +44,7 @@ def slow_first(x: int) -> tuple[int, int]:
 
 def refuse_five(x: int) -> int:
     if x == 5:
-        raise DataError("bad", file="s5.tar", offset=512, record="k", fix="Mend it.", kind="test-kind")
+        raise DataError("bad", file="s5.tar", offset=512, record="k", fix="Fix it.", kind="test-kind")
     return x
 
 

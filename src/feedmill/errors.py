@@ -11,7 +11,7 @@ from typing import Any
 
 
 class FeedmillError(Exception):
-    """Something a person has to know or mend.
+    """Something a person has to know or fix.
 
     Args:
         what: what is wrong, with what was expected and what was found.
@@ -93,7 +93,7 @@ class DataError(FeedmillError):
 
 
 class ConfigError(FeedmillError):
-    """A recipe, configuration file or argument asks for something that is not there or makes no sense."""
+    """A recipe, configuration file or argument asks for something that is not there or is invalid."""
 
     default_kind = "bad-config"
 

@@ -57,7 +57,7 @@ def test_for_programs(folder: Path) -> None:
     [
         (["documents/*.zst"], "no document file matches"),
         (["documents/*", "--threshold", "2"], "there is no Jaccard similarity of 2.0"),
-        (["documents/*", "--bands", "3"], "3 bands of 0 rows make no sense"),
+        (["documents/*", "--bands", "3"], "3 bands of 0 rows are invalid"),
         (["elsewhere/*"], "has no folder 'documents'"),
     ],
 )

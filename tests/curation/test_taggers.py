@@ -1,4 +1,4 @@
-"""What taggers say, and which of Dolma's scores are mended unless `exact` keeps them."""
+"""What taggers say, and which of Dolma's scores are fixed unless `exact` keeps them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ def test_every_tagger_takes_every_text_alone_and_among_others(texts: list[str]) 
 def test_exactness_changes_only_what_the_documentation_names(texts: list[str]) -> None:
     texts = [text for text in texts if text.split()] or ["x"]
     changed = {"pii_regex_with_counts_fast_v2__doc_frac"}
-    for text, mended, exact in zip(
-        texts, attributes(texts, *EVERY), attributes(texts, *EVERY, exact=True), strict=True
-    ):
-        different = {name for name in mended | exact if mended.get(name) != exact.get(name)}
+    for text, fixed, exact in zip(texts, attributes(texts, *EVERY), attributes(texts, *EVERY, exact=True), strict=True):
+        different = {name for name in fixed | exact if fixed.get(name) != exact.get(name)}
         rest = {name for name in different - changed if not name.startswith(("code_copyright", "cld2"))}
         assert not rest or ("İ" in text and all(name.startswith("c4_v2") for name in rest))
 

@@ -48,7 +48,7 @@ def _see(function: Callable[..., Any], names: tuple[str, ...], folder: Path) -> 
     return function(folder, *names)
 
 
-UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # drawn anew
+UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # drawn again
 UNFINISHED = ("unfinished-change", "unfinished-write")
 """docs/writing.md and docs/convert.md: killed while shards are put in place, or in a conversion, it is not
 opened until the same command has finished."""

@@ -207,7 +207,7 @@ class Trials:
             ends["refused as done already"] += 1
 
     def _fresh(self) -> Any:
-        """Begin anew in the same place; what a reader sees there."""
+        """Begin again in the same place; what a reader sees there."""
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.start, self.place, symlinks=True)
         return self._look() if not hasattr(self, "calls") else None

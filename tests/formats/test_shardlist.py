@@ -111,7 +111,7 @@ def test_compressed_tars_are_refused_with_what_to_do(tmp_path: Path, name: str) 
 
 def test_check_and_preview_take_patterns(root: Path) -> None:
     url = str(root / "shards/shard_{000..002}.tar")
-    assert "all is well (9 samples in 3 shards" in CliRunner().invoke(app, ["check", url]).output
+    assert "no problems found (9 samples in 3 shards" in CliRunner().invoke(app, ["check", url]).output
     assert "s00004" in CliRunner().invoke(app, ["preview", url, "--start", "4", "-n", "1"]).output
     (root / "shards/shard_001.tar").write_bytes((root / "shards/shard_001.tar").read_bytes()[:700])
     checked = CliRunner().invoke(app, ["check", url])

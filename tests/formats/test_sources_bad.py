@@ -101,7 +101,7 @@ def test_mds_with_damaged_bytes(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[8] ^= 0xFF
     path.write_bytes(data)
-    with pytest.raises(DataError, match="offsets in its head make no sense"):
+    with pytest.raises(DataError, match="offsets in its head are invalid"):
         open_dataset(tmp_path)[6]
     data = bytearray((tmp_path / "shard.00000.mds").read_bytes())
     data[-20:-18] = b"\xff\xff"  # in the text of the last sample

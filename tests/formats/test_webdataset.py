@@ -60,7 +60,7 @@ def test_sparse_parts_are_expanded_by_name_too(tmp_path: Path) -> None:
 
 
 def renamed(data: bytes, name: bytes) -> bytes:
-    """The tar with the member k.bin under another name of its length, checksums mended."""
+    """The tar with the member k.bin under another name of its length, checksums fixed."""
     out = bytearray(data.replace(b"k.bin", name))
     for at in range(0, len(out), 512):
         if out[at + 257 : at + 262] == b"ustar":

@@ -1,4 +1,4 @@
-"""wids indices: one that `widsindex` made, ones that we write, and ones that make no sense."""
+"""wids indices: one that `widsindex` made, ones that we write, and ones that are invalid."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_indices_that_make_no_sense(root: Path, change: Callable[[Any], Any], ki
 
 def test_check_walks_the_shards(root: Path) -> None:
     url = str(root / "index.json")
-    assert "all is well (9 samples in 3 shards" in CliRunner().invoke(app, ["check", url]).output
+    assert "no problems found (9 samples in 3 shards" in CliRunner().invoke(app, ["check", url]).output
     path = root / SHARDS[2]
     path.write_bytes(path.read_bytes()[:1000])
     found = CliRunner().invoke(app, ["check", url])

@@ -1,4 +1,4 @@
-"""Damage of every kind: found by check, mended by repair where it can be, and nothing thrown away."""
+"""Damage of every kind: found by check, fixed by repair where it can be, and nothing thrown away."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_unharmed_data_set_has_no_findings(root: Path) -> None:
     assert kinds(root, samples=True) == []
     result = CliRunner().invoke(app, ["check", str(root)])
     assert result.exit_code == 0
-    assert "all is well (15 samples in 3 shards" in result.stdout
+    assert "no problems found (15 samples in 3 shards" in result.stdout
 
 
 @pytest.mark.parametrize("name", DAMAGE)

@@ -84,7 +84,7 @@ def test_a_file_that_changed_is_not_read_by_its_old_splits(file: Path) -> None:
     prepare(str(file), split_ratio="8,1,1", progress=False)
     text = file.read_text()
     file.write_text(text.replace('{"n": 3}\n', "") + '{"n": 100}\n')
-    with pytest.raises(DataError, match="divide the file anew"):
+    with pytest.raises(DataError, match="divide the file again"):
         prepare(str(file), progress=False)
     Path(f"{file}.idx").unlink()  # as if Energon had prepared it
     with pytest.raises(DataError, match="the splits are of 20 records"):

@@ -95,7 +95,7 @@ def test_an_error_comes_through_with_its_fields_after_the_results_before_it(work
     assert got == [0, 1, 2, 3, 4]
     error = caught.value
     assert (error.file, error.offset, error.record, error.kind) == ("s5.tar", 512, "k", "test-kind")
-    assert error.fix == "Mend it."
+    assert error.fix == "Fix it."
 
 
 @pytest.mark.parametrize("workers", [1, 2])

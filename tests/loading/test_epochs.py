@@ -1,4 +1,4 @@
-"""Loaders in epochs: bounded, going on or beginning anew, and resumed anywhere."""
+"""Loaders in epochs: bounded, going on or beginning again, and resumed anywhere."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ for _ in range(5):
             next(batches)
         except ConfigError as error:
             assert "was forked from" in str(error)
-            assert positions(loader, 3) == list(range(8, 20))  # anew, with threads of its own
+            assert positions(loader, 3) == list(range(8, 20))  # again, with threads of its own
             loader.close()
             del batches
             sys.exit(7)

@@ -1,4 +1,4 @@
-"""Runs that are killed at any moment and go on in any layout: nothing lost, nothing twice, every bit the same."""
+"""Runs that are killed at any moment and continue in any layout: nothing lost, nothing twice, every bit the same."""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ def test_masks(case: dict[str, Any]) -> None:
         # The original looks for the end marker in the whole batch, and learns nothing where no row has one.
         wanted = [[-100, 9, 9, 9, 9, 9, 9, 9, 9]]
     mask = between(tokens, lengths, case["begin"], case["end"])
-    learnt = [row[1:].tolist() for row in np.split(np.where(mask, tokens, -100), np.cumsum(lengths)[:-1])]
-    assert learnt == wanted
+    learned = [row[1:].tolist() for row in np.split(np.where(mask, tokens, -100), np.cumsum(lengths)[:-1])]
+    assert learned == wanted
 
 
 def test_markers_of_one_token_and_empty_documents() -> None:

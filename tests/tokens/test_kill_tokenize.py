@@ -56,12 +56,12 @@ def kill_often(tmp_path: Path, times: int, documents: int, seed: int) -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL) if rng.random() < 0.5 else process.kill()
         process.communicate()
-        if process.returncode == 0:  # it was done: begin anew, so that more kills hit something
+        if process.returncode == 0:  # it was done: begin again, so that more kills hit something
             survived += 1
             check(tmp_path)
             for left in tmp_path.glob("out*"):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-    time.sleep(0.2)  # orphans end by themselves, and let go of the lock
+    time.sleep(0.2)  # orphans end by themselves, and release the lock
     for _ in range(20):
         process = start(path, out, 2)
         said = process.communicate()[0].decode()

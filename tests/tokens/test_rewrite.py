@@ -102,7 +102,7 @@ def test_masks_go_along(tmp_path: Path) -> None:
     documents = read(f"{tmp_path}/s.ds")
     mask = np.fromfile(tmp_path / "s.ds.loss", np.uint8).tolist()
     row = [token for document in documents for token in document]
-    expected = {(1, 2, 3): [1, 1, 0], (3, 4): [0, 1], (6, 9): [1, 1]}  # a file without a mask is to be learnt
+    expected = {(1, 2, 3): [1, 1, 0], (3, 4): [0, 1], (6, 9): [1, 1]}  # a file without a mask will be learned
     assert mask == [bit for document in documents for bit in expected[tuple(document)]]
     assert sorted(row) == [1, 2, 3, 3, 4, 6, 9]
     with pytest.raises(ConfigError, match="no place for the masks"):
@@ -430,7 +430,7 @@ def test_a_killed_overwriting_run_is_finished_without_the_higher_parts(
         patch.setattr(engine, "remove_part", stop)
         merge([source], out, max_tokens_per_file=2, overwrite=True)
     assert (tmp_path / "m_00005.pbin").exists()
-    merge([source], out, max_tokens_per_file=2)  # the same job: it goes on
+    merge([source], out, max_tokens_per_file=2)  # the same job: it continues
     assert sorted(tmp_path.glob("m_*.pbin")) == [tmp_path / f"m_{i:05d}.pbin" for i in range(3)]
 
 

@@ -316,7 +316,7 @@ class TestAddParts:
         )
         with pytest.raises(NotFound, match="no sample with this key"):
             add_parts(str(tmp_path / "d"), str(tmp_path / "x"), workers=1)
-        write_tar(tmp_path / "d/s0.tar", [(f"k0{i}.txt", b"new") for i in range(3)])  # mended, as is the bad one
+        write_tar(tmp_path / "d/s0.tar", [(f"k0{i}.txt", b"new") for i in range(3)])  # fixed, as is the bad one
         write_tar(tmp_path / "d/s2.tar", [(f"k2{i}.txt", b"old") for i in range(2)])
         prepare(str(tmp_path / "d"), split_ratio="1,0,0", progress=False)
         add_parts(str(tmp_path / "d"), str(tmp_path / "x"), workers=1)
@@ -375,7 +375,7 @@ class TestAddParts:
 
 
 class TestReading:
-    """However large samples are, only so many bytes of them are held at once."""
+    """However large samples are, only this many bytes of them are held at once."""
 
     @pytest.fixture
     def most(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:

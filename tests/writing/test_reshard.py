@@ -1,4 +1,4 @@
-"""Re-sharding where source and destination are one place, by whatever name: nothing is deleted that is to be read."""
+"""Re-sharding where source and destination are one place, by whatever name: nothing is deleted that will be read."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def add_parts(
 ) -> None:
     """Give samples the parts that another dataset has under the same keys.
 
-    All shards are written anew and put in place at once; killed, the same command goes on where it was.
+    All shards are rewritten and put in place at once; killed, the same command resumes where it was.
     """
     from feedmill.writing.add_parts import add_parts as add_parts_to
 

@@ -27,7 +27,7 @@ def append(
 ) -> None:
     """Add the samples of other datasets as new shards; shards that are there stay as they are.
 
-    Killed, the same command goes on where it was.
+    Killed, the same command resumes.
     """
     from feedmill.writing.append import append as append_samples
 

@@ -19,7 +19,7 @@ def bench(
             "--batch-size", "-b", metavar="N", min=1, help="Samples per batch; default: the recipe's budget, else 32."
         ),
     ] = None,
-    world: Annotated[int, typer.Option("--world", metavar="N", min=1, help="Measure the first of so many ranks.")] = 1,
+    world: Annotated[int, typer.Option("--world", metavar="N", min=1, help="Measure the first of N ranks.")] = 1,
     workers: Annotated[
         str | None, typer.Option("--workers", metavar="N,N,...", help="Numbers to try; default: 0 to the cores.")
     ] = None,
@@ -58,7 +58,7 @@ def bench(
         start=start,
         output="torch" if device else output,
         device=device,
-        told=lambda what: typer.echo(f"measuring: {what}", err=True),
+        log=lambda what: typer.echo(f"measuring: {what}", err=True),
     )
     emit({"recipe": recipe, **report.as_dict()}, json, lambda: _print(report))
 

@@ -24,7 +24,7 @@ def check(
 ) -> None:
     """Compare a dataset with its index: cut or damaged shards, hashes, duplicate keys, wrong offsets and counts.
 
-    Exit status 0 where all is well, 1 where something was found.
+    Exit status 0 where no problems were found, 1 where something was found.
     """
     from feedmill.indexing.check import check as check_dataset
 
@@ -43,11 +43,11 @@ def check(
 
 
 def show(report: CheckReport) -> None:
-    """Print the findings, and the last line that says whether all is well."""
+    """Print the findings, and the last line that gives the verdict."""
     for finding in report.findings:
         typer.echo(f"found: {finding}")
     for note in report.notes:
         typer.echo(f"note: {note}")
     seen = f"{counted(report.samples, 'sample')} in {counted(report.shards, 'shard')}, {human_size(report.bytes)}"
-    verdict = counted(len(report.findings), "finding") if report.findings else "all is well"
+    verdict = counted(len(report.findings), "finding") if report.findings else "no problems found"
     typer.echo(f"{report.path}: {verdict} ({seen})")

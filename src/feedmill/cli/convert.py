@@ -57,9 +57,9 @@ def convert(
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
-    """Convert a dataset to another format: samples, tokens, or rows of text. Killed, the same command goes on.
+    """Convert a dataset to another format: samples, tokens, or rows of text. Killed, the same command resumes.
 
-    What has no place in the format is said first; where it is content, nothing is done without --allow-loss. Every
+    What has no place in the format is reported first; where it is content, nothing is done without --allow-loss. Every
     sample is read back and compared with the source, and the proof is stored beside the destination.
     """
     from feedmill.converting.convert import convert as convert_data

@@ -16,14 +16,14 @@ TokensPath = Annotated[str, typer.Argument(metavar="PATH", help="Token files: .p
 Documents = Annotated[
     list[int] | None, typer.Option("--document", "-d", metavar="N", help="This document, from 0; may be repeated.")
 ]
-First = Annotated[int, typer.Option("--first", metavar="N", min=0, help="Else so many from the beginning.")]
+First = Annotated[int, typer.Option("--first", metavar="N", min=0, help="Else N from the beginning.")]
 TokenizerPath = Annotated[
     str | None,
     typer.Option("--tokenizer", "-t", metavar="PATH", help="Default: the one that the manifest beside it names."),
 ]
 BackendName = Annotated[str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens or hf.")]
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Show only so many tokens of each; 0: all.")
+    int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Show at most N tokens of each; 0: all.")
 ]
 SkipSpecial = Annotated[bool, typer.Option("--skip-special", help="Leave out special tokens.")]
 Ids = Annotated[bool, typer.Option("--ids", help="Show the ids too.")]

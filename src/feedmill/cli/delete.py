@@ -28,7 +28,7 @@ def delete(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Delete samples by key; the shards that hold them are written anew, all others stay.
+    """Delete samples by key; the shards that hold them are rewritten, all others stay.
 
     Killed, the same command finishes it.
     """

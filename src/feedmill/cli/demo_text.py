@@ -103,7 +103,7 @@ def tokenize_texts(story: Story, documents: Sequence[Document]) -> None:
 
 
 def mix_tokens(story: Story) -> None:
-    """Blend both by tokens, load inputs and targets, stop half-way, go on with other ranks, and compare."""
+    """Blend both by tokens, load inputs and targets, stop half-way, continue with other ranks, and compare."""
     from feedmill.demo.rows import load_rows
     from feedmill.demo.train import open_plan
     from feedmill.tokens.tokenizer import load_tokenizer

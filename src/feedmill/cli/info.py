@@ -27,7 +27,7 @@ def info(
     code = None
     try:
         dataset: Any = opened(trust=trust)
-    except TrustError as error:  # its facts can be told all the same
+    except TrustError as error:  # its facts are known all the same
         dataset, code = opened(raw=True), str(error)
     data = {**dataset.describe(), "first_sample": first_sample(dataset), "own_code": code}
     count = getattr(dataset, "loss_mask", None)  # of token data

@@ -32,10 +32,10 @@ def merge(
     ] = "stored",
     seed: Seed = None,
     chunk: Annotated[
-        int | None, typer.Option("--chunk", metavar="N", help="Merge chunks of so many tokens (datatrove's order).")
+        int | None, typer.Option("--chunk", metavar="N", help="Merge chunks of N tokens (datatrove's order).")
     ] = None,
     max_tokens_per_file: MaxPerFile = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="Stop at so many tokens.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="Stop at N tokens.")] = None,
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,

@@ -15,7 +15,7 @@ def mount(
     sample_folders: Annotated[
         bool, typer.Option("--sample-folders", "-s", help="A folder for each sample, instead of all files in one.")
     ] = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once and go on in the background.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once; run in the background.")] = False,
 ) -> None:
     """Show a dataset as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
     from feedmill.mounting.mount import mount as mount_dataset

@@ -21,9 +21,9 @@ def numbers(
     accumulation: Annotated[
         int, typer.Option("--accumulation", metavar="N", min=1, help="Forward passes per step.")
     ] = 1,
-    tokens: Annotated[int | None, typer.Option("--tokens", metavar="N", min=0, help="From so many tokens.")] = None,
-    samples: Annotated[int | None, typer.Option("--samples", metavar="N", min=0, help="From so many samples.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=0, help="From so many steps.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", metavar="N", min=0, help="From N tokens.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", metavar="N", min=0, help="From N samples.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=0, help="From N steps.")] = None,
     data: Annotated[
         str | None, typer.Option("--data", metavar="FILE", help="From the windows of a token file or folder.")
     ] = None,

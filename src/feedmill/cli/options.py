@@ -34,7 +34,7 @@ MediaThreads = Annotated[
 ]
 RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (docs/recipes.md); a path or a URL.")]
 Samples = Annotated[
-    int | None, typer.Option("--samples", metavar="N", min=0, help="Look at the first so many samples of the plan.")
+    int | None, typer.Option("--samples", metavar="N", min=0, help="Look at the first N samples of the plan.")
 ]
 GlobalBatch = Annotated[
     int | None, typer.Option("--global-batch", metavar="G", min=1, help="Samples per step over all ranks.")
@@ -61,5 +61,5 @@ AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a result
 AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Use attributes that were made of other documents.")]
 MaxPerFile = Annotated[
     int | None,
-    typer.Option("--max-tokens-per-file", metavar="N", help="Begin another file at so many tokens; needs {part}."),
+    typer.Option("--max-tokens-per-file", metavar="N", help="Begin another file at N tokens; needs {part}."),
 ]

@@ -18,7 +18,7 @@ def repair(
     workers: Threads = None,
     json: Json = False,
 ) -> None:
-    """Cut incomplete tails off tar shards, take bad lines out of JSONL, and make the index anew.
+    """Cut incomplete tails off tar shards, take bad lines out of JSONL, and make the index again.
 
     What is taken out is kept in .nv-meta/repair (or FILE.repair), with a report. Exit status 1 where damage remains.
     """

@@ -42,7 +42,7 @@ def reshard(
 ) -> None:
     """Write the samples of a dataset into shards of another size or order; splits stay apart.
 
-    What a split file excludes is left out. Killed, the same command goes on where it was.
+    What a split file excludes is left out. Killed, the same command resumes.
     """
     from feedmill.writing.reshard import reshard as reshard_dataset
 

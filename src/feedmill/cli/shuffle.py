@@ -31,7 +31,7 @@ def shuffle(
         typer.Option("--order", help="Whose shuffle: the project's own, or another tool's bit for bit."),
     ] = "feedmill",
     chunk: Annotated[
-        int | None, typer.Option("--chunk", metavar="N", help="Shuffle chunks of so many tokens, not documents.")
+        int | None, typer.Option("--chunk", metavar="N", help="Shuffle chunks of N tokens, not documents.")
     ] = None,
     documents_too: Annotated[
         bool, typer.Option("--documents-too", help="With --chunk: shuffle the documents before.")

@@ -25,7 +25,7 @@ def split(
     inputs: TokenInputs,
     output: PartsOutput,
     chunks: Annotated[
-        int | None, typer.Option("--chunks", metavar="N", help="So many parts of neighbouring documents.")
+        int | None, typer.Option("--chunks", metavar="N", help="Number of parts of neighbouring documents.")
     ] = None,
     ratio: Annotated[
         str | None, typer.Option("--ratio", metavar="R", help="8,1,1 (train, val, test) or train=9,val=1, at random.")

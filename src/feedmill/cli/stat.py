@@ -41,7 +41,7 @@ def stat(
         int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Processes; default: one per core.")
     ] = None,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or go on without it.")
+        str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or continue without it.")
     ] = "fail",
     allow_stale: AllowStale = False,
     allow_empty: AllowEmpty = False,

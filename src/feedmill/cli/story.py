@@ -60,7 +60,7 @@ class Story:
         """The last lines."""
         self.say(f"\nThe first pages that the training saw: {self.facts['sheet']}")
         verdict = (
-            "All is well"
+            "No problems found"
             if self.facts["identical"] and self.facts["rows_identical"]
             else "The streams DIFFER: this is a bug"
         )

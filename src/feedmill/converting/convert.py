@@ -78,7 +78,7 @@ def convert(
     size = parse_size(shard_size)
     if any(most is not None and most < 1 for most in (samples_per_shard, size)) or on_error not in ("stop", "skip"):
         raise ConfigError(
-            f"shards of {samples_per_shard} samples or {size} bytes, or on_error={on_error!r}, make no sense",
+            f"shards of {samples_per_shard} samples or {size} bytes, or on_error={on_error!r}, are invalid",
             kind="bad-option",
         )
     options = Options(

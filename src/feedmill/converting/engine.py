@@ -1,7 +1,7 @@
 """The work of any conversion: units on all cores, noted as they are done, then put together, read back and proved.
 
 Every unit gives one output, whatever the number of processes. Killed at any moment, the same conversion begun again
-finds its whole outputs and goes on with the others; what joins them (an index, a manifest, one file of many pieces)
+finds its whole outputs and continues with the others; what joins them (an index, a manifest, one file of many pieces)
 is written when all are there.
 """
 
@@ -33,7 +33,7 @@ MOST_LISTED = 100
 
 
 class Unit(NamedTuple):
-    """A piece of work: its number, and what it is of (told to the function that does it); samples where known."""
+    """A piece of work: its number, the argument of the function that does it, and its samples where known."""
 
     number: int
     what: tuple[Any, ...]
@@ -61,7 +61,7 @@ class Conversion:
     """What a family of conversions gives to `perform`.
 
     Attributes:
-        plan: what is said before.
+        plan: what is reported first.
         units: the pieces of work.
         work: ``(shared, unit) -> Done``, a function at the top level of a module; it notes what it has done itself.
         shared: what the functions need, sent to each process once.
@@ -69,7 +69,7 @@ class Conversion:
         writes: paths in the store that it may have written when it is killed, and a pattern of such paths (a regular
             expression, or nothing); none where the destination is one file.
         is_file: whether the destination is one file.
-        staged: whether it is written beside a destination that is to be replaced, and put in its place when proved.
+        staged: whether it is written beside a destination that will be replaced, and put in its place when proved.
         finish: makes the destination whole of all its outputs; gives its files, paths in the store.
         check: ``(shared, written) -> the first difference, or None``; reads the destination back.
         noun: what is counted, for people.
@@ -97,7 +97,7 @@ class ConvertReport:
     """What a conversion did.
 
     Attributes:
-        plan: what was said before.
+        plan: what was reported first.
         samples: written.
         outputs, bytes: files with data, and their bytes.
         skipped, examples: how many were left out, and the first of them.
@@ -173,7 +173,7 @@ def _plain(conversion: Conversion) -> Any:
 
 
 def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertReport:
-    """Do a conversion whose place `begin` has made ready, or go on with it.
+    """Do a conversion whose place `begin` has made ready, or continue with it.
 
     Raises:
         DataError: a sample cannot be converted; too many cannot; what is read back is different.
@@ -269,7 +269,7 @@ def _too_many(source: str, done: Sequence[Done], bad: int, most: int) -> DataErr
         file=source,
         record=first.key,
         kind="too-many-bad",
-        fix="Mend the source ('feedmill check' lists what is wrong), or allow more with --max-bad.",
+        fix="Fix the source ('feedmill check' lists what is wrong), or allow more with --max-bad.",
     )
 
 

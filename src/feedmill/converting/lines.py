@@ -73,7 +73,7 @@ def parse(line: bytes) -> Line:
     try:
         row = loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"the line is not valid JSON ({error})", kind="bad-line", fix="Mend the line.") from None
+        raise DataError(f"the line is not valid JSON ({error})", kind="bad-line", fix="Fix the line.") from None
     if type(row) is not dict:
         raise DataError("the line is no JSON object", kind="bad-line", fix="Each line holds one whole object.")
     out = Line(row)

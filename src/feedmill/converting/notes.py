@@ -1,4 +1,4 @@
-"""What a conversion has finished, so that the same command goes on after a kill.
+"""What a conversion has finished, so that the same command resumes after a kill.
 
 A hidden folder, ``.feedmill-convert/`` in the destination (``.<name>.feedmill-convert/`` beside one that is a file; in
 the cache folder for a remote one): ``lock``, held while a process works; ``job.json``, what is being done; and for each

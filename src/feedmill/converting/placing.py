@@ -1,6 +1,6 @@
 """Where a conversion's outputs lie: a destination that is made ready, and an old result that is replaced at the end.
 
-On a local disk a result that is to be replaced stays as it is until the new one is whole and proved: that is written
+On a local disk a result that will be replaced stays as it is until the new one is whole and proved: that is written
 to ``new/`` among the notes and then put in its place, which is only renaming. Killed in that moment, the next command
 to the same place finishes it. In an object store nothing can be renamed: there the old result goes first.
 """
@@ -40,7 +40,7 @@ def refuse_present(notes: Notes, destination: str, *, overwrite: bool, is_file: 
 
 
 def is_staged(notes: Notes, destination: str, *, overwrite: bool, is_file: bool) -> bool:
-    """Whether there is an old result that is to be replaced on a local disk."""
+    """Whether there is an old result that will be replaced on a local disk."""
     job = notes.read_job()
     if job is not None:
         return bool(job.get("staged"))
@@ -54,7 +54,7 @@ def stage(notes: Notes) -> LocalStore:
 
 
 def begin(notes: Notes, destination: str, job: Mapping[str, Any], overwrite: bool, *, is_file: bool) -> None:
-    """Make the destination ready: go on with an unfinished conversion, replace an old one, or refuse what is there.
+    """Make the destination ready: continue with an unfinished conversion, replace an old one, or refuse what is there.
 
     Args:
         job: ``identity``, what decides the bytes; ``writes``, see `Conversion`; ``staged``.

@@ -90,7 +90,7 @@ def opened(source: str, split: str | None) -> Dataset:
 
 
 def plan_rows(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
-    """The conversion of rows. Raises as opening the source does, and `ConfigError` for options that make no sense."""
+    """The conversion of rows. Raises as opening the source does, and `ConfigError` for options that are invalid."""
     opened.cache_clear()
     is_file = is_one_file(destination, to)
     shared = Shared(
@@ -266,7 +266,7 @@ def row_of(dataset: Dataset, sample: Any) -> dict[str, Any]:
 def _refuse(shared: Shared, file: str, record: str, number: int, error: FeedmillError, bad: list[Bad]) -> None:
     error.file, error.record = error.file or file, error.record or record
     if not shared.skip:
-        error.fix = f"{error.fix or 'Mend it.'} To leave such rows out and have them listed: --on-error skip."
+        error.fix = f"{error.fix or 'Fix it.'} To leave such rows out and have them listed: --on-error skip."
         raise error
     bad.append(bad_sample(number, f"{file.rpartition('/')[2]}, {record}", f"{error.what} ({error.kind})"))
 

@@ -139,7 +139,7 @@ def is_keyed(found: Survey) -> bool:
 
 
 def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
-    """What is said about samples and not in them."""
+    """What the metadata says about samples."""
     out = []
     several = len(facts.splits) > 1 or facts.loose
     if several and options.split is None and (to not in KEEP_SPLITS or not facts.parts):

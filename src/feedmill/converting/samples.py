@@ -252,7 +252,7 @@ def _refuse(shared: Shared, dataset: Dataset, number: int, key: str, error: Feed
     error.file = error.file or dataset.url
     error.record = error.record or key or f"sample {number}"
     if not shared.skip:
-        error.fix = f"{error.fix or 'Mend it.'} To leave such samples out and have them listed: --on-error skip."
+        error.fix = f"{error.fix or 'Fix it.'} To leave such samples out and have them listed: --on-error skip."
         raise error
     bad.append(bad_sample(number, key or error.record, f"{error.what} ({error.kind})"))
 

@@ -186,7 +186,7 @@ def arrow_table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:
             f"a value does not fit its column ({str(error)[:200]})",
             file=where,
             kind="bad-value",
-            fix="Leave the column out with --fields, or mend the source.",
+            fix="Leave the column out with --fields, or fix the source.",
         ) from None
 
 

@@ -145,7 +145,7 @@ def encoded(key: str, name: str, text: str) -> bytes:
             f"{name!r} is not Unicode text (it has a lone surrogate)",
             record=key.encode("utf-8", "backslashreplace").decode(),
             kind="bad-text",
-            fix="Mend it, or leave it out.",
+            fix="Fix it, or leave it out.",
         ) from None
 
 

@@ -33,7 +33,7 @@ ENDINGS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
 _LEAST = {"pbin": 1, "ds": 2, "megatron": 2, "dolma": 2}
 
 Batch = tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]
-"""Ids one after another, tokens per document, and the mask of tokens to be learnt."""
+"""Ids one after another, tokens per document, and the mask of tokens to be learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def corpus_of(url: str, token_size: int | None) -> Corpus:
 
 
 def plan_tokens(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
-    """The conversion of token files. Raises as opening them does, and `ConfigError` for options that make no sense."""
+    """The conversion of token files. Raises as opening them does, and `ConfigError` for options that are invalid."""
     corpus_of.cache_clear()
     _refuse_options(source, to, options)
     plan = Plan("tokens", source, destination, kind, to)
@@ -92,7 +92,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
         units = _units(corpus, source, to)
     if loss and to != "ds":
         fix = "Only .ds has a place for it."
-        plan.losses.append(Loss("the masks of tokens to be learnt", content=True, fix=fix))
+        plan.losses.append(Loss("the masks of tokens to be learned", content=True, fix=fix))
     if kind == "dolma":
         plan.losses.append(Loss("ids and files of origin of the documents"))
     form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and to == "ds")
@@ -241,7 +241,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
 
 
 def _manifest(shared: Shared, path: str, documents: int, tokens: int) -> TokenManifest:
-    """What is known of the tokens, to be written beside them: their tokenizer goes along."""
+    """The facts about the tokens, to be written beside them: their tokenizer goes along."""
     corpus = corpus_of(path, None) if path and shared.kind != "vla-text" else None
     known = corpus.manifests[0] if corpus is not None else None
     return TokenManifest(

@@ -60,7 +60,7 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
 
 
 def _excluded(source: str, dataset: Dataset | None) -> list[Loss]:
-    """Shards of the index that no split has: that was said on purpose."""
+    """Shards of the index that no split has: that is on purpose."""
     assert isinstance(dataset, TarDataset)
     shards = set(dataset.table.shards)
     out = [path for path in read_info(open_store(source)) if path not in shards]

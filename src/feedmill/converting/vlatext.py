@@ -46,7 +46,7 @@ def sequences_of(source: str, beside: Collection[str] = ()) -> Iterator[list[npt
         beside: parts beside the ids that may be passed over.
 
     Raises:
-        DataError: a sample holds no token ids, or parts of which nobody was told that they would be lost.
+        DataError: a sample holds no token ids, or parts that were not announced as lost.
     """
     dataset, _ = open_raw(source)
     for low in range(0, len(dataset), _BATCH):

@@ -1,6 +1,6 @@
 """Dolma's summaries of attributes: its bins, and the rows of ``summaries.jsonl.gz``.
 
-A number m * 2^e (0.5 <= m < 1) falls into the bin (floor(100,000 m), e). A summary has at most so many bins as are
+A number m * 2^e (0.5 <= m < 1) falls into the bin (floor(100,000 m), e). A summary has at most this many bins as are
 asked for, and one edge more::
 
     {"name": "<attribute>/score", "counts": [...], "bins": [edges...], "total": numbers, "sum": their sum}
@@ -213,7 +213,7 @@ def _decoded(lines: Sequence[bytes], file: str, before: int) -> list[AttributesR
 
 
 def _bad(file: str, line: int, what: str) -> DataError:
-    return DataError(what, file=file, record=f"line {line}", kind="bad-row", fix="Mend the line, or name other files.")
+    return DataError(what, file=file, record=f"line {line}", kind="bad-row", fix="Fix the line, or name other files.")
 
 
 def write_summaries(folder: str, summaries: Iterable[Summary]) -> None:

@@ -156,7 +156,7 @@ class Measurer:
             file=self.file,
             record=f"line {line}",
             kind="bad-row",
-            fix="Mend or remove the line, or name other files; '--on-error continue' counts the others.",
+            fix="Fix or remove the line, or name other files; '--on-error continue' counts the others.",
         )
 
 
@@ -183,11 +183,11 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
     try:
         return None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression ({error})", fix="Mend it.") from None
+        raise ConfigError(f"{pattern!r} is no regular expression ({error})", fix="Fix it.") from None
 
 
 def workers_for(size: int, processes: int | None) -> int | None:
-    """As many processes as asked for, but one where starting others takes longer than reading so many bytes."""
+    """As many processes as asked for, but one where starting others takes longer than reading this many bytes."""
     return 1 if size < _SMALL else processes
 
 

@@ -44,7 +44,7 @@ def load_modules(names: Iterable[str]) -> None:
                 f"the module with taggers failed while it was loaded ({type(error).__name__}: {error})",
                 file=name,
                 kind="bad-module",
-                fix="Mend it, or install what it imports.",
+                fix="Fix it, or install what it imports.",
             ) from error
         _loaded[name] = module_hashes([name])[name]
 
@@ -84,7 +84,7 @@ def _sources(folder: str) -> list[str]:
 
 
 def _forget(name: str) -> None:
-    """Have a module and those in it imported anew."""
+    """Have a module and those in it imported again."""
     for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
         del sys.modules[known]
 

@@ -54,7 +54,7 @@ def find_documents(
 
     Args:
         documents: the name of the folder in which documents are kept.
-        warnings: told of patterns that match nothing; without it such a pattern is an error.
+        warnings: called for patterns that match nothing; without it such a pattern is an error.
 
     Raises:
         ConfigError: nothing matches a pattern, or the files lie in no such folder.

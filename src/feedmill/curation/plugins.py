@@ -225,7 +225,7 @@ class PluginTagger:
                     f"the tagger {name!r} failed on this document ({type(error).__name__}: {error})",
                     record=batch.place(k),
                     kind="tagger-failed",
-                    fix="Mend the tagger; finished files are kept.",
+                    fix="Fix the tagger; finished files are kept.",
                 ) from error
         return found
 

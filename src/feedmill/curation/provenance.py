@@ -2,8 +2,8 @@
 
 Every set that Feedmill makes says what it was made of: `tag` in a record for each file (`feedmill.curation.records`),
 `dedupe` and `neardedupe` in a manifest (`feedmill.curation.attribute_set`). Both hold size, version and hash of the
-documents and of the attributes. As long as the attributes are those that were written, what is said of the documents
-holds: where their size and version are the same they are not read, else their hash decides.
+documents and of the attributes. As long as the attributes are those that were written, what the manifest says of the
+documents holds: where their size and version are the same they are not read, else their hash decides.
 
 Of a set without a record, of one that something else has written over, nothing is known here.
 """
@@ -27,7 +27,7 @@ STALE = "stale-attributes"
 
 
 class Verdict(Enum):
-    """What is known of attributes and documents."""
+    """The facts about attributes and documents."""
 
     SAME = "made of these documents"
     OTHER = "made of other documents"

@@ -1,6 +1,6 @@
 """Statistics of documents and attributes: counts, and the distributions of lengths and scores.
 
-The unit of work is a file, or a block of a large one; what is known of each is merged in an order that depends on the
+The unit of work is a file, or a block of a large one; the facts about each is merged in an order that depends on the
 files only, so the result is the same for any number of processes. Memory holds a batch of rows, and one `Series` for
 each kind of number.
 """
@@ -77,7 +77,7 @@ class AttributeStats:
 
 @dataclass
 class Stats:
-    """What is known of some rows.
+    """The facts about some rows.
 
     Attributes:
         rows: all of them; `documents` of them have a text.
@@ -154,7 +154,7 @@ class StatReport:
     seconds: float = 0.0
 
     def as_dict(self, bins: int = 0) -> dict[str, Any]:
-        """Plain data, for ``--json``; with histograms of so many bins where it is not 0."""
+        """Plain data, for ``--json``; with histograms of this many bins where it is not 0."""
         stats = self.stats
         documents = {name: getattr(stats, name).as_dict() for name in ("characters", "bytes", "words")}
         found = {
@@ -175,7 +175,7 @@ class StatReport:
 
 
 class Task(NamedTuple):
-    """One file's work, as processes are told it."""
+    """One file's work, as processes receive it."""
 
     path: str
     size: int
@@ -263,7 +263,7 @@ def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | Fee
 
 
 def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
-    """One file's statistics: in this process, or cut over so many."""
+    """One file's statistics: in this process, or cut over this many."""
     folder, name = split_url(task.path)
     stats = Stats()
     parts = run(

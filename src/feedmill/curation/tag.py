@@ -41,7 +41,7 @@ _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmil
 
 
 class Task(NamedTuple):
-    """One file's work, as processes are told it."""
+    """One file's work, as processes receive it."""
 
     input: Input
     outputs: tuple[Output, ...]
@@ -158,7 +158,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
     if len({choice.name for choice in choices}) < len(choices):
         raise ConfigError("a tagger is named twice", fix="Name each once.")
     for choice in choices:
-        choice.create()  # what is missing is said before the work begins
+        choice.create()  # what is missing is reported before the work begins
     files = {choice.name: hash_file(choice.file) for choice in choices if choice.file}
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
@@ -173,7 +173,7 @@ def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Don
 
 
 def tag_file(task: Task, workers: int = 1) -> Done:
-    """Do one file's work, unless it is done: in this process, or cut over so many."""
+    """Do one file's work, unless it is done: in this process, or cut over this many."""
     try:
         return _tag_file(task, workers)
     except FeedmillError as error:

@@ -269,9 +269,9 @@ class Dataset(ABC):
         """
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
-        """What `fingerprint` was when the dataset held only its first `count` samples; None where that can't be told.
+        """What `fingerprint` was when the dataset held only its first `count` samples; None where that is not known.
 
-        With it a dataset that only grew is told from one that changed. Cheap, like `fingerprint`.
+        With it a dataset that only grew is distinguished from one that changed. Cheap, like `fingerprint`.
         """
         return None
 

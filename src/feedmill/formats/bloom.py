@@ -102,7 +102,7 @@ def new_bloom(
     Args:
         size: bytes; 0 for the first of 1 MiB, 2 MiB, 4 MiB, ... whose estimate reaches `false_positives`.
         items: keys expected.
-        most: at most so many hashes; None for all that Dolma would take (thousands, for few items).
+        most: at most this many hashes; None for all that Dolma would take (thousands, for few items).
         seed: what the seeds are drawn from, for a filter that can be made again; by default they are random.
 
     Raises:

@@ -51,7 +51,7 @@ def read_lines(
 
     Args:
         kind: the compression (``"gz"``, ``"zst"``, ``""``); by default what the name says.
-        advance: told how many stored bytes were read.
+        advance: called with how many stored bytes were read.
         hashed: called at the end with the 128-bit xxh3 of the stored bytes.
         json: refuse a file that does not begin as JSON lines do, and name what it is.
 

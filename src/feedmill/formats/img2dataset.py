@@ -51,7 +51,7 @@ def finished_shards(store: Store) -> dict[str, int]:
 
 
 def is_img2dataset(store: Store) -> bool:
-    """Whether img2dataset wrote this folder. A remote one is not listed for that: it is told by its first shards."""
+    """Whether img2dataset wrote this folder. A remote one is not listed for that: its first shards identify it."""
     if not store.is_local:
         return any(store.exists(f"{number:05d}_stats.json") for number in range(2))
     return any(_STATS.fullmatch(entry.path) for entry in store.files(suffixes=("_stats.json",)))

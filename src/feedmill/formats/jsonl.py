@@ -281,7 +281,7 @@ def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> 
     Raises:
         NotFound: there is no such file or split.
         DataError: a line is not an object, or index or splits are of another state of the file.
-        ConfigError: the split file makes no sense.
+        ConfigError: the split file is invalid.
     """
     if not store.exists(path):
         raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")

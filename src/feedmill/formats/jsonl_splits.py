@@ -159,7 +159,7 @@ def write_splits(store: Store, path: str, splits: LineSplits) -> None:
 
 
 def read_splits(store: Store, path: str) -> LineSplits | None:
-    """The splits of a JSONL file; None where it has no split file. Raises `ConfigError` for one that makes no sense."""
+    """The splits of a JSONL file; None where it has no split file. Raises `ConfigError` for one that is invalid."""
     name = splits_name(path)
     if not store.exists(name):
         return None
@@ -200,7 +200,7 @@ def _wrong(document: yamls.Document, place: tuple[str | int, ...], what: str) ->
         what,
         file=document.at(place),
         kind="bad-splits",
-        fix="Correct the file, or write it anew: 'feedmill prepare FILE --split-ratio 8,1,1'.",
+        fix="Correct the file, or write it again: 'feedmill prepare FILE --split-ratio 8,1,1'.",
     )
 
 
@@ -211,6 +211,6 @@ def unfitting(store: Store, path: str, splits: LineSplits, offsets: Int64s) -> D
         f" has {len(offsets) - 1:,} records, the last at byte {int(offsets[-2]):,}",
         file=store.locate(splits_name(path)),
         kind="stale-index",
-        fix="Where lines were only added, run 'feedmill prepare' again. Where others changed, divide the file anew:"
+        fix="Where lines were only added, run 'feedmill prepare' again. Where others changed, divide the file again:"
         " 'feedmill prepare FILE --split-ratio 8,1,1'.",
     )

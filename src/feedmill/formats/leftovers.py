@@ -1,7 +1,7 @@
 """Files of a folder that a reader leaves out: which of them are data, to be named and counted for people.
 
-A folder often holds more than the one kind of files that a verb reads. What is left out is said; where it is data of
-another kind (texts beside JSON lines, say), reading the rest alone would pass for reading all of it.
+A folder often holds more than the one kind of files that a verb reads. What is left out is reported; where it is data
+of another kind (texts beside JSON lines, say), reading the rest alone would pass for reading all of it.
 """
 
 from __future__ import annotations

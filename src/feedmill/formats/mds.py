@@ -13,7 +13,7 @@ Layout::
 Encodings are read as `feedmill.formats.mds_encodings` says. A compressed shard is unpacked into memory when it is first
 read and kept, up to `CACHE_BYTES`. Keys are sample numbers.
 
-Refused: pickled columns (their bytes can be had, their values only with trust), shards of other formats (json, csv),
+Refused: pickled columns (their bytes can be read, their values only with trust), shards of other formats (json, csv),
 brotli and snappy, names that leave the folder, shards whose size or count is not what the index says.
 """
 
@@ -43,7 +43,7 @@ CACHE_BYTES = 512 << 20
 
 _MOST = 1 << 32
 """Offsets are u32: no shard has more samples or bytes."""
-_AGAIN = "Copy the dataset again, or write it anew with MDSWriter."
+_AGAIN = "Copy the dataset again, or write it again with MDSWriter."
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class MdsDataset(RowsDataset):
             or offsets[-1] != shard.raw_bytes
             or (np.diff(offsets) < 0).any()
         ):
-            raise DataError("the offsets in its head make no sense", file=where, kind="bad-header", fix=_AGAIN)
+            raise DataError("the offsets in its head are invalid", file=where, kind="bad-header", fix=_AGAIN)
         self._offsets[file] = offsets
         return offsets
 

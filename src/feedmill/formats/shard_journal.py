@@ -1,4 +1,4 @@
-"""Finished shards of unfinished work, so that a killed run is continued and not begun anew.
+"""Finished shards of unfinished work, so that a killed run is continued and not begun again.
 
 What `prepare` has scanned and what writers have written is kept beside the index of a local dataset, or in the cache
 folder for a remote one (see `feedmill.storage.frames`), and removed when the index is complete.

@@ -14,7 +14,7 @@ An array file (see `feedmill.formats.signatures`) of, for all shards one after t
     hashes     uint64[n]        xxh3-64 of each key
 
 A shard whose size or version (time of change, or the store's own word) is another one is scanned again; other shards
-of the folder keep what is known of them.
+of the folder keep the facts about them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FEW = 16
 
 
 class Known(NamedTuple):
-    """What is known of one shard: its state, int64[n + 1] starts, the keys with int64[n] ends, and their hashes."""
+    """The facts about one shard: its state, int64[n + 1] starts, the keys with int64[n] ends, and their hashes."""
 
     size: int
     version: str
@@ -170,7 +170,7 @@ class _Home:
                 if store.exists(path):
                     return _parsed(read_arrays(store, path))
             except (FeedmillError, ValueError, TypeError, KeyError) as error:
-                logger.warning("the index of shards is made anew: %s", error)  # it only saves work
+                logger.warning("the index of shards is made again: %s", error)  # it only saves work
         return {}
 
     def write(self, known: Mapping[str, Known]) -> None:

@@ -16,7 +16,7 @@ WITH_SPLITS = (HF, LEROBOT)
 
 
 class Wanted(NamedTuple):
-    """What is to be opened: the store, one file of it or none, the name that the user gave, and a split."""
+    """What to open: the store, one file of it or none, the name that the user gave, and a split."""
 
     store: Store
     name: str
@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 def kind_of_folder(store: Store) -> str | None:
-    """The kind of a folder that holds one of these datasets, told by its marks; None for any other."""
+    """The kind of a folder that holds one of these datasets, by its marker files; None for any other."""
     from feedmill.formats.hf import is_hf
     from feedmill.formats.img2dataset import is_img2dataset
     from feedmill.formats.lerobot import is_lerobot

@@ -271,7 +271,7 @@ def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -
         f"its columns are not those of {first!r}: {what}",
         file=store.locate(path),
         kind="other-columns",
-        fix="Files of one dataset must have the same columns: mend this one, or mix them with a recipe.",
+        fix="Files of one dataset must have the same columns: fix this one, or mix them with a recipe.",
     )
 
 

@@ -29,7 +29,7 @@ Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
 
 FEW, SMALL, MOST = 8, 32 << 10, 16 << 20
 """Fewer samples than this are not worth a call for all. Samples of more bytes, in the mean, are read each into its own
-memory; smaller ones into one piece of at most so many bytes, of which they are copied: so they are parsed in one call
+memory; smaller ones into one piece of at most this many bytes, of which they are copied: so they are parsed in one call
 too."""
 
 _local = threading.local()
@@ -116,7 +116,7 @@ def parse_alike(
 
 
 class _Files(NamedTuple):
-    """Open files, and their descriptors, int64[n], for each range that is to be read."""
+    """Open files, and their descriptors, int64[n], for each range that will be read."""
 
     files: Sequence[Any]
     fds: Int64s

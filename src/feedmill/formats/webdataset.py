@@ -76,7 +76,7 @@ class ShardTable(ABC):
         """A short hash of shards, counts and whatever tells that their content changed.
 
         Args:
-            first: of the first so many shards only, as it was when there were no others; None where that can't be told.
+            first: of the first shards only, as it was when there were no others; None where that is not known.
         """
 
     def _fingerprint_of(self, starts: Sequence[Int64s]) -> str:

@@ -72,9 +72,9 @@ def read_config(text: str | bytes, where: str) -> Document:
         json.dumps(value, ensure_ascii=False).encode()  # an escape may give half of a character, which no file name is
         return Document(value, where)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"not JSON: {error.msg}", file=f"{where}:{error.lineno}", fix="Mend this line.") from None
+        raise ConfigError(f"not JSON: {error.msg}", file=f"{where}:{error.lineno}", fix="Fix this line.") from None
     except (ValueError, RecursionError) as error:  # not UTF-8, numbers of thousands of digits, or nested too deep
-        raise ConfigError(f"not JSON: {error}", file=where, fix="Mend the file.") from None
+        raise ConfigError(f"not JSON: {error}", file=where, fix="Fix the file.") from None
 
 
 def read_yaml(text: str | bytes, where: str) -> Document:
@@ -90,7 +90,7 @@ def read_yaml(text: str | bytes, where: str) -> Document:
         raise ConfigError(
             f"not YAML: {error.problem or error.context}",
             file=f"{where}:{mark.line + 1}" if mark else where,
-            fix="Mend this line; text with ': ', '#', braces or brackets needs quotes.",
+            fix="Fix this line; text with ': ', '#', braces or brackets needs quotes.",
         ) from None
     except (yaml.YAMLError, ValueError) as error:  # not UTF-8, or numbers of thousands of digits
         raise ConfigError(f"not YAML: {error}", file=where, fix="Save the file as UTF-8 text.") from None

@@ -112,7 +112,7 @@ def _has_tars(found: Found) -> bool:
 
 
 def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
-    """The shards that are to be walked, and their folder."""
+    """The shards that must be walked, and their folder."""
     try:
         if found.kind == WIDS:
             dataset = open_dataset(url, raw=True)
@@ -230,7 +230,7 @@ def _trailing(store: Store, found: Scanned) -> DataError:
         file=store.locate(found.shard),
         offset=int(found.scan.starts[-1]),
         kind="data-after-end",
-        fix="Two tars may have been written into one file: divide it again, or write the samples anew into one tar.",
+        fix="Two tars may have been written into one file: divide it again, or write the samples again into one tar.",
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.check import CheckReport
 
 _MOST_ALIKE = 0.9
-"""Where so many of the samples have a part, one without it is a finding."""
+"""Where this many of the samples have a part, one without it is a finding."""
 _MOST_NAMED = 20
 
 
@@ -173,7 +173,7 @@ def _problems(store: Store, manifest: str, number: int, row: Row, found: Scanned
                 file=store.locate(found.shard),
                 record=key,
                 kind="duplicate-key",
-                fix="Write the shard anew, with the members of each sample side by side.",
+                fix="Write the shard again, with the members of each sample side by side.",
             )
 
 
@@ -212,7 +212,7 @@ class _Parts:
                     offset=offset,
                     record=key,
                     kind="missing-part",
-                    fix="Mend the sample or leave it out; a run that needs the part will leave it out and count it.",
+                    fix="Fix the sample or leave it out; a run that needs the part will leave it out and count it.",
                 )
 
 

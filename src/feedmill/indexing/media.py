@@ -109,7 +109,7 @@ def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[Pie
 def _cut(
     file: str | None, stamp: str, names: list[str], starts: Int64s, sizes: Int64s, filters: Filters
 ) -> Iterator[Piece]:
-    """Pieces of so many files and bytes, whatever the size of the machine, so that another run has the same ones."""
+    """Pieces of this many files and bytes, whatever the size of the machine, so that another run has the same ones."""
     low, held = 0, 0
     for i, size in enumerate(sizes.tolist()):
         if i > low and (i - low == AT_ONCE or held + size > _MOST_BYTES):

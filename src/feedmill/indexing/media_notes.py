@@ -1,4 +1,4 @@
-"""Media metadata that an unfinished run has collected, so that a killed run is continued and not begun anew."""
+"""Media metadata that an unfinished run has collected, so that a killed run is continued and not begun again."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def prepare(
 
     Raises:
         DataError: a shard cannot be indexed, a key occurs twice, or what wrote the dataset was interrupted.
-        ConfigError: splits or description make no sense for this data.
+        ConfigError: splits or description are invalid for this data.
         NotFound, StorageError: the folder is missing, empty, or cannot be written.
     """
     began = time.perf_counter()
@@ -270,7 +270,7 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
 
 
 def _check_names(store: Store, entries: Sequence[Entry], *, divided: bool) -> None:
-    """Refuse shards that the index, or the split file where there is to be one, could not name."""
+    """Refuse shards that the index, or the split file if one is written, could not name."""
     for entry in entries:
         if not entry.path.isascii() and entry.path.encode(errors="replace").decode() != entry.path:
             why = "is not valid UTF-8"

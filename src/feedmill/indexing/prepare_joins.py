@@ -31,7 +31,7 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
         Rows of each join by where it stands, their sum, and warnings.
 
     Raises:
-        ConfigError: a key is missing where it must not be, a join has no rows, or the file makes no sense.
+        ConfigError: a key is missing where it must not be, a join has no rows, or the file is invalid.
         NotFound: a dataset or split that a join names is missing.
     """
     rows: dict[str, int] = {}

@@ -40,7 +40,7 @@ def prepare_jsonl(
 
     Raises:
         DataError: a line is not an object; or lines changed that were divided into splits, and no ratio is given.
-        ConfigError: an option is not for JSONL, or the ratio makes no sense.
+        ConfigError: an option is not for JSONL, or the ratio is invalid.
     """
     if not energon_exact:
         _refuse(url, others)

@@ -1,7 +1,7 @@
-"""Mending what can be mended: incomplete tails are cut off, bad lines taken out, and the index is made anew.
+"""Repair: incomplete tails are cut off, bad lines taken out, and the index is made again.
 
 Nothing is thrown away: the bytes that are cut off go to ``.nv-meta/repair/`` (or ``<file>.repair/``), with a report
-that says what they were. A shard is replaced as a whole, so a killed repair leaves the old file or the mended one. What
+that says what they were. A shard is replaced as a whole, so a killed repair leaves the old file or the fixed one. What
 is taken out is noted in ``journal.json`` beside it first: the next repair finishes a killed one, with the same report.
 """
 
@@ -56,7 +56,7 @@ class RepairReport:
     Attributes:
         path: the dataset.
         dropped: what was cut off or taken out.
-        remaining: damage that could not be mended; those shards are left out of the index.
+        remaining: damage that could not be fixed; those shards are left out of the index.
         prepared: the new index.
     """
 
@@ -107,7 +107,7 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
             file=url,
             kind="not-repairable",
             fix=f"Repair the shards that 'feedmill check' names one by one ('feedmill repair {folder}/SHARD.tar'), then"
-            f" write the manifest anew: 'feedmill vla manifest {folder} --overwrite'.",
+            f" write the manifest again: 'feedmill vla manifest {folder} --overwrite'.",
         )
     with changing(found.store, found.name if found.kind in (JSONL, TAR) else ""):
         return _repair(found, url, workers, progress)
@@ -254,7 +254,7 @@ def _listed(store: Store) -> list[str] | None:
 
 
 def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal) -> list[DataError]:
-    """Cut off what is not whole; what cannot be mended."""
+    """Cut off what is not whole; what cannot be fixed."""
     problem = scanned.scan.problem
     assert problem is not None
     whole = max(whole_samples(scanned.scan), _whole_by_index(store, scanned))
@@ -273,7 +273,7 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal
 
 
 def _keys_from(scan: tar.ShardScan, whole: int) -> list[str]:
-    """The keys of the samples that are lost, as far as they can be told."""
+    """The keys of the samples that are lost, as far as they are known."""
     name = tar.sample_name(scan.problem.record) if scan.problem is not None and scan.problem.record else None
     return list(dict.fromkeys([*scan.keys[whole:], *([name[0]] if name else [])]))
 

@@ -62,7 +62,7 @@ def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
             offset=int(scan.starts[number]),
             record=scan.keys[number],
             kind="duplicate-part",
-            fix="Rename one of them, or write the shard anew.",
+            fix="Rename one of them, or write the shard again.",
         )
 
 

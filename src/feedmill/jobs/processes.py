@@ -1,4 +1,4 @@
-"""Worker processes that start from any program, stop when told, and never outlive the process that started them.
+"""Worker processes that start from any program, stop on request, and never outlive the process that started them.
 
 Where the main process has a single thread, as our commands do, workers are forked from it: they start in milliseconds,
 with everything that it has imported. Anywhere else they come from a fork server: a helper without threads that imports
@@ -202,7 +202,7 @@ class _Started:
                 process.join()
 
     def ended(self) -> bool:
-        """Whether a worker is no more."""
+        """Return whether any worker has exited."""
         return any(process.exitcode is not None for process in self.started)
 
     def death(self) -> str | None:

@@ -105,7 +105,7 @@ class Policy:
     Attributes:
         shared: sent once to each worker; then `function` is called with it before each item.
         in_flight: chunks that are under way or waiting to be taken, at least 1; None for four per worker.
-        restarts: how often all workers are started anew after one died or hung; what was not finished is done again.
+        restarts: how often all workers are started again after one died or hung; what was not finished is done again.
         timeout: seconds that the next result in order may take before its worker counts as hung; None for ever.
         always_processes: use processes also for one worker or one item.
         fork: whether workers may be copies of this process, where it has a single thread.
@@ -232,7 +232,7 @@ class _Processes:
             self._pool.shutdown()
 
     def _hand_out(self, most: int) -> None:
-        """Have so many pieces under way, if there are any left."""
+        """Keep up to `limit` pieces in flight."""
         while len(self._waiting) < most and (items := list(islice(self._items, self._chunk))):
             self._waiting.append(_Piece(items, self._submit(items)))
 
@@ -248,7 +248,7 @@ class _Processes:
             if self._restarts >= self._policy.restarts:
                 raise error
             self._restarts += 1
-            logger.warning("%s (started anew, %d of %d)", error.what, self._restarts, self._policy.restarts)
+            logger.warning("%s (started again, %d of %d)", error.what, self._restarts, self._policy.restarts)
             self._start_again()
 
     def _result(self, future: Future[Outcome]) -> Outcome:

@@ -1,4 +1,4 @@
-"""A function over items on a few threads: results in order, only so many at once, no thread left behind."""
+"""A function over items on a few threads: results in order, a bounded number at once, no thread left behind."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _copier() -> Any:
     from numba.extending import intrinsic
 
     def copy(typingctx, out, at, data, low, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """``copy(out, at, data, low, size)``: so many bytes of one uint8 array into another; they do not overlap."""
+        """``copy(out, at, data, low, size)``: this many bytes of one uint8 array into another; they do not overlap."""
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             views = [cgutils.create_struct_proxy(signature.args[n])(context, builder, value=args[n]) for n in (0, 2)]

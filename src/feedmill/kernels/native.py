@@ -203,7 +203,7 @@ def _made(one: Kernel, types: list[_Type], stem: str) -> tuple[dict[str, Any], b
 
 
 def _compile(one: Kernel, types: list[_Type]) -> tuple[dict[str, Any], bytes]:
-    """Machine code for these arguments, and what is to be known of it."""
+    """Machine code for these arguments, and what describes it."""
     import llvmlite.binding as llvm
     import numba
 

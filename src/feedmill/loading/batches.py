@@ -1,4 +1,4 @@
-"""One batch from its positions: read in bulk, transform, collate; failures are told with the sample they came from."""
+"""One batch from its positions: read in bulk, transform, collate; failures name the sample they came from."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class BatchMaker:
             return _UNWANTED
 
     def _one_by_one(self, positions: list[int], made: Made, error: Exception) -> Any:
-        """A batch that failed, sample by sample: the bad ones are found, told, and replaced where that is allowed."""
+        """A batch that failed, sample by sample: bad ones are found, reported, and replaced where that is allowed."""
         samples = [self._usable(position, made) for position in positions]
         self.put_together(made.step, 2)
         try:

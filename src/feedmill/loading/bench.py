@@ -90,7 +90,7 @@ def bench(
     processes: bool = False,
     seconds: float = 3.0,
     start: int = 0,
-    told: Callable[[str], None] = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> BenchReport:
     """Measure a plan with different numbers of workers, each for a number of seconds.
@@ -99,11 +99,11 @@ def bench(
 
     Args:
         batch_size: None for batches by the recipe's budget.
-        world_size: measure the first of so many ranks.
+        world_size: measure the first of N ranks.
         workers: numbers to try; 0, 1, 2, 4 and so on up to the cores where None.
         processes: processes instead of threads.
         start: position of the plan to begin at.
-        told: called with a line before each run.
+        log: called with a line before each run.
         options: further arguments of the `Loader`, a transform for example.
     """
     cores = available_cores()
@@ -111,12 +111,12 @@ def bench(
     report = BenchReport(plan.fingerprint, batch_size, world_size, cores)
     position = start
     for count in workers if workers is not None else tried:
-        told(f"{count} {'processes' if processes and count else 'threads'}")
+        log(f"{count} {'processes' if processes and count else 'threads'}")
         how = Workers(count, processes=processes and count > 0)
         loader = Loader(plan, batch_size, rank=0, world_size=world_size, workers=how, stall=None, **options)
         rate, position = _measured(loader, how, position, seconds)
         report.rates.append(rate)
-    told("without decoding")
+    log("without decoding")
     report.undecoded_samples_per_second, report.stored_samples_per_second = _undecoded(plan, position)
     report.advice = advice(report, plan)
     return report

@@ -46,7 +46,7 @@ class Checkpoint:
         return {KEY: json.dumps(self._all(state) if "windows" in state else state)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], **options: Any) -> None:
-        """Go on where the state was saved; on any number of ranks, with any workers and batch size.
+        """Continue where the state was saved; on any number of ranks, with any workers and batch size.
 
         Args:
             state_dict: what `state_dict` gave; or what the loader's own gave, or the list of those.

@@ -233,5 +233,5 @@ def _failed(chosen: Cooker, sample: Any, error: Exception) -> DataError:
         offset=None if source is None else source.offset,
         record=getattr(sample, "key", None) if source is None else source.key,
         kind="cooker-failed",
-        fix="Mend the sample, or the cooker.",
+        fix="Fix the sample, or the cooker.",
     )

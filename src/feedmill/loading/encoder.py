@@ -138,7 +138,7 @@ class TaskEncoder:
 
     @_hook
     def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
-        """With grouping: samples of one key go into a batch; of so many samples, or of the loader's batch size."""
+        """With grouping: samples of one key go into a batch; of this many samples, or of the loader's batch size."""
         raise NotImplementedError
 
     @_hook

@@ -18,12 +18,12 @@ class EpochLoader:
         loader: what is iterated.
         length: batches in an epoch; None for all that there are.
         expected: batches of an epoch where the loader does not know them (hooks that skip or pack): what `len` says.
-        restart: begin each epoch at the loader's start, as validation does; else the next epoch goes on where the last
-            one ended.
+        restart: begin each epoch at the loader's start, as validation does; else the next continues where the last one
+            ended.
         cycle: once the plan has ended, begin the next epoch at the loader's start. Without it, and without `restart`,
             there are no more batches then.
 
-    An epoch that was left goes on when the loader is iterated again, unless it restarts.
+    An epoch that was left continues when the loader is iterated again, unless it restarts.
 
     Raises:
         ConfigError: an epoch without batches.
@@ -93,7 +93,7 @@ class EpochLoader:
         self.loader.load_state_dict(state)
 
     def __len__(self) -> int:
-        """Batches of an epoch, or at most so many where hooks decide. Raises TypeError where that is not known."""
+        """Batches of an epoch, or at most this many where hooks decide. Raises TypeError where that is not known."""
         if self.loader.plan.length is None and self.length is not None:
             return self.length
         try:
@@ -109,7 +109,7 @@ class EpochLoader:
         return {"feedmill_epochs": VERSION, "given": self._given, "loader": self.loader.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: bool) -> None:
-        """Go on where a state was saved; see `Loader.load_state_dict`, also for when it must be the list of all ranks'.
+        """Resume from a state; see `Loader.load_state_dict`, also for when it must be the list of all ranks'.
 
         Args:
             state: what `state_dict` gave.

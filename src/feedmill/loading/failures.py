@@ -1,4 +1,4 @@
-"""Samples that cannot be used: what stands in their place, who is told, and when it is too much.
+"""Samples that cannot be used: what stands in their place, who is notified, and when it is too much.
 
 A position of the plan always gives a sample. Where its own cannot be read, decoded or transformed, another sample of
 the same source stands in: the first usable one of a sequence that depends on seed, position and plan alone, so every
@@ -86,14 +86,14 @@ Handler = Callable[[Failure], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Substitute:
-    """Go on with substitutes where samples cannot be used.
+    """Continue with substitutes where samples cannot be used.
 
     Args:
         quarantine: JSONL file to which every failure is appended, ``{rank}`` in it replaced by the rank's number. A
             recipe's skip list takes it as it is (docs/ledger.md).
         budget: how much this rank bears before it stops: a whole number of failures, or, below 1, their share of the
             samples (of a thousand at least). None: without end.
-        handler: called with each `Failure`; ``"raise"`` stops the run, None or ``"substitute"`` goes on.
+        handler: called with each `Failure`; ``"raise"`` stops the run, None or ``"substitute"`` continues.
         in_a_row: stop where this number of samples of this rank have failed one after another: then it is the program
             or a whole file that is broken. None: without end.
 

@@ -49,7 +49,7 @@ class FileStoreCachePool(CachePool):
         method: ``raw`` keeps files as they are and decodes them when they are read; ``pickle`` decodes when fetching.
 
     Raises:
-        ConfigError: numbers that make no sense.
+        ConfigError: numbers that are invalid.
         StorageError: the folder cannot be written to (when it is first needed).
     """
 
@@ -65,7 +65,7 @@ class FileStoreCachePool(CachePool):
         if num_workers < 1 or max_cache_size_gbytes <= 0 or max_cache_count < 1:
             raise ConfigError(
                 f"num_workers={num_workers}, max_cache_size_gbytes={max_cache_size_gbytes} and"
-                f" max_cache_count={max_cache_count} make no sense",
+                f" max_cache_count={max_cache_count} are invalid",
                 fix="All are above 0.",
             )
         if method not in METHODS:
@@ -188,7 +188,7 @@ class _Room:
         return entry
 
     def read(self, entry: _Entry) -> Any:
-        """An entry's value, from wherever it can be had soonest."""
+        """An entry's value, from wherever it is available soonest."""
         with self.changed:
             while entry.state == FETCHING and entry.held is None and not self._closed:
                 self.changed.wait()

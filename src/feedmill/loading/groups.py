@@ -64,7 +64,7 @@ class Cursor:
         return Step(first, stop, stop, first // self.size, self.length)
 
     def used(self, first: int, items: int, whole: bool) -> Cursor:
-        """This cursor after so many items of the current window; `whole` where that is all of it."""
+        """This cursor after this many items of the current window; `whole` where that is all of it."""
         rest = self.pending[1:]
         return replace(self, pending=rest if whole else ((first, items), *rest))
 
@@ -122,7 +122,7 @@ def windows_for(encoder: TaskEncoder | None, grid: Grid, buffer: int | None) -> 
 
 
 def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
-    """The cursor of `fresh`'s rank that goes on where the ranks' states (`Cursor.to_json`) were.
+    """The cursor of `fresh`'s rank that continues where the ranks' states (`Cursor.to_json`) were.
 
     One state serves its own rank of as many ranks; else the states of all ranks are needed.
 

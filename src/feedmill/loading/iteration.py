@@ -1,4 +1,4 @@
-"""One pass of a loader: what is made ahead is given out in order, and the loader is told how far that has come.
+"""One pass of a loader: what is made ahead is given out in order, and the loader knows how far that has come.
 
 Everything behind a batch that was given out is not yet the loader's past: it is made again after a resume.
 """
@@ -44,7 +44,7 @@ class Iteration(Iterator[Any]):
             raise ConfigError(
                 "this iteration began in the process that this one was forked from, and its threads have stayed there",
                 kind="forked",
-                fix="Iterate the loader in the process that uses it; here it would go on from its position.",
+                fix="Iterate the loader in the process that uses it; here it would continue from its position.",
             )
         asked = time.perf_counter()
         try:
@@ -92,7 +92,7 @@ class Iteration(Iterator[Any]):
 def _ended() -> ConfigError:
     return ConfigError(
         "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
-        fix="Iterate the loader again: it goes on from its position.",
+        fix="Iterate the loader again: it continues from its position.",
     )
 
 

@@ -51,7 +51,7 @@ def layout_of(
     task_encoder: TaskEncoder | None,
     buffer: int | None,
 ) -> Layout:
-    """The layout that a `Loader` is told; for the arguments see there.
+    """The layout that a `Loader` is given; for the arguments see there.
 
     Raises:
         ConfigError: a value is invalid, or some do not go together.

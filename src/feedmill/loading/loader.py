@@ -66,7 +66,7 @@ class Loader:
             several threads at once.
         collate: list of samples -> batch, instead of `feedmill.loading.collate.collate`.
         task_encoder: hooks in place of `transform` and `collate`, for packing and grouping too; see `TaskEncoder`.
-        buffer: samples that packs or groups are selected from: windows of so many positions. Needed for packing; 32
+        buffer: samples that packs or groups are selected from: windows of this many positions. Needed for packing; 32
             batches by default for groups. It decides what is packed together.
         output: ``"numpy"``; ``"torch"``, arrays as tensors that share their memory; or ``"samples"``, plain lists.
         device: with ``output="torch"``: a torch device or its name, to which batches are copied ahead of time, on a
@@ -98,7 +98,7 @@ class Loader:
         ranks: this process's share, as given or found.
         metrics: what loading has cost so far, see `feedmill.loading.metrics`.
 
-    A loader continues where it stopped: leaving the loop and iterating again goes on after the last batch that was
+    A loader continues where it stopped: leaving the loop and iterating again continues after the last batch that was
     given out, and after the end of a finite plan it is exhausted until `load_state_dict` moves it. Batches that were
     only prefetched do not count. The threads live as long as the iteration does.
 
@@ -394,7 +394,7 @@ class Loader:
             self.metrics.report(self._telemetry, time.monotonic())
 
     def close(self) -> None:
-        """End the running iteration and its threads. The position stays; iterating again goes on from there."""
+        """End the running iteration and its threads. The position stays; iterating again continues from there."""
         iteration = self._running() if self._running is not None else None
         self._running = None
         if iteration is not None:

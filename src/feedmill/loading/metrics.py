@@ -90,7 +90,7 @@ class Metrics:
         self._last_report = time.monotonic()
 
     def given(self, waited: float, now: float) -> None:
-        """A batch was given out after so many seconds of waiting."""
+        """A batch was given out after this many seconds of waiting."""
         self.batches += 1
         self.last_wait = waited
         self.wait_seconds += waited
@@ -172,7 +172,7 @@ class Metrics:
         )
 
     def report(self, where: Telemetry, now: float) -> None:
-        """Say it where that is due. A file that cannot be written is told to the log: the training does not need it."""
+        """Log the metrics if the interval has passed. A file that cannot be written is a warning."""
         if now - self._last_report < where.every:
             return
         self._last_report = now

@@ -135,7 +135,7 @@ def from_mesh(mesh: Any, *names: str) -> Ranks:
 
 
 def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
-    """What a loader is told, or `find_ranks()` where it is told nothing. Raises ConfigError for half of it."""
+    """What a loader is given, or `find_ranks()` where it is given nothing. Raises ConfigError for half of it."""
     if (rank is None) != (world_size is None):
         raise ConfigError(
             f"rank={rank} and world_size={world_size}: one of them is missing",

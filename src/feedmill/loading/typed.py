@@ -244,13 +244,13 @@ class _Several(list[Any]):
 
 
 class Fitted(AugmentTaskEncoder):
-    """A task encoder as one dataset is to be loaded with it.
+    """A task encoder as one dataset is loaded with it.
 
     Args:
         task_encoder: the task's own.
         single: give samples (or packs) one by one, without `batch` and `encode_batch`.
         packs: pack online; without it the packing hooks are not used.
-        drops: leave out what the hooks skip, as validation must: no other sample is to be counted twice. Without it, as
+        drops: leave out what the hooks skip, as validation must: no other sample may be counted twice. Without it, as
             everywhere in training, a substitute stands in. Packs and groups do not know it.
 
     A hook `encode_sample` (or `preencode_sample`) that is a generator gives several samples, or none: those of a

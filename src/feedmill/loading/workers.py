@@ -34,13 +34,13 @@ class Workers:
         processes: processes instead of threads, for transforms that keep Python's interpreter busy. They get the plan
             (a recipe's plan is made again in each), `transform` and `collate` by pickling: functions at the top level
             of a module. Arrays come back in shared memory that has no name.
-        restarts: how often the processes of one iteration are started anew after one died or hung. What they had not
+        restarts: how often the processes of one iteration are started again after one died or hung. What they had not
             finished is made again, so the stream stays as it is.
         timeout: seconds that the next batch may take before its worker counts as hung; None for ever. Processes only:
             a thread cannot be ended.
 
     Raises:
-        ConfigError: numbers that make no sense.
+        ConfigError: numbers that are invalid.
     """
 
     count: int = 0
@@ -51,7 +51,7 @@ class Workers:
     def __post_init__(self) -> None:
         if self.count < 0 or self.restarts < 0 or (self.timeout is not None and self.timeout <= 0):
             raise ConfigError(
-                f"workers={self.count}, restarts={self.restarts}, timeout={self.timeout} make no sense",
+                f"workers={self.count}, restarts={self.restarts}, timeout={self.timeout} are invalid",
                 fix="Give whole numbers of at least 0, and a timeout above 0.",
             )
         if self.processes and self.count == 0:

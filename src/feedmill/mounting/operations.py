@@ -148,7 +148,7 @@ class Operations:
 
 
 class _Listing:
-    """A folder being listed: goes on where the last call stopped, so a large folder is never held as a whole."""
+    """A folder being listed: continues where the last call stopped, so a large folder is never held as a whole."""
 
     def __init__(self, catalog: Catalog, folder: str) -> None:
         self.catalog, self.folder = catalog, folder

@@ -26,7 +26,7 @@ def positions_of(root: Node, leaf: int, name: str, indices: Sequence[int], end: 
         leaf: the leaf's number.
         name: what people call it.
         indices: samples of it, each once.
-        end: look at the first so many positions.
+        end: look at the first N positions.
 
     Raises:
         ConfigError: a sample comes millions of times.

@@ -72,7 +72,7 @@ def documents(found: Report) -> int | None:
 
 
 def samples_for_tokens(plan: Plan, tokens: int) -> int:
-    """The fewest samples that give at least so many tokens, by the mean lengths of the sources.
+    """The fewest samples that give at least this many tokens, by the mean lengths of the sources.
 
     Raises:
         ConfigError: a source's lengths are not known, or the plan is too short.

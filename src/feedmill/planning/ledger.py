@@ -118,10 +118,10 @@ def batch(
         start: position of step `first_step`: 0, or that of the state from which a run went on.
         first_step: what the run calls the step at `start`.
         remainder: as for the `Loader`.
-        dealing: how the loader deals positions to ranks, where it was told something else than the recipe says.
+        dealing: how the loader deals positions to ranks, where that differs from the recipe.
 
     Raises:
-        ConfigError: arguments that make no sense together.
+        ConfigError: arguments that are invalid together.
         NotFound: the plan ends before this step.
     """
     if global_batch is None:
@@ -293,12 +293,12 @@ def _entries(
 
 
 def _packed(plan: Plan) -> PackedPlan | None:
-    """The plan where its positions are rows. Told by what it has: the class itself takes a while to import."""
+    """The plan where its positions are rows. Recognized by its attributes: the class itself takes a while to import."""
     return cast("PackedPlan", plan) if hasattr(plan, "documents") else None
 
 
 def _sources(dataset: Dataset, indices: npt.NDArray[np.int64]) -> Sequence[Source | str]:
-    """Where each sample lies, or why that could not be told."""
+    """Where each sample lies, or why that is not known."""
     try:
         return [sample.source for sample in dataset.read_raw(indices)]
     except FeedmillError:
@@ -358,7 +358,7 @@ def occurrences(
 
     Args:
         source, index: the sample.
-        samples: look at the first so many positions only; needed where the plan is endless.
+        samples: look at the first N positions only; needed where the plan is endless.
         global_batch, world_size, start, first_step: as for `batch`, to give the steps. Steps by budget are given for
             the `world_size` ranks of the run.
 

@@ -137,7 +137,7 @@ class Plan:
         Args:
             source: number or name of the source.
             index: number of the sample in it.
-            within: look at the first so many positions only; needed where the plan is endless.
+            within: look at the first N positions only; needed where the plan is endless.
 
         Raises:
             NotFound: no such source or sample.

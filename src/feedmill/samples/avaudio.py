@@ -116,7 +116,7 @@ class AudioReader:
         return _sample(first.pts * first.time_base, self.rate) + first.samples, others[0].samples
 
     def _seek(self, first: int) -> None:
-        """Be far enough before a sample. At the beginning the file is opened anew: what comes before the first sample
+        """Be far enough before a sample. At the beginning the file is opened again: what comes before the first sample
         to prepare the codec is left out by a seek."""
         target = Fraction(first, self.rate) - _PREROLL
         if target <= self.origin / Fraction(self.rate):

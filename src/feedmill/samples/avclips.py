@@ -33,7 +33,7 @@ def get_clips_uniform(
 
     Raises:
         ConfigError: nothing is asked for.
-        DataError: the file lacks what is asked for, or its duration cannot be told, or it is damaged.
+        DataError: the file lacks what is asked for, or its duration is unknown, or it is damaged.
     """
     if not request_video and not request_audio:
         raise ConfigError("neither video nor audio is asked for", fix="Set request_video or request_audio.")
@@ -47,7 +47,7 @@ def get_clips_uniform(
     if len(known) < len(durations):
         missing = "video" if request_video and found.video_duration is None else "audio"
         raise DataError(
-            f"it has no {missing}, or none whose duration can be told",
+            f"it has no {missing}, or none whose duration is known",
             file=av_decoder.file,
             offset=av_decoder.offset,
             record=av_decoder.name,

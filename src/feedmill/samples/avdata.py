@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class AVData:
-    """Clips of a video, of its audio, or of both; arrays are numpy's or torch's, as the decoder was told.
+    """Clips of a video, of its audio, or of both; arrays are numpy's or torch's, as the decoder was configured.
 
     Attributes:
         video_clips: uint8 ``[frames, 3, H, W]`` each.

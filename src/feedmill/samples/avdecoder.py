@@ -146,7 +146,7 @@ class AVDecoder:
             video_out_frame_size: width and height to scale to.
 
         Raises:
-            ConfigError: a range makes no sense.
+            ConfigError: a range is invalid.
             DataError: there is no video, or it is damaged; names sample and file.
             MissingExtra: PyAV is not installed.
         """

@@ -54,7 +54,7 @@ def stream_metadata(
     """Metadata of an open container, in stored order, what is not known left out.
 
     Args:
-        source: what the container was opened from; it is opened anew where it cannot be seeked in.
+        source: what the container was opened from; it is opened again where it cannot be seeked in.
         video, audio: whether to look at the video, at the audio.
         video_duration, audio_duration: whether to find it out where the header does not say it.
         video_frames, video_size, audio_samples: whether to count frames, to decode one, to decode all audio.
@@ -69,7 +69,7 @@ def stream_metadata(
                 container.seek(0)
             found |= _audio(container, audio_duration, audio_samples)
         except ffmpeg_error():
-            # Seeking fails on short files of some formats (FLAC): begin anew. Elsewhere the seek stays, because
+            # Seeking fails on short files of some formats (FLAC): begin again. Elsewhere the seek stays, because
             # after it some containers leave out the encoder's padding, which the stored counts then do too.
             with open_av(source) as again:
                 found |= _audio(again, audio_duration, audio_samples)

@@ -5,7 +5,7 @@ or before the start to the last one that begins at or before the end. So every c
 that begins behind the end of the video has the last frame, one before its beginning the first. Times are those of the
 frames (``pts``), so nothing depends on a constant rate, on the container, or on what was read before.
 
-The reader goes on decoding where the next clip is near, and seeks where a key frame lies between. Where a container
+The reader continues decoding where the next clip is near, and seeks where a key frame lies between. Where a container
 seeks wrongly (too far, or not at all), that is noticed by the time of the first frame, and it seeks further back.
 Frames before the start of a clip that no other frame is made from are not decoded.
 """
@@ -104,7 +104,7 @@ class VideoReader:
         return shown, ahead
 
     def _near(self, start: int) -> bool:
-        """Whether to go on decoding rather than to seek."""
+        """Whether to continue decoding rather than to seek."""
         if self._fresh:
             return self._reaches(self.origin, start)
         return self._shown is not None and self._shown.pts <= start and self._reaches(self._last, start)
@@ -134,7 +134,7 @@ class VideoReader:
         self._rewind()
 
     def _rewind(self) -> None:
-        """Be at the beginning, which takes opening the file anew: not every container can seek there."""
+        """Be at the beginning, which takes opening the file again: not every container can seek there."""
         if self.container is not None:
             self.container.close()
         self.container = self._open()

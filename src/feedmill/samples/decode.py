@@ -1,8 +1,8 @@
-"""What a part's bytes mean, told by the last suffix of its name.
+"""What a part's bytes mean, from the last suffix of its name.
 
 Suffixes of images, audio and video are matched in any case, all others as written. Nothing in the data may run code:
 pickles stay bytes unless trusted, arrays are read without object types. Audio and video become a handle that decodes
-when it is asked (`feedmill.samples.avdecoder`), or what the decoder is told.
+when it is asked (`feedmill.samples.avdecoder`), or the options of the decoder.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _undecodable(name: str, suffix: str, data: bytes, error: BaseException) -> D
     return DataError(
         what,
         kind="bad-part",
-        fix="Mend or drop this sample, or, if the suffix is wrong, read the bytes with sample.raw(...).",
+        fix="Fix or drop this sample, or, if the suffix is wrong, read the bytes with sample.raw(...).",
     )
 
 

@@ -1,4 +1,4 @@
-"""A value as the bytes of a part, told by the last suffix of the part's name: the other direction of `decode`.
+"""A value as the bytes of a part, from the last suffix of the part's name: the other direction of `decode`.
 
 Bytes are stored as they are, whatever the suffix. Nothing is pickled: objects that only a pickle could hold are
 refused. The same value gives the same bytes (gzip without a time, archives with a fixed date); images are the same

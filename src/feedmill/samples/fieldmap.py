@@ -23,7 +23,7 @@ from feedmill.samples.fields import parts_together
 from feedmill.samples.types import BASE_FIELDS, did_you_mean, fields_of
 
 _OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)$")
-_FIX = "Change the field map in dataset.yaml, or mend the sample."
+_FIX = "Change the field map in dataset.yaml, or fix the sample."
 
 
 @dataclass(frozen=True, slots=True)

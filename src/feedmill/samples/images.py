@@ -45,7 +45,7 @@ Buffer = bytes | memoryview
 _CACHED = 512 << 10
 """Bytes of pixels that are decoded before they are divided."""
 _MOST_PIXELS = 178_956_970
-"""Pixels from which Pillow refuses a picture, unless told otherwise: a header of a few bytes can promise gigabytes."""
+"""Pixels from which Pillow refuses a picture by default: a header of a few bytes can promise gigabytes."""
 
 # What libjpeg-turbo itself converts to the wanted mode in the same way as under Pillow; measured to be bit-identical.
 _TURBO = {"RGB": ("RGB", ("YCbCr", "Gray")), "L": ("GRAY", ("Gray",))}

@@ -143,7 +143,7 @@ class JoinedDataset(Dataset):
                 offset=source.offset,
                 record=source.key,
                 kind="joiner-failed",
-                fix="Mend the sample or the joiner; where a partner may be missing the joiner is given None.",
+                fix="Fix the sample or the joiner; where a partner may be missing the joiner is given None.",
             ) from error
 
     def _combined(self, number: int, labels: Sequence[str], row: Sequence[Sample | None]) -> Sample:

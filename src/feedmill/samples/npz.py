@@ -69,7 +69,7 @@ def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool 
 
 
 def _rest(limit: int, size: int, stored: int) -> int:
-    """What may still be unpacked after so many bytes. Raises `DataError` of kind ``too-large``."""
+    """What may still be unpacked after this many bytes. Raises `DataError` of kind ``too-large``."""
     if size > limit:
         raise too_large(max_unpacked(stored))
     return limit - size

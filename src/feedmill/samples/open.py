@@ -68,7 +68,7 @@ def open(
     Raises:
         NotFound: the path, split or file does not exist.
         DataError: an index or shard is damaged.
-        ConfigError: a description makes no sense.
+        ConfigError: a description is invalid.
         TrustError: the dataset wants to run code and `trust` is False.
     """
     if trust and decode is _DEFAULT:

@@ -110,6 +110,6 @@ def _execute(source: bytes, path: str, at: str) -> dict[str, Any]:
         raise
     except Exception as error:
         raise ConfigError(
-            f"{path} fails when run: {type(error).__name__}: {error}", file=at, fix="Mend that file."
+            f"{path} fails when run: {type(error).__name__}: {error}", file=at, fix="Fix that file."
         ) from error
     return module.__dict__

@@ -289,7 +289,7 @@ class LoaderView:
             offset=source.offset,
             record=source.key,
             kind="sample-loader-failed",
-            fix="Mend the sample, or the dataset's sample_loader.",
+            fix="Fix the sample, or the dataset's sample_loader.",
         )
 
 

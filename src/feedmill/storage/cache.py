@@ -72,7 +72,7 @@ def _warn_once(folder: str, instead: str) -> None:
 def cached_copy(store: Store, path: str) -> Path:
     """A file as a path on this machine: itself where the store is local, else a copy that later calls find again.
 
-    A copy is named after the URL and the version, so a changed file is fetched anew; beside it stands a hash (see
+    A copy is named after the URL and the version, so a changed file is fetched again; beside it stands a hash (see
     `_whole`), so a damaged one is, too. Of several processes that ask at once, one downloads and the others wait for
     it. What killed downloads have left is removed. Raises `NotFound` and `StorageError`.
     """

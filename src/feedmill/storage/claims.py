@@ -7,7 +7,7 @@ the condition that it is absent (``If-None-Match: *``), and deleted when the wor
 
 `owner` is a word kept in the cache folder, where the unfinished work on remote datasets is kept, too. A lock that a
 killed process left is taken over by a process with that cache folder, after a lock in that folder has shown that nobody
-else of it is at work. Anybody else is told how to remove it: nobody can see from afar whether a process still lives.
+else of it is at work. The error tells others how to remove it: nobody can see from afar whether a process still lives.
 
 A server that knows no conditional writes is warned about; the lock is then only looked at before it is put.
 """

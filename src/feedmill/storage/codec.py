@@ -61,7 +61,7 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
             f"the compressed file is damaged or cut short ({error})",
             file=file,
             kind="bad-compression",
-            fix="Copy it again, or compress it anew.",
+            fix="Copy it again, or compress it again.",
         ) from None
 
 

@@ -24,7 +24,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
 
 
 def max_unpacked(stored: int) -> int:
-    """The most bytes that a record of so many stored bytes (its own, or those of the file it lies in) may unpack to.
+    """The most bytes that a record of this many stored bytes (its own, or those of the file it lies in) may unpack to.
 
     Raises:
         ConfigError: the variable is set to something that is no size.

@@ -243,7 +243,7 @@ class LocalStore(Store):
         return too_short(full, offset, length, max(0, os.fstat(file.fd).st_size - offset))
 
     def writable(self, path: str) -> str:
-        """The full path of a file or folder that is to be written, renamed or removed.
+        """The full path of a file or folder that will be written, renamed or removed.
 
         Raises `StorageError` where a folder on the way is a link: a dataset may come with links in it.
         """
@@ -420,7 +420,7 @@ def publish(temporary: str, final: str) -> None:
 
 
 def replace(temporary: str, final: str) -> None:
-    """Give a temporary file its final name, so that every store of this process opens that name anew.
+    """Give a temporary file its final name, so that every store of this process opens that name again.
 
     Raises `StorageError` where the name is that of a device, pipe or socket, which would be gone.
     """

@@ -47,7 +47,7 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether it was not let go of yet."""
+        """Whether it was not released yet."""
         return self._file is not None
 
     def is_on(self, path: str | os.PathLike[str]) -> bool:
@@ -57,7 +57,7 @@ class FileLock:
         return False
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

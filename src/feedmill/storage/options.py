@@ -21,7 +21,7 @@ _CLIENT = {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
 _PATIENCE = {"max_retries": 10_000, "retry_timeout": timedelta(minutes=3)}
 """The time decides, not the number: ten tries are over within ten seconds."""
 _HASTE = {"max_retries": 10, "retry_timeout": timedelta(minutes=3)}
-"""Until something answered: a wrong address or missing credentials should be told soon."""
+"""Until something answered: a wrong address or missing credentials should be reported soon."""
 
 
 def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
@@ -92,4 +92,4 @@ def _section(path: str | Path, name: str) -> dict[str, str]:
         parser.read(path)
         return dict(parser[name]) if parser.has_section(name) else {}
     except (OSError, Error, UnicodeDecodeError) as error:
-        raise ConfigError(f"the file cannot be read ({error})", file=str(path), fix="Mend it or remove it.") from None
+        raise ConfigError(f"the file cannot be read ({error})", file=str(path), fix="Fix it or remove it.") from None

@@ -39,7 +39,7 @@ class _Loading:
 
 
 def load_ahead(name: str | os.PathLike[str]) -> None:
-    """Begin to load a ``tokenizer.json``, or that of a folder, if it is there; whatever is wrong is told by
+    """Begin to load a ``tokenizer.json``, or that of a folder, if it is there; whatever is wrong is reported by
     `take_native`."""
     path = Path(name)
     path = path / "tokenizer.json" if path.is_dir() else path

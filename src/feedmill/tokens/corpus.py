@@ -83,7 +83,7 @@ class Corpus:
 
     @property
     def has_loss(self) -> bool:
-        """Whether any file has a mask of the tokens to be learnt."""
+        """Whether any file has a mask of the tokens to be learned."""
         return any(shard.load_loss is not None for _, shard in self.shards)
 
     def facts(self) -> list[dict[str, Any]]:
@@ -159,7 +159,7 @@ class Mapped:
                 at, place = at + count, place + count
 
     def was_read(self, size: int) -> None:
-        """So many bytes were read: now and then the mapped pages go back to the system (they stay in its cache)."""
+        """Count bytes that were read: now and then the mapped pages go back to the system (they stay in its cache)."""
         self._read += size
         if self._large and self._read >= FORGET:
             self._read = 0

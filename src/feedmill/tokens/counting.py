@@ -89,5 +89,5 @@ def bad_document(file: SourceFile, line: int, reason: str) -> DataError:
         file=file.url,
         record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line}",
         kind="bad-document",
-        fix="Mend it, or run again with --on-error skip, which leaves such documents out, counts and lists them.",
+        fix="Fix it, or run again with --on-error skip, which leaves such documents out, counts and lists them.",
     )

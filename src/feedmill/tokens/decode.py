@@ -101,7 +101,7 @@ def decode_documents(
     """Documents by number, as text.
 
     Args:
-        limit: decode at most so many tokens of each.
+        limit: decode at most this many tokens of each.
         skip_special: leave out special tokens.
         ids: give the ids too.
 

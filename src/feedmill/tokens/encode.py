@@ -138,7 +138,7 @@ def _with_loss(
 
 
 def _masked(tokenizer: Tokenizer, how: Encoding, batch: Batch, failed: dict[int, str]) -> dict[int, tuple[Any, Any]]:
-    """For texts with ranges that are not to be learnt: bool[tokens of the text], and where it is cut or None."""
+    """For texts with ranges that are not to be learned: bool[tokens of the text], and where it is cut or None."""
     out: dict[int, tuple[Any, Any]] = {}
     for index, fields in enumerate(batch.fields):
         if index in failed:

@@ -112,7 +112,7 @@ def tokenize_grouped(
     """
     begin = time.perf_counter()
     _check(bos, eos, processes, ring, limit, on_error)
-    TypedReader(typed)  # what is wrong with the fields is said before the work begins
+    TypedReader(typed)  # errors in the fields are reported before the work begins
     loaded = load_tokenizer(tokenizer, template_source="file")  # Dolma reads tokenizer.json alone
     kind = _dtype(loaded, dtype, (bos, eos), exact)
     wide = max(loaded.size, 1 + max(bos or 0, eos or 0)) > 1 << 16
@@ -157,7 +157,7 @@ def _check(bos: int | None, eos: int | None, processes: int, ring: Ring, limit: 
             fix="Give the id of one of them, e.g. --tokenizer.eos_token_id.",
         )
     if min(bos or 0, eos or 0) < 0 or processes < 1 or ring.files < 1 or ring.batch < 1 or limit < 1:
-        raise ConfigError("ids must not be negative, sizes and processes not below 1", fix="Mend the options.")
+        raise ConfigError("ids must not be negative, sizes and processes not below 1", fix="Fix the options.")
     if on_error not in ("fail", "skip"):
         raise ConfigError(f"there is no policy {on_error!r} for errors", fix="Use fail or skip.")
 

@@ -4,7 +4,7 @@ Each line of a JSONL file holds a conversation, a list of turns. Roles are renam
 makes a text of it, and the line goes, with that text under ``chat``, to a part that is drawn for it. What is drawn and
 how lines are written is Modalities' ``prepare_instruction_tuning_data``, byte for byte.
 
-Which tokens of such a text are learnt is said by two markers around them, see `between`.
+Two markers around them show which tokens of such a text are learned, see `between`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def compile_template(text: str) -> Template:
         raise ConfigError(
             f"the chat template is wrong at its line {error.lineno}: {error.message}",
             kind="bad-template",
-            fix="Mend the template.",
+            fix="Fix the template.",
         ) from None
 
 
@@ -172,7 +172,7 @@ def _rendered(line: bytes, where: str, number: int, chat: Chat, template: Templa
     try:
         entry[TEXT] = template(messages=turns, chat_template_data=chat.data)
     except Exception as error:  # a template may fail in any way that Python code can
-        raise wrong(f"the chat template failed ({type(error).__name__}: {error})", "Mend the template.") from None
+        raise wrong(f"the chat template failed ({type(error).__name__}: {error})", "Fix the template.") from None
     try:
         return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
@@ -180,7 +180,7 @@ def _rendered(line: bytes, where: str, number: int, chat: Chat, template: Templa
 
 
 def between(tokens: Tokens, lengths: Int64s, begin: int, end: int, *, number: int = 0) -> npt.NDArray[np.bool_]:
-    """Which tokens lie strictly between a begin and an end marker of their document: those to be learnt.
+    """Which tokens lie strictly between a begin and an end marker of their document: those to be learned.
 
     A document without a begin marker has none. The last marker may be missing: then the rest of the document counts.
 

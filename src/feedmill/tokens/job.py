@@ -102,7 +102,7 @@ def alone(target: str) -> Iterator[None]:
 
 
 def begin(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bool) -> Job:
-    """Go on with the job that was killed here, or begin a new one; nothing is written yet.
+    """Continue with the job that was killed here, or begin a new one; nothing is written yet.
 
     Args:
         target: path or URL of the (first) target, or its pattern.

@@ -50,9 +50,9 @@ def merge(
         order: ``stored`` is one file after another; ``datatrove`` is the order of its merger, which shuffles the files
             that documents come from.
         seed: of datatrove's order; drawn where it is left out.
-        chunk: merge chunks of so many tokens in place of documents; a file's tail is left out, as datatrove does.
-        max_tokens_per_file: a file that has so many tokens is followed by another one.
-        max_tokens: nothing is added any more to what has so many tokens.
+        chunk: merge chunks of N tokens in place of documents; a file's tail is left out, as datatrove does.
+        max_tokens_per_file: a file that has this many tokens is followed by another one.
+        max_tokens: nothing is added any more to what has this many tokens.
         token_size: bytes per token, where the inputs have different ones.
         mixed_tokenizers: allow inputs of different tokenizers.
         drop_loss: write formats that keep no loss mask.
@@ -145,8 +145,8 @@ def divided(
     """Cut a row of units into files by their tokens.
 
     Args:
-        at_least: a file ends with the unit by which it has so many tokens. None is one file.
-        most: the row ends with the unit by which it has so many tokens.
+        at_least: a file ends with the unit by which it has this many tokens. None is one file.
+        most: the row ends with the unit by which it has this many tokens.
         beyond: a file ends only where it has more tokens than `at_least`, datatrove's rule for tokenized files.
 
     Returns:

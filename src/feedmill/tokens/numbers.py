@@ -54,7 +54,7 @@ class Progress(NamedTuple):
 
 
 def samples_from_tokens(tokens: int, sequence: int) -> int:
-    """Whole samples in so many tokens.
+    """Whole samples in this many tokens.
 
     >>> samples_from_tokens(1000, 64)
     15
@@ -65,19 +65,19 @@ def samples_from_tokens(tokens: int, sequence: int) -> int:
 
 
 def local_batches_from_samples(samples: int, ranks: int, micro_batch: int) -> int:
-    """Micro batches of each rank in so many samples of all ranks."""
+    """Micro batches of each rank in this many samples of all ranks."""
     _positive(ranks=ranks, micro_batch=micro_batch)
     _from_zero(samples=samples)
     return samples // (ranks * micro_batch)
 
 
 def local_batches_from_tokens(tokens: int, sequence: int, ranks: int, micro_batch: int) -> int:
-    """Micro batches of each rank in so many tokens of all ranks."""
+    """Micro batches of each rank in this many tokens of all ranks."""
     return local_batches_from_samples(samples_from_tokens(tokens, sequence), ranks, micro_batch)
 
 
 def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation: int = 1) -> int:
-    """Whole steps in so many samples of all ranks.
+    """Whole steps in this many samples of all ranks.
 
     >>> steps_from_samples(100, ranks=2, micro_batch=3, accumulation=2)
     8
@@ -88,12 +88,12 @@ def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation:
 
 
 def steps_from_tokens(tokens: int, step: Step) -> int:
-    """Whole steps in so many tokens of all ranks."""
+    """Whole steps in this many tokens of all ranks."""
     return steps_from_samples(samples_from_tokens(tokens, step.sequence), *step[1:])
 
 
 def tokens_from_steps(steps: int, step: Step) -> int:
-    """Tokens of all ranks in so many steps."""
+    """Tokens of all ranks in this many steps."""
     _positive(**step._asdict())
     _from_zero(steps=steps)
     return steps * step.tokens

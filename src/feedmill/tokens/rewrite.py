@@ -34,7 +34,7 @@ BATCH = 2 << 20
 _BLOCK = 1 << 16
 
 Mask = Callable[[Tokens, Int64s, int], npt.NDArray[np.bool_]]
-"""Which tokens are to be learnt: of the ids of documents, their lengths, and the number of the first in its file."""
+"""Which tokens must be learned: of the ids of documents, their lengths, and the number of the first in its file."""
 
 Copy = Callable[[Iterable[tuple[int, int, int, int, int]], npt.NDArray[Any]], None]
 

@@ -38,7 +38,7 @@ def joined(ids: npt.NDArray[Any], lengths: Int64s, counts: Int64s, prefix: bool)
     Args:
         ids, lengths: of all paragraphs, one after another.
         counts: int64[texts], paragraphs of each.
-        prefix: whether the first token of each paragraph but a text's first is to be dropped.
+        prefix: whether the first token of each paragraph but a text's first is dropped.
     """
     firsts = np.cumsum(counts) - counts
     if prefix:

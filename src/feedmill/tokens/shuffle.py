@@ -44,7 +44,7 @@ def shuffle(
         output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given.
         seed: drawn, and reported, where it is left out.
         order: ``feedmill`` is the project's keyed permutation; ``modalities`` and ``datatrove`` are theirs.
-        chunk: shuffle chunks of so many tokens in place of documents. The parts of a document that fall into different
+        chunk: shuffle chunks of N tokens in place of documents. The parts of a document that fall into different
             chunks are documents of their own afterwards. With datatrove's order the tail of each file is left out.
         documents_too: shuffle documents first, then chunks of them.
         max_tokens_per_file: a file that has more tokens is followed by another one.

@@ -1,4 +1,4 @@
-"""What is to be tokenized: files of documents, and the units of work that they are cut into.
+"""What to tokenize: files of documents, and the units of work that they are cut into.
 
 lines     .jsonl, .json, .ndjson: one document a line; cut into byte ranges. With .gz or .zst: one unit a file
 text      .txt: the file is one document

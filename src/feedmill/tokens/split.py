@@ -41,7 +41,7 @@ def split(
     Args:
         inputs: files, or folders of files of one format; paths or URLs.
         output: with ``{part}`` where the part's name or number belongs.
-        chunks: so many parts of neighbouring documents, of equal size (the first ones may have one more).
+        chunks: this many parts of neighbouring documents, of equal size (the first ones may have one more).
         ratio: weights by name. Which documents go where is drawn with `seed`; sizes are exact, the stored order stays.
         plan: exactly these documents; those in no part are counted as left out, one may be in several.
         seed: of `ratio`; drawn, and reported, where it is left out.

@@ -30,7 +30,7 @@ class Form:
         format: short name of the format.
         token_size: bytes per token.
         tokenizer: a tokenizer's name, for formats that keep one.
-        loss: whether there is a mask of the tokens to be learnt.
+        loss: whether there is a mask of the tokens to be learned.
     """
 
     format: str
@@ -43,7 +43,7 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
     """How a corpus is stored under a name.
 
     Args:
-        drop_loss: write formats that keep no mask of the tokens to be learnt, and lose it.
+        drop_loss: write formats that keep no mask of the tokens to be learned, and lose it.
 
     Raises:
         ConfigError: the format cannot keep what the corpus has.
@@ -59,7 +59,7 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
     loss = corpus.has_loss and not drop_loss
     if loss and format != "ds":
         raise ConfigError(
-            "this format has no place for the masks of tokens to be learnt, which the inputs have",
+            "this format has no place for the masks of tokens to be learned, which the inputs have",
             file=target,
             kind="no-loss-mask",
             fix="Write '.ds', or add --drop-loss.",
@@ -145,7 +145,7 @@ def need_parts(target: str, why: str) -> None:
     if not has_parts(target):
         stem, dot, suffix = target.rpartition(".")
         raise ConfigError(
-            f"{why} writes several files, and their names are not told apart",
+            f"{why} writes several files, and their names are the same",
             file=target,
             kind="no-part",
             fix=f"Write {{part}} where the part's name or number belongs, e.g. {stem}_{{part}}{dot}{suffix}.",

@@ -182,7 +182,7 @@ def _encoded(
 
 
 def tasks_of(folder: WorkFolder, units: Sequence[tuple[Unit, ...]], recipe: Recipe, workers: int | None) -> list[Task]:
-    """What is to be done for some units, on so many processes (None for one per core)."""
+    """The work for some units, on a number of processes (None for one per core)."""
     key, cores = recipe.key(), available_cores()
     spare = min(cores if workers is None else workers, len(units)) < cores
     paths = [os.path.join(folder.path, folder.piece(number, some, key)) for number, some in enumerate(units)]
@@ -204,7 +204,7 @@ def _note(facts: PieceFacts, batch: Batch, skip: bool) -> None:
 
 
 def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
-    """A batch in pieces of at most so many characters (or one text), for memory."""
+    """A batch in pieces of at most this many characters (or one text), for memory."""
     if sum(map(len, batch.texts)) <= limit:
         yield batch
         return
@@ -330,7 +330,7 @@ class WorkFolder:
         return f"{number:06d}-{xxhash.xxh3_64_hexdigest(chr(0).join(words).encode())}{SUFFIX}"
 
     def close(self, *, remove: bool) -> None:
-        """Let go of it; remove it once the output is complete."""
+        """Release it; remove it once the output is complete."""
         if remove and self._lock is None and os.path.isdir(self.path):
             try:
                 self._lock = self.place.lock("lock", what="another process is writing this output", file=self.path)

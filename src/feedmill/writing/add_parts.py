@@ -108,7 +108,7 @@ def add_parts(
 ) -> RewriteReport:
     """Give samples more parts.
 
-    Without `into` every shard is written anew with the parts in it, and all are put in place at once; that needs the
+    Without `into` every shard is rewritten with the parts in it, and all are put in place at once; that needs the
     space of the dataset once more, and joins have to be prepared again. With `into` the dataset stays as it is, and
     a new one is written that holds the new parts under the same keys, shard by shard, for use as auxiliary data.
 
@@ -128,7 +128,7 @@ def add_parts(
         EmptyResult: no sample would get a part.
         NotFound: the source lacks a key or part.
         DataError: a sample has such a part already, or a value cannot be stored.
-        ConfigError: options make no sense, or shards in an object store would change.
+        ConfigError: options are invalid, or shards in an object store would change.
         StorageError: it cannot be written.
     """
     began = time.perf_counter()

@@ -1,6 +1,6 @@
 """Samples taken out of a prepared dataset, by key.
 
-Only the shards that hold them are written anew, by copying what stays, byte for byte; a shard of which nothing stays is
+Only the shards that hold them are rewritten, by copying what stays, byte for byte; a shard of which nothing stays is
 removed. Excluding samples in ``split.yaml`` is cheaper; this is for what must not be there any more.
 """
 

@@ -26,7 +26,7 @@ class Layout:
         first: number of the first shard.
 
     Raises:
-        ConfigError: the pattern or a limit makes no sense.
+        ConfigError: the pattern or a limit is invalid.
     """
 
     pattern: str = PATTERN

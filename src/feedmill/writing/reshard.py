@@ -107,7 +107,7 @@ def _words(groups: Sequence[Group]) -> str:
 
 
 def _keep_source(dataset: Dataset, url: str) -> None:
-    """Refuse to replace a dataset whose shards are those that are to be read."""
+    """Refuse to replace a dataset whose shards are those that must be read."""
     if not isinstance(dataset, TarDataset):
         return
     folder = real_place(url)

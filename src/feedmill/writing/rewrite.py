@@ -1,9 +1,9 @@
 """Shards changed in their place, all of them in one moment.
 
 The new shards are written beside the dataset first, in ``.nv-meta/feedmill.work/new/``, by several processes; until
-then nothing has changed. Then they are put in place, which is only renaming, and the index is written anew. A run that
+then nothing has changed. Then they are put in place, which is only renaming, and the index is rewritten. A run that
 is killed before that moment leaves the dataset as it was; one that is killed in it is finished by the same command,
-and until then whoever opens the dataset is told so.
+and until then opening the dataset raises an error.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Make = Callable[["Change"], Shard]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One shard to be written anew.
+    """One shard to be rewritten.
 
     Attributes:
         url: the dataset.
         shard: the shard as it is.
         new: path in the dataset where its new form is written.
-        what: what is to be done, for the function that does it.
+        what: the change, for the function that makes it.
     """
 
     url: str
@@ -62,7 +62,7 @@ class RewriteReport:
     Attributes:
         path: the dataset.
         samples: samples that were changed or deleted.
-        rewritten, removed, shards: shards written anew, shards that are gone, shards that are there now.
+        rewritten, removed, shards: shards rewritten, shards that are gone, shards that are there now.
         bytes: bytes written for it.
         missing: keys that were asked for and are not there.
         seconds: wall time.
@@ -120,7 +120,7 @@ class Rewrite:
         """Write the new form of some shards; their new forms, in the order of the dataset.
 
         Args:
-            changes: shard path -> what is to be done to it.
+            changes: shard path -> the change.
         """
         done = self.work.finished()
         todo = [
@@ -240,7 +240,7 @@ class Rewrite:
         return parts, [*sorted(present.shards_out - gone), *samples]
 
     def close(self) -> None:
-        """Let go of it; what is unfinished stays for the next time."""
+        """Release it; what is unfinished stays for the next time."""
         if self.work.job.get("swapping") or self.work.journal.exists:
             self.work.close()
         else:  # nothing was made

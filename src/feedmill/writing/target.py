@@ -127,7 +127,7 @@ class Target:
         return self.home.exists(energon.INFO) or self.home.exists(energon.INFO_YAML)
 
     def _replace(self) -> None:
-        """Remove what is replaced; where new shards are staged, go on in their folder, or put them in place."""
+        """Remove what is replaced; where new shards are staged, continue in their folder, or put them in place."""
         job = self.work.job
         if job.get("swapping"):
             self._publish()
@@ -219,7 +219,7 @@ class Target:
         self.work.finish()
 
     def close(self) -> None:
-        """Let go of it; what is unfinished stays for the next time."""
+        """Release it; what is unfinished stays for the next time."""
         self.work.close()
 
 

@@ -2,7 +2,7 @@
 
 A folder ``.nv-meta/feedmill.work/`` (in the cache folder for a remote dataset): ``lock``, held while a process works;
 ``job.json``, what is being done; ``feedmill.shards.journal``, finished shards with their samples. It goes when the work
-is done. The same work begun again finds its finished shards here; other work begins anew and clears up first.
+is done. The same work begun again finds its finished shards here; other work begins again and clears up first.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Work:
         self.close()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         if hasattr(self, "journal"):
             self.journal.close(remove=False)
         if self._claim is not None:
@@ -181,13 +181,13 @@ def unfinished(store: Store) -> dict[str, Any] | None:
         known = msgspec.convert(job, _Job)
         Layout(**job.get("layout", {}))
         if known.swapping and {"changed", "removed", "samples_out", "members_out", "facts"} - job.keys():
-            raise ValueError("without what is to be put in place")
+            raise ValueError("without the list of files to publish")
     except (ValueError, TypeError, msgspec.ValidationError, ConfigError):
         raise DataError(
             "this should say what an interrupted run was doing, and does not",
             file=place.locate(JOB),
             kind="bad-job",
-            fix=f"Run 'feedmill check' on the dataset; if all is well, remove {place.root}.",
+            fix=f"Run 'feedmill check' on the dataset; if it finds no problems, remove {place.root}.",
         ) from None
     return job
 

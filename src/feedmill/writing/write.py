@@ -69,7 +69,7 @@ def write(
 
     Raises:
         DataError: a sample cannot be stored, or a key occurs twice.
-        ConfigError: there is a dataset already, or options make no sense.
+        ConfigError: there is a dataset already, or options are invalid.
         StorageError: it cannot be written.
     """
     began = time.perf_counter()

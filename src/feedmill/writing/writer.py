@@ -107,7 +107,7 @@ class Writer:
     """Writes samples into shards of a dataset: a context manager that makes it whole at its end.
 
     Where the block ends with an error, or the process is killed, finished shards are kept; writing the same samples
-    again goes on behind them.
+    again continues behind them.
 
     Args:
         url: the dataset, a folder: path or URL.
@@ -124,7 +124,7 @@ class Writer:
         report: what was written, once the block has ended.
 
     Raises:
-        ConfigError: there is a dataset already, or options make no sense.
+        ConfigError: there is a dataset already, or options are invalid.
         StorageError: it cannot be written.
     """
 
@@ -203,7 +203,7 @@ class Writer:
                 file=self.url,
                 record=key,
                 kind="changed",
-                fix="Give the same samples in the same order, or begin anew with overwrite=True.",
+                fix="Give the same samples in the same order, or begin again with overwrite=True.",
             )
         self.samples += 1
 
@@ -295,7 +295,7 @@ class Writer:
                 f"the samples end before those that an interrupted run has written (next: {self._skip[0]!r})",
                 file=self.url,
                 kind="changed",
-                fix="Give the same samples in the same order, or begin anew with overwrite=True.",
+                fix="Give the same samples in the same order, or begin again with overwrite=True.",
             )
         if self._in_shard:
             self._end_shard()

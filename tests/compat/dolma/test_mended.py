@@ -1,4 +1,4 @@
-"""The known defects of Dolma 1.2.1 in deduplicating and mixing: mended, unless --exact is asked for.
+"""The known defects of Dolma 1.2.1 in deduplicating and mixing: fixed, unless --exact is asked for.
 
 The lines are those of docs/migration/dolma.md.
 """

@@ -1,4 +1,4 @@
-"""Dolma's own runs, replayed: the same attributes, byte for byte, with ``--exact``; without, what is mended differs."""
+"""Dolma's own runs, replayed: the same attributes, byte for byte, with ``--exact``; without, what is fixed differs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["exact", "mended"])
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "fixed"])
 @pytest.mark.parametrize("run", RUNS, ids=[run["name"] for run in RUNS])
 def test_runs_of_dolma(place: Path, run: dict[str, Any], exact: bool) -> None:
     result = CliRunner().invoke(app, ["dolma", *(["--exact"] if exact else []), *run["argv"][1:]])

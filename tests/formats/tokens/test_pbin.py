@@ -1,4 +1,4 @@
-"""`.pbin`: all versions read, broken merges mended, damage told apart, V3 written byte for byte; the bounds sidecar."""
+"""`.pbin`: all versions read, broken merges fixed, damage told apart, V3 written byte for byte; the bounds sidecar."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_golden_documents_and_slices() -> None:
     dataset = open_pbin(STORE, "main_2b.pbin", "main_2b.pbin")
     assert len(dataset) == EXPECTED["memmap_dataset"]["len"]
     for number, tokens in EXPECTED["memmap_dataset"]["samples"].items():
-        assert dataset[int(number)]["input_ids"].tolist() == [*tokens, 0]  # those were tokenized anew, without EOD
+        assert dataset[int(number)]["input_ids"].tolist() == [*tokens, 0]  # those were tokenized again, without EOD
         assert dataset[int(number)]["input_ids"].dtype == np.int64
     for case in EXPECTED["base_slices"]:
         assert [len(sample["input_ids"]) for sample in dataset[slice(*case["slice"])]] == case["lengths"]

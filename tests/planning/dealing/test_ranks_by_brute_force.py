@@ -1,7 +1,7 @@
 """Random recipes, layouts, deals and balances against what a single rank sees, without the product's arithmetic.
 
 A run hops between layouts. At each step the samples of all ranks must be the next global batch of the plan as one rank
-sees it, every rank's part must be what the promises of docs/balancing.md say, and a state of any rank must go on
+sees it, every rank's part must be what the promises of docs/balancing.md say, and a state of any rank must continue
 anywhere.
 """
 

@@ -216,7 +216,7 @@ def test_stages_start_at_their_steps_and_folders_go_on() -> None:
     )]  # fmt: skip
     assert counts == [[180, 60, 0, 0], [0, 120, 0, 0], [0, 0, 100, 100]]
     mine = located.index[located.source == 1]
-    assert len(set(mine[:100].tolist())) == 100  # the second stage goes on where the first one stopped
+    assert len(set(mine[:100].tolist())) == 100  # the second stage continues where the first one stopped
 
 
 def test_folders_and_stages_with_equal_names_stay_apart() -> None:

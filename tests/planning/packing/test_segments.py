@@ -1,4 +1,4 @@
-"""The sidecar: found again, whole or not there, mended when damaged, and shared by processes."""
+"""The sidecar: found again, whole or not there, fixed when damaged, and shared by processes."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_recipes_nest(tmp_path: Path) -> None:
     }
     located = plan.locate(np.arange(800))
     assert np.bincount(located.source)[:3].tolist() == [200, 200, 200]
-    # A recipe of 10 samples that is drawn 200 times goes on through its source instead of starting over.
+    # A recipe of 10 samples that is drawn 200 times continues through its source instead of starting over.
     assert located.index[located.source == 2].tolist() == list(range(200))
     assert str(recipe).splitlines() == [
         "outer.yaml, shuffle block 256 x 16, blend",
@@ -188,7 +188,7 @@ def test_the_fingerprint_says_where_a_blend_ends_that_begins_anew(
         return plan.locate(np.arange(90)).source.tolist()
 
     plan = of(80)
-    for samples in same:  # whole periods: nothing tells where it began anew
+    for samples in same:  # whole periods: nothing tells where it began again
         assert of(samples).fingerprint == plan.fingerprint and order(of(samples)) == order(plan)
     assert order(of(other)) != order(plan) and of(other).fingerprint != plan.fingerprint
 

@@ -88,7 +88,7 @@ def test_data_that_grew_goes_on_in_the_order_of_the_grown_data() -> None:
     more, _ = take(new, 500, state, allow_append=True)
     assert more == take(new, 600)[0][100:]  # the stream is the new plan's, from the same position on
     code = [text for text in seen + more if text.startswith("code")]
-    assert code == [text for text in WHOLE if text.startswith("code")]  # who did not grow goes on where it was
+    assert code == [text for text in WHOLE if text.startswith("code")]  # who did not grow continues where it was
     docs = [text for text in more if text.startswith("docs")]
     # 70 of 130 are drawn; what is left of that epoch, and each epoch after it, is of different samples
     assert len(set(docs[:60])) == 60 and sorted(set(docs[60:190])) == sorted(f"docs:{i}" for i in range(130))

@@ -179,9 +179,9 @@ def test_damaged_samples_are_named(tmp_path) -> None:
         ({image: b"\xff\xd8\xff"}, "cannot be decoded"),
         ({"lowdim__npz": b"PK"}, "cannot be read"),
         ({"lowdim__npz": None}, r"no lowdim\.npz"),
-        ({"metadata__json": b"{}"}, "makes no sense"),
+        ({"metadata__json": b"{}"}, "is invalid"),
         ({"metadata__json": b'{"anchor_relative_idx": 99}'}, "its anchor is step 99"),
-        ({"language_instructions__json": b"[1]"}, "makes no sense"),
+        ({"language_instructions__json": b"[1]"}, "is invalid"),
         ({"language_instructions__json": b'{"original": "\\ud800"}'}, "lone surrogate"),
     ]:
         with pytest.raises(DataError, match=word) as info:

@@ -1,6 +1,6 @@
 """``feedmill dolma ...``: the commands, configuration files and options of Dolma 1.2, over Feedmill.
 
-What is written is Dolma's byte for byte, after decompression; its known defects are mended unless ``--exact`` asks
+What is written is Dolma's byte for byte, after decompression; its known defects are fixed unless ``--exact`` asks
 for them. docs/migration/dolma.md lists the differences.
 
 A command is one row in `COMMANDS`: a module of this folder with a `Schema` and a function that is given the options'

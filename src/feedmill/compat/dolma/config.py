@@ -124,12 +124,12 @@ def _read(file: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}" if mark else file
         raise ConfigError(
-            f"this is neither YAML nor JSON ({getattr(error, 'problem', error)})", file=where, fix="Mend this line."
+            f"this is neither YAML nor JSON ({getattr(error, 'problem', error)})", file=where, fix="Fix this line."
         ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"this is not text ({error.reason})", file=file, fix="Give a YAML or JSON file.") from None
     except yamls.UNREADABLE as error:
-        raise ConfigError(f"this is neither YAML nor JSON ({error})", file=file, fix="Mend the file.") from None
+        raise ConfigError(f"this is neither YAML nor JSON ({error})", file=file, fix="Fix the file.") from None
 
 
 def _is_json(file: str | None) -> bool:
@@ -150,7 +150,7 @@ def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tup
     if tree is None:
         return []
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path or 'the file'} must be a mapping, found {tree!r}", file=file, fix="Mend it.")
+        raise ConfigError(f"{path or 'the file'} must be a mapping, found {tree!r}", file=file, fix="Fix it.")
     return [
         entry
         for key, value in tree.items()

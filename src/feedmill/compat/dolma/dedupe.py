@@ -23,7 +23,7 @@ SCHEMA = {
     "dedupe.skip_empty": Key(FLAG, False, "leave blank texts alone"),
     "dedupe.min_length": Key(WHOLE, 0, "leave shorter texts alone"),
     "dedupe.min_words": Key(WHOLE, 0, "leave texts of fewer words alone"),
-    "dedupe.num_partitions": Key(WHOLE, 1, "divide keys or files into so many parts"),
+    "dedupe.num_partitions": Key(WHOLE, 1, "divide keys or files into this many parts"),
     "dedupe.partition_index": Key(WHOLE, 0, "the part of this run"),
     "dedupe.file_partition": Key(FLAG, False, "divide files too"),
     "dedupe.document_dir": Key(TEXT, "documents", "the folder that documents are in"),

@@ -23,7 +23,7 @@ SCHEMA = {
     "profile.sort_key": Key(TEXT, "tottime", "accepted"),
     "profile.lines": Key(WHOLE, 100, "accepted"),
     "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
-    "work_dir.output": Key(TEXT, None, "accepted; what is done is told by records beside the attributes"),
+    "work_dir.output": Key(TEXT, None, "accepted; records beside the attributes tell what is done"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 LIST_SCHEMA = {"tagger_modules": Key(TEXTS, [], "files or modules with taggers of your own, which are run")}

@@ -29,7 +29,7 @@ SCHEMA = {
     "tokenizer.encode_special_tokens": Key(FLAG, False, "special tokens in texts are plain text"),
     "tokenizer_name_or_path": Key(TEXT, None, "deprecated: the tokenizer, with its last id as EOS"),
     "processes": Key(WHOLE, 1, "processes, and groups of files"),
-    "files_per_process": Key(WHOLE, None, "at most so many files in a group"),
+    "files_per_process": Key(WHOLE, None, "at most this many files in a group"),
     "batch_size": Key(WHOLE, 10_000, "documents that are shuffled together"),
     "ring_size": Key(WHOLE, 8, "files read at once"),
     "fields.text_field_name": Key(TEXT, "text", "dotted name of the text"),

@@ -54,7 +54,7 @@ class EnergonDataset:
     cycle: bool = False
 
     def fitted(self) -> Fitted:
-        """The hooks as they are to be loaded with."""
+        """The hooks as they must be loaded with."""
         grouped = self.task_encoder.groups
         single = self.batch_size is None and not grouped
         return Fitted(self.task_encoder, single=single, packs=self.buffer is not None, drops=self.restart)
@@ -110,9 +110,9 @@ def get_train_dataset(
     ``shuffle_over_epochs_multiplier=None`` leaves the stored order.
 
     Args:
-        repeat: go on without end; else a loop ends after one pass over the data, and the next loop begins at the first
+        repeat: continue without end; else a loop ends after one pass over the data, and the next begins at the first
             sample, in the same order.
-        virtual_epoch_length: batches after which a loop ends, to go on in the next one; 0 for no end.
+        virtual_epoch_length: batches after which a loop ends, to continue in the next one; 0 for no end.
         trust: allow code to run that the data names (joiners, sample loaders, own sample types, and pickles, unless
             the task encoder has a `decoder` of its own).
         options: ``dataset_config`` and ``split_config`` for a prepared folder; Energon's deprecated ones.
@@ -159,7 +159,7 @@ def get_val_dataset(
     trust: bool = False,
     **options: Any,
 ) -> EnergonDataset:
-    """All samples of a split once, in stored order, datasets one after another; each loop begins anew.
+    """All samples of a split once, in stored order, datasets one after another; each loop begins again.
 
     Args:
         limit: batches of this rank after which a loop ends.

@@ -16,7 +16,7 @@ _log = logging.getLogger("feedmill.energon")
 
 
 def log_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:
-    """Log a sample that cannot be used, and go on."""
+    """Log a sample that cannot be used, and continue."""
     where = "; ".join(f"{source.where} {', '.join(source.names)}" for source in sources or ())
     _log.warning("a substitute stands in for sample %r (%s): %s", sample, where, exception)
 

@@ -39,7 +39,7 @@ _HOOKS = (
 
 
 class SavableDataLoader(EpochLoader):
-    """Batches of one rank; its state goes on with any number of ranks and workers.
+    """Batches of one rank; its state continues with any number of ranks and workers.
 
     Attributes:
         dataset: what it loads.
@@ -84,7 +84,7 @@ class SavableDataLoader(EpochLoader):
         return self.state_dict()
 
     def restore_state_rank(self, state: Any) -> None:
-        """Go on where `save_state_rank` was called; nothing happens for None.
+        """Continue where `save_state_rank` was called; nothing happens for None.
 
         Raises:
             ConfigError: it is no such state, or that of other data or another order; says what changed.
@@ -97,7 +97,7 @@ class SavableDataLoader(EpochLoader):
         return gather(self.state_dict(), global_dst_rank, self.worker_config.data_parallel_group)
 
     def restore_state_global(self, state: Sequence[Any] | None, *, src_rank: int | None = None) -> None:
-        """Go on where `save_state_global` was called, on any number of ranks.
+        """Continue where `save_state_global` was called, on any number of ranks.
 
         Args:
             state: what it gave; with `src_rank` only that rank needs it.

@@ -80,9 +80,9 @@ def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}" if mark else path
-        raise ConfigError(f"not YAML: {error.problem or error.context}", file=where, fix="Mend this line.") from None
+        raise ConfigError(f"not YAML: {error.problem or error.context}", file=where, fix="Fix this line.") from None
     except yamls.UNREADABLE as error:
-        raise ConfigError(f"not YAML: {error}", file=path, fix="Mend the file.") from None
+        raise ConfigError(f"not YAML: {error}", file=path, fix="Fix the file.") from None
     if not isinstance(value, dict):
         raise ConfigError("this is no configuration: its top level has no keys", file=path, fix="Check the path.")
     known = {"config_file_path": path, "config_folder_path": folder}
@@ -172,7 +172,7 @@ class _Resolver:
                 self._fail(f"${{{words}}}", f"there is no {step!r}", "Check the reference.")
         return self._value(value, tuple(path))
 
-    def _fail(self, text: str, why: str, fix: str = "Mend it.") -> NoReturn:
+    def _fail(self, text: str, why: str, fix: str = "Fix it.") -> NoReturn:
         raise ConfigError(
             f"the reference in {text!r} leads nowhere: {why}", file=self.where, kind="bad-reference", fix=fix
         )

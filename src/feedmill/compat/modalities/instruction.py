@@ -99,7 +99,7 @@ def _chat(config: dict[str, Any], where: str) -> Chat:
 
 
 def _weights(split: Any, where: str) -> dict[str, int]:
-    """Percent of each part; everything is ``train`` where nothing is said."""
+    """Percent of each part; everything is ``train`` where nothing is given."""
     if split is None:
         return {"train": 100, "val": 0, "test": 0}
     parts = split.get("splitting") if isinstance(split, dict) else None

@@ -66,7 +66,7 @@ class VlaRun:
         settings: what each setting means here.
 
     Raises:
-        ConfigError: a setting is not known or makes no sense.
+        ConfigError: a setting is not known or is invalid.
     """
 
     def __init__(self, config: Mapping[str, Any], *, base: str = ".", file: str | None = None) -> None:
@@ -104,7 +104,7 @@ class VlaRun:
 
         Raises:
             NotFound: there is no such file.
-            ConfigError: it is no mapping, or a setting makes no sense.
+            ConfigError: it is no mapping, or a setting is invalid.
         """
         given = parse_options(options)
         if path is None:
@@ -217,7 +217,7 @@ class VlaRun:
         """The run between its checkpoints: as equal as whole global batches allow.
 
         Raises:
-            ConfigError: the run has no end, or is too short for so many windows.
+            ConfigError: the run has no end, or is too short for this many windows.
         """
         count = checkpoints or int(get(self.config, "num_checkpoints"))
         batch = int(get(self.config, "hparams.global_batch_size"))

@@ -82,7 +82,7 @@ def dedupe(
 
     Raises:
         EmptyResult: there is no document.
-        ConfigError: nothing to read, options that make no sense, or another run at the same work.
+        ConfigError: nothing to read, options that are invalid, or another run at the same work.
         DataError: a row that cannot be used; nothing is written for its file.
     """
     if processes is not None and processes < 1:

@@ -13,7 +13,7 @@ import xxhash
 from feedmill.curation.dedupe.units import Units
 
 FEW = 1 << 17
-"""So many keys numpy sorts before compiled code is loaded."""
+"""Keys that numpy sorts before compiled code is loaded."""
 
 Hashes = npt.NDArray[np.uint64]
 

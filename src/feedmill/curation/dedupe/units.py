@@ -96,7 +96,7 @@ def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: in
                 file=file,
                 record=f"line {line}",
                 kind="bad-key",
-                fix="Give another key, or mend the document.",
+                fix="Give another key, or fix the document.",
             )
         ids.append(dump(document["id"]) if "id" in document else b"")
         texts.append(value)

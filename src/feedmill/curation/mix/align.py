@@ -27,7 +27,7 @@ _SLACK = 1
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """A file of documents and the attribute sets that are to be merged into it.
+    """A file of documents and the attribute sets that must be merged into it.
 
     `allow_stale`: attributes of other documents are only counted. `recorded_only`: rows are not compared.
     """

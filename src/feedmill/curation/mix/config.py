@@ -65,7 +65,7 @@ class MixConfig:
         allow_stale: use attributes that were made of other documents.
         allow_empty: patterns may have no files, and streams may keep nothing.
         exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
-        processes, dry_run: of a run that is not told otherwise.
+        processes, dry_run: unless an option overrides them.
     """
 
     streams: tuple[Stream, ...]
@@ -203,7 +203,7 @@ class _Reader:
 
     def __init__(self, tree: Any, where: str) -> None:
         if not isinstance(tree, Mapping):
-            raise _bad(f"{where or 'the configuration'} should be a mapping, found {tree!r}", "Mend it.")
+            raise _bad(f"{where or 'the configuration'} should be a mapping, found {tree!r}", "Fix it.")
         self.rest, self.where, self.known = dict(tree), where, list[str]()
 
     def value(self, key: str, kinds: Any, default: Any = _REQUIRED) -> Any:

@@ -40,7 +40,7 @@ class _Place(NamedTuple):
 
 
 class Finished:
-    """What is known of the outputs in a folder, by their paths in it."""
+    """The facts about the outputs in a folder, by their paths in it."""
 
     def __init__(self, folder: str) -> None:
         inside = _Place(open_store(folder), FOLDER)

@@ -91,7 +91,7 @@ def mix(
         dry_run: write nothing; try the rules on the first documents of some files, and say what they would do.
 
     Raises:
-        ConfigError: nothing to read, a configuration that makes no sense, an output that is an input or another output.
+        ConfigError: nothing to read, a configuration that is invalid, an output that is an input or another output.
         EmptyResult: a stream keeps nothing.
         DataError: attributes that do not line up, rows that cannot be used, expressions that fail on a document.
     """
@@ -264,7 +264,7 @@ def _make(shard: Shard) -> tuple[Counts, int]:
     print_ = _fingerprint(shard)
     done = finished.read(shard.path)
     if done is not None and store.exists(shard.path):
-        with contextlib.suppress(LookupError, TypeError):  # a damaged one is made anew
+        with contextlib.suppress(LookupError, TypeError):  # a damaged one is made again
             if done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size:
                 counts = Counts.from_dict(done["counts"])
                 finished.move(shard.path, done)

@@ -409,19 +409,19 @@ def _too_deep(documents: list[Document]) -> DataError:
             dump(document)
         except RecursionError:
             place = document["metadata"]["provenance"]
-            return DataError("the document is nested too deeply", record=place, kind="bad-row", fix="Mend it.")
+            return DataError("the document is nested too deeply", record=place, kind="bad-row", fix="Fix it.")
     raise AssertionError("all of them can be")
 
 
 def _failed(error: Exception, document: Document, file: DocumentFile, line: int) -> FeedmillError:
     if isinstance(error, RecursionError):
         return DataError(
-            "the document is nested too deeply", file=file.name, record=f"line {line}", kind="bad-row", fix="Mend it."
+            "the document is nested too deeply", file=file.name, record=f"line {line}", kind="bad-row", fix="Fix it."
         )
     return DataError(
         f"{error} (document {dump(document.get('id')).decode()})",
         file=file.name,
         record=f"line {line}",
         kind="filter-failed",
-        fix="Make the expression stand documents like this one (jq: '(...)? // default'), or mend the document.",
+        fix="Make the expression stand documents like this one (jq: '(...)? // default'), or fix the document.",
     )

@@ -186,7 +186,7 @@ def add_dump(
     """Make signatures of the files that the folder does not know, find what is similar, and add them as a dump.
 
     Nothing where it knows all of them. What a run that was cut off had finished is not done again, and what the same
-    `run` found when it made the last dump is reported, if it was not `told` yet.
+    `run` found when it made the last dump is reported, if it was not reported yet.
 
     Raises:
         ConfigError: a file changed after it was added.

@@ -81,7 +81,7 @@ def find_near(
 
     Raises:
         EmptyResult: there is no document.
-        ConfigError: nothing to read, options that make no sense or differ from those of the signatures, a file that
+        ConfigError: nothing to read, options that are invalid or differ from those of the signatures, a file that
             changed since its signatures were made, or signatures that another run is using.
         DataError: a row that cannot be used; or the signatures are damaged.
     """

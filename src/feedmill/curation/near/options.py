@@ -49,9 +49,7 @@ class NearOptions:
         if not 1 <= self.ngram <= 1000:
             raise _bad(f"shingles of {self.ngram} words cannot be made", "Use 1 to 1000.")
         if (self.bands == 0) != (self.rows == 0) or self.bands < 0 or self.rows < 0:
-            raise _bad(
-                f"{self.bands} bands of {self.rows} rows make no sense", "Give both or neither, each at least 1."
-            )
+            raise _bad(f"{self.bands} bands of {self.rows} rows are invalid", "Give both or neither, each at least 1.")
         if self.bands * self.rows > 1 << 14:
             raise _bad(f"{self.bands} bands of {self.rows} rows are too many", "Use up to 16,384 hashes in all.")
         if self.keep not in (FIRST, LONGEST):

@@ -1,6 +1,6 @@
 """What StarCoder's data was filtered by (Li et al. 2023, https://arxiv.org/abs/2305.06161): stars, comments, HTML.
 
-The language follows from ``metadata.ext``. Comments of Python are told by its own tokenizer and parser, which run
+The language follows from ``metadata.ext``. Comments of Python are found by its own tokenizer and parser, which run
 nothing; those of other languages by Pygments; the text of HTML pages by BeautifulSoup.
 """
 

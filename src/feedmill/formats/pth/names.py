@@ -124,7 +124,7 @@ def _set(items: Any = ()) -> set[Any]:
 
 
 def _bytes(data: Any) -> bytes:
-    if not isinstance(data, bytes | list | tuple):  # a number would be so many zeros
+    if not isinstance(data, bytes | list | tuple):  # a number would make that many zeros
         raise TypeError
     return bytes(data)
 

@@ -96,7 +96,7 @@ class Machine:
         return DataError(
             f"its pickle has the opcode {name} at byte {here - self.begin}, which no tensor or plain data needs",
             kind="unsafe-pickle",
-            fix="It may run code, so it is not read. Where you trust it, load it with torch and save tensors anew.",
+            fix="It may run code, so it is not read. If you trust it, load it with torch and save plain tensors.",
         )
 
     def take(self, count: int) -> bytes:
@@ -142,12 +142,12 @@ class Machine:
             raise DataError(
                 f"its pickle names {module}.{name}, which is neither a tensor nor plain data"[:300],
                 kind="unsafe-pickle",
-                fix="It may run code, so it is not read. Where you trust it, load it with torch and save tensors anew.",
+                fix="It may run code, so it is not read. If you trust it, load it with torch and save plain tensors.",
             )
         self.stack.append(found if found.value is None else found.value)
 
     def reduce(self) -> None:
-        """Make a value of a known name and its arguments. Raises `DataError` for anything else that is to be called."""
+        """Make a value of a known name and its arguments. Raises `DataError` for anything else that will be called."""
         arguments, called = self.pop(), self.pop()
         if not isinstance(called, Named) or called.make is None or not isinstance(arguments, tuple):
             raise DataError(

@@ -125,7 +125,7 @@ def _storage_id(pid: Any, length: int) -> tuple[names.StorageClass, str, int]:
 def _storage(key: str, kind: names.StorageClass, elements: int, start: int, stop: int) -> Storage:
     needed = elements * element_size(kind.dtype)
     if needed > stop - start:
-        raise bad(f"the storage {key!r:.40} has {stop - start} bytes, and {needed} are said to be in it")
+        raise bad(f"the storage {key!r:.40} has {stop - start} bytes, and {needed} are declared")
     return Storage(key, kind.dtype, start, start + needed if elements else start)
 
 
@@ -172,7 +172,7 @@ def _legacy(data: bytes, to: str) -> Any:
     def collect(pid: Any) -> Storage:
         kind, key, elements = _storage_id(pid, 6)
         if kinds.setdefault(key, (kind.dtype, elements)) != (kind.dtype, elements):
-            raise bad(f"the storage {key!r:.40} is said to be of two kinds")
+            raise bad(f"the storage {key!r:.40} is declared with two kinds")
         return Storage(key, kind.dtype, 0, 1 << 62)
 
     walk = Machine(data, start, len(data), names.table(lambda _: 0, NUMPY), collect, names.build)
@@ -185,7 +185,7 @@ def _legacy(data: bytes, to: str) -> Any:
     for key in keys:
         dtype, elements = kinds[key]
         if int.from_bytes(data[at : at + 8], "big" if facts.get("little_endian") is False else "little") != elements:
-            raise bad(f"the storage {key!r:.40} does not have the {elements} elements that are said to be in it")
+            raise bad(f"the storage {key!r:.40} does not have the {elements} elements that are declared")
         places[key] = at + 8, at + 8 + elements * element_size(dtype)
         at = places[key][1]
         if at > len(data):

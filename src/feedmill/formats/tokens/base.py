@@ -45,7 +45,7 @@ class TokenShard:
             another one of its size, or calls that give them, made when the fingerprint is first asked for. They must
             not change when the file is copied.
         verify: raises `DataError` where what `load_bounds` gives is damaged; for what is too much to look at each time.
-        remarks: what was found and mended while loading the bounds, for `TokenDataset.describe`; `load_bounds` adds.
+        remarks: what was found and fixed while loading the bounds, for `TokenDataset.describe`; `load_bounds` adds.
     """
 
     __slots__ = (
@@ -127,7 +127,7 @@ class TokenWriter(Protocol):
         Args:
             tokens: the ids of all documents one after another, of any integer type.
             lengths: int64[n], tokens per document; they add up to ``len(tokens)``.
-            loss: bool[len(tokens)], False for tokens that are not to be learnt; only for formats that keep it.
+            loss: bool[len(tokens)], False for tokens that are not to be learned; only for formats that keep it.
 
         Raises:
             DataError: an id does not fit the file's token size.

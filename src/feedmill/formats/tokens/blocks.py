@@ -27,7 +27,7 @@ class BlockDataset(WindowDataset):
 
     Raises:
         NotFound: a file has no index of documents.
-        ConfigError: the settings make no sense, or there is not a single block.
+        ConfigError: the settings are invalid, or there is not a single block.
     """
 
     format = "blocks"

@@ -5,7 +5,7 @@ Layout. All numbers are little-endian; only the first of the files must be there
     x.ds            token ids one after another, nothing else: 2 bytes each where the vocabulary with its added tokens
                     has at most 65,536 entries, else 4
     x.ds.index      8 bytes per document, unsigned: the number of tokens up to its end, so the first begins at 0
-    x.ds.loss       1 byte per token: 1 where it is to be learnt, 0 where it is not
+    x.ds.loss       1 byte per token: 1 where it contributes to the loss, 0 where it does not
     x.ds.metadata   three lines of text without a newline at the end: tokenizer name, "|", token size; the number of
                     tokens; that number for people ("27.3 kT")
 
@@ -212,7 +212,7 @@ class DsWriter(FlatWriter):
         self._ends, self._mask = ends, mask
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
-        """Append documents, see `TokenWriter.add`. Without `loss` all tokens are to be learnt."""
+        """Append documents, see `TokenWriter.add`. Without `loss` all tokens must be learned."""
         if self._mask is None:
             refuse_loss(self._flat.where, loss)
         ends = self._flat.add(tokens, lengths)
@@ -280,28 +280,28 @@ def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int 
 
 def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: int | None, wanted: int | None) -> int:
     """Bytes per token of one file, from whatever tells it."""
-    told = metadata.token_size if metadata is not None else None
-    if told is None and last is not None and last * 2 == entry.size:
-        told = 2
-    elif told is None and last is not None and last * 4 == entry.size:
-        told = 4
-    if told is None and last is not None and wanted is None:
+    given = metadata.token_size if metadata is not None else None
+    if given is None and last is not None and last * 2 == entry.size:
+        given = 2
+    elif given is None and last is not None and last * 4 == entry.size:
+        given = 4
+    if given is None and last is not None and wanted is None:
         raise _inconsistent(store, entry.path, f"its '.index' ends at token {last}, but it has {entry.size} bytes")
-    if wanted is not None and (wanted not in _TYPES or (entry.size and told is not None and told != wanted)):
+    if wanted is not None and (wanted not in _TYPES or (entry.size and given is not None and given != wanted)):
         raise ConfigError(
-            f"it was to be read with {wanted} bytes per token" + (f", but it has {told}" if told else ""),
+            f"it was to be read with {wanted} bytes per token" + (f", but it has {given}" if given else ""),
             file=store.locate(entry.path),
             kind="bad-token-size",
-            fix="Leave 'token_size' out." if told else "There are files of 2 and of 4 bytes per token.",
+            fix="Leave 'token_size' out." if given else "There are files of 2 and of 4 bytes per token.",
         )
-    if told is None and wanted is None and entry.size:
+    if given is None and wanted is None and entry.size:
         raise ConfigError(
             "without a '.metadata' or '.index' file beside it, it is not known how many bytes a token has",
             file=store.locate(entry.path),
             kind="token-size-unknown",
             fix="Say it: token_size=2, or 4 where the vocabulary has more than 65,536 entries.",
         )
-    return told or wanted or 2
+    return given or wanted or 2
 
 
 def _last_end(store: Store, index: Entry) -> int:

@@ -81,10 +81,10 @@ class FlatWriter:
 
 
 def refuse_loss(where: str, loss: npt.NDArray[np.bool_] | None) -> None:
-    """For formats that keep no mask of the tokens to be learnt. Raises ConfigError where one is given."""
+    """For formats that keep no mask of the tokens to be learned. Raises ConfigError where one is given."""
     if loss is not None:
         raise ConfigError(
-            "this file has no place for the mask of the tokens to be learnt",
+            "this file has no place for the mask of the tokens to be learned",
             file=where,
             kind="no-loss-mask",
             fix="Write the '.ds' format with its '.loss' file, or leave the mask out.",

@@ -93,7 +93,7 @@ def wrong_sizes(store: Store, path: str, manifest: TokenManifest) -> Iterator[Da
         try:
             found = store.stat(folder + name).size
         except NotFound:
-            if not name.endswith(BOUNDS):  # which is made anew where it is needed
+            if not name.endswith(BOUNDS):  # which is made again where it is needed
                 yield _wrong(store, folder + name, "missing-file", f"{where} lists this file, but it is gone")
             continue
         if found != size:

@@ -7,7 +7,7 @@ Layout::
 
 All documents are put one after another and cut into sequences, which do not overlap: a training program predicts
 tokens 2 to n + 1 from 1 to n, and throws away what is shorter. So the tokens after the last whole sequence are left
-over; their number is told. Members have no time and VLA Foundry's own owner: the same documents give the same bytes.
+over and counted. Members have no time and VLA Foundry's own owner: the same documents give the same bytes.
 
 Shards appear one by one, the manifest when all are there: shards without one are what a run that ended early left.
 """

@@ -124,7 +124,7 @@ class WindowDataset(Dataset):
         dtype: of ``input_ids``; None for the type that is stored (the widest of the files').
 
     Raises:
-        ConfigError: the settings make no sense, or there is not a single window.
+        ConfigError: the settings are invalid, or there is not a single window.
     """
 
     format = "windows"
@@ -173,7 +173,7 @@ class WindowDataset(Dataset):
     def _check(self) -> None:
         wrong = None
         if self.width < 2 or self.stride < 1:
-            wrong = f"windows of {self.width} tokens every {self.stride} tokens make no sense"
+            wrong = f"windows of {self.width} tokens every {self.stride} tokens are invalid"
         elif self.tail not in TAILS or (self.tail == "pad") != (self.pad is not None):
             wrong = f"tail={self.tail!r} with pad={self.pad} is not known"
         if wrong:

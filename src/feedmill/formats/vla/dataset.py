@@ -36,7 +36,7 @@ def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:
     Raises:
         NotFound: there is no such manifest.
         ConfigError: a line is wrong.
-        DataError: a shard is missing or damaged, or has not the samples that are said.
+        DataError: a shard is missing or damaged, or does not have the number of samples that the manifest gives.
     """
     rows = read_rows(store, manifest)
     table = indexed_shards(store, shard_entries(store, manifest, rows))

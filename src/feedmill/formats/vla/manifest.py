@@ -81,7 +81,7 @@ def _row(line: bytes, where: str) -> Row:
 
 
 def bad_manifest(what: str, where: str) -> ConfigError:
-    """The error for a manifest that makes no sense."""
+    """The error for a manifest that is invalid."""
     return ConfigError(
         what,
         file=where,
@@ -142,7 +142,7 @@ def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataEr
         f"the shard {path!r} is listed here, and there is no such file",
         file=f"{store.locate(manifest)}:{number}",
         kind="missing-shard",
-        fix="Restore it, or write the manifest anew with 'feedmill vla manifest'.",
+        fix="Restore it, or write the manifest again with 'feedmill vla manifest'.",
     )
 
 
@@ -152,6 +152,6 @@ def wrong_count(store: Store, manifest: str, number: int, path: str, said: int, 
         f"num_sequences is {said}, and the shard {path!r} has {found} samples",
         file=f"{store.locate(manifest)}:{number}",
         kind="wrong-count",
-        fix="The shard was cut or the manifest is of other shards: restore it, or write the manifest anew with"
+        fix="The shard was cut or the manifest is of other shards: restore it, or write the manifest again with"
         " 'feedmill vla manifest'.",
     )

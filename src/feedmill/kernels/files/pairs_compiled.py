@@ -157,7 +157,7 @@ def _put(out, at, number):  # type: ignore[no-untyped-def]
 def fill_frame(starts, lengths, state, out):  # type: ignore[no-untyped-def]
     """As one turn of `pairs._frames_plain`: write the next frame into `out`, give its length.
 
-    state: int64[2]: the pair to go on with (one past the last: all is written), and which of its numbers.
+    state: int64[2]: the pair to continue with (one past the last: all is written), and which of its numbers.
     """
     total = len(starts)
     first, half = state[0], state[1]

@@ -1,6 +1,6 @@
 """Many samples of tars in two calls: their bytes, from several files, and where their parts lie.
 
-The lock of the interpreter is let go of once for all reads of a batch, not at each of them: threads that read small
+The lock of the interpreter is released once for all reads of a batch, not at each of them: threads that read small
 samples would otherwise spend their time handing it to and fro.
 """
 

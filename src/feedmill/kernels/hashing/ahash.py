@@ -29,7 +29,7 @@ def hash_key(parts: Sequence[bytes], seeds: Sequence[int]) -> int:
 
 
 def positions(keys: Sequence[Sequence[bytes]], seeds: npt.NDArray[np.uint64], words: int) -> npt.NDArray[np.uint64]:
-    """uint64[keys, k]: the bit of each hash in a filter of so many 32-bit words."""
+    """uint64[keys, k]: the bit of each hash in a filter of this many 32-bit words."""
     found = np.zeros((len(keys), len(seeds)), np.uint64)
     for i, key in enumerate(keys):
         for j, four in enumerate(seeds.tolist()):

@@ -134,7 +134,7 @@ def positions(
     out: Array,
     first_hash: Array,
 ) -> None:
-    """The bits of every key in a filter of so many `words`.
+    """The bits of every key in a filter of this many `words`.
 
     Args:
         data: uint8, the text; lows, highs: int64[parts], where each part lies in it.

@@ -1,8 +1,8 @@
 """Which lines of a block are JSON beyond doubt, at the speed of a scan.
 
 A line is plain when it is one JSON value by RFC 8259 in valid UTF-8, nests at most 64 deep, and has no number of more
-than 300 characters. Every such line is one that Python's ``json.loads`` accepts; of the others nothing is said, so that
-they have to be given to it.
+than 300 characters. Every such line is one that Python's ``json.loads`` accepts; the others have to be
+given to it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class TextTaker:
         """The texts of whole lines, all different from the empty one; None where one of the lines is not plain.
 
         A line is plain where it is an object by RFC 8259 with such a member, a text, once; where nothing nests deeper
-        than 65, no name of its own is escaped and the text has no escaped NUL. Nothing is said of the others.
+        than 65, no name of its own is escaped and the text has no escaped NUL. Nothing is known of the others.
 
         >>> lines = b'{"id": [1], "text": "a\\\\u00e9\\\\n"}\\n'
         >>> TextTaker("text").take(lines), TextTaker("id").take(lines)

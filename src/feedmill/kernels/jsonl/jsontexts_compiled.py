@@ -182,7 +182,7 @@ def _member(data, at, end, key, out, to, made):  # type: ignore[no-untyped-def]
         else:
             seen = True
             at = _text(data, at + 1, end, out, to, made)
-            if at >= 0 and made[0] == to:  # an empty text is told of by others
+            if at >= 0 and made[0] == to:  # an empty text is reported elsewhere
                 return -1
         if at < 0:
             return -1

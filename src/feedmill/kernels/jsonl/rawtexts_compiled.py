@@ -96,7 +96,7 @@ def _find_text(data, at, end, texts, row):  # type: ignore[no-untyped-def]
     """Behind the object that begins at `at`, with its text put down in `texts`; -1 where the line is not one object, a
     key is escaped, or there are two texts.
 
-    Brackets are counted and not told apart: what is no JSON is found out by whoever reads the row without its text.
+    Brackets are counted and not distinguished: what is no JSON is found out by whoever reads the row without its text.
     """
     texts[row, 0] = texts[row, 1] = -1
     if at >= end or data[at] != _OPEN:
@@ -192,7 +192,7 @@ def _advance(data, at, stop, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def _sound(data, at, end, enough):  # type: ignore[no-untyped-def]
-    """Whether there are so many characters of ASCII that can be seen."""
+    """Return whether there are that many printable ASCII characters."""
     while enough > 0 and at < end:
         byte = data[at]
         if byte == _SLASH:

@@ -63,7 +63,7 @@ def _blank_run(codes, start, high, table):  # type: ignore[no-untyped-def]
                 break
         if not good:
             continue
-        while True:  # from here on, the first way that goes on is taken
+        while True:  # from here on, the first way that continues is taken
             if at + 1 < high and table[codes[at]] & _SPACE and codes[at + 1] == code:
                 at += 2
             elif at < high and codes[at] == code:

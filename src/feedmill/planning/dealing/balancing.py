@@ -32,7 +32,7 @@ _EXCHANGES = 32
 _PATIENCE = 2
 """Rounds of exchanges without one for the highest rank after which there are no more."""
 _MANY = 64
-"""From so many ranks on, rounds take less time than a heap."""
+"""From N ranks on, rounds take less time than a heap."""
 _FREE = 4
 """Samples by which a rank may grow when samples are exchanged."""
 _SHARED = 16

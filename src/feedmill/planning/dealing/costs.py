@@ -64,7 +64,7 @@ class Costs:
     def __init__(self, plan: Plan, by: str, linear: float = 0.0) -> None:
         _check_linear(by, linear)
         self.plan, self.by, self.linear = plan, by, float(linear)
-        # Told by what it has: importing the class brings numba, which a loader of other plans does not need.
+        # Recognized by its attributes: importing the class brings numba, which a loader of other plans does not need.
         self._packed = cast("PackedPlan", plan) if hasattr(plan, "documents") else None
         self._costs: list[IntArray] = []
         self._windows: dict[int, WindowDataset] = {}

@@ -70,7 +70,7 @@ def recognise(source: str | bytes | Mapping[str, Any]) -> str | None:
 
 
 def _top_keys(text: str | bytes) -> set[str]:
-    """The keys of the document's mapping as far as it can be parsed; what is wrong with it is said later."""
+    """The keys of the document's mapping as far as it can be parsed; errors in it are reported later."""
     keys: set[str] = set()
     depth, is_key = 0, True
     if isinstance(text, str):

@@ -46,11 +46,11 @@ class _Outer:
     Attributes:
         document: the file that is read.
         url: its URL.
-        prefix: what goes before its relative paths, to be seen from the outermost file.
+        prefix: what is put before its relative paths, to be seen from the outermost file.
         split: the split asked for.
         ranges: percentages to take of what a dataset has, the innermost first.
         subflavors: values that hold over those further in.
-        shuffle: False where there is to be no shuffling.
+        shuffle: False to leave the order as it is.
         chain: (URL, split) of the files that led here.
     """
 

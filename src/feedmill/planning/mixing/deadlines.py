@@ -2,7 +2,7 @@
 
 Every draw has its window, the slots where its source stays within one sample of its share, and earliest deadline first
 finds a slot for each, as for the table in `blend`. What makes the order random-access is that the draws before any
-given slot can be told from the slot's neighbourhood (`kernels.deadlines`). So the order is dealt block by block: the
+given slot follows from the slot's neighbourhood (`kernels.deadlines`). So the order is dealt block by block: the
 counts at both borders of a block, which depend on nothing but the weights, then the draws between them.
 
 A block is twice as long as the widest window or more, and windows are as wide as one over the smallest weight. Where

@@ -28,7 +28,7 @@ class ScheduleLike(Protocol):
 
     @property
     def period(self) -> int | None:
-        """Positions after which it begins anew; None where it never does."""
+        """Positions after which it begins again; None where it never does."""
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
         """Source and ordinal of positions int64[n]."""
@@ -106,7 +106,7 @@ class Interleaved(Junction):
 
     @property
     def seamless(self) -> bool:
-        """Whether it ends where its schedule begins anew: then it makes no difference to repeat it."""
+        """Whether it ends where its schedule begins again: then it makes no difference to repeat it."""
         period = self._schedule.period
         return self.length is not None and period is not None and self.length % period == 0
 

@@ -75,7 +75,7 @@ class _Dealt(Junction):
 
     @cached_property
     def _rounds(self) -> IntArray:
-        """How often an epoch begins each child anew, int64[children]: at least once, so that we may divide by it."""
+        """How often an epoch begins each child again, int64[children]: at least once, so that we may divide by it."""
         _, counts = self._draws
         return np.asarray(np.maximum(1, -(-counts // self._sizes)), np.int64)
 

@@ -1,4 +1,4 @@
-"""VLA Foundry's selection of shards for one checkpoint window, and the state from which the next window goes on.
+"""VLA Foundry's selection of shards for one checkpoint window, and the state from which the next window continues.
 
 Each dataset is a manifest of shards. Its rows are permuted by ``numpy.random.default_rng(seed)``; a window takes rows
 from a cursor on until it has the dataset's share of the window's samples and at least one row for each worker, runs
@@ -54,7 +54,7 @@ class Manifest:
                 "the manifest has no samples" if fits else "a manifest needs a number of samples for each shard",
                 file=self.file,
                 kind="bad-manifest",
-                fix="Write its lines anew from the shards.",
+                fix="Write its lines again from the shards.",
             )
 
 

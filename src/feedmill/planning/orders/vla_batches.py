@@ -85,7 +85,7 @@ def mixed(batches: Sequence[int], shares: Sequence[float], seed: int, *, longest
         batches: how many each dataset has.
         shares: their weights in the draw.
         seed: see `worker_seed`.
-        longest: go on when one has ended, until all have.
+        longest: continue when one has ended, until all have.
     """
     rng = random.Random(seed)
     left, names, weights = list(batches), list(range(len(batches))), [float(share) for share in shares]

@@ -12,7 +12,7 @@ from feedmill.planning.nodes.repeat import too_long
 
 @contextmanager
 def made_whole(samples: int) -> Iterator[None]:
-    """Running out of memory inside is the order's fault, and is said so."""
+    """Running out of memory inside is reported as the order's fault."""
     try:
         if samples >= 2**59:
             raise MemoryError  # numpy has another error for what no memory could ever hold

@@ -93,7 +93,7 @@ class Segments:
     """The segments of one plan; threads may share it.
 
     Args:
-        folder: the plan's own folder; made when something is to be written.
+        folder: the plan's own folder; made when something is written.
         make: ``make(number, first)`` plans one segment.
         end: how many segments there are, None for no end.
     """

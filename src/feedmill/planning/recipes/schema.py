@@ -137,7 +137,7 @@ class Member(Strict):
         None, description="split of the dataset; 'train' where it has one and none is named, '*' for all"
     )
     windows: WindowsField | None = Field(
-        default=None, description="token data as windows of so many tokens, instead of documents"
+        default=None, description="token data as windows of this many tokens, instead of documents"
     )
     dataset_config: str | None = Field(None, description="name of the dataset's description file")
     split_config: str | None = Field(None, description="name of the dataset's split file")
@@ -296,4 +296,4 @@ def _check_mix(mix: Member | RecipeModel) -> None:
         if len(given) > 1:
             raise ValueError(f"stage {number + 1} has a length in {' and '.join(given)}: give one of them")
         if not given and number < len(mix.stages) - 1:
-            raise ValueError(f"stage {number + 1} has no length: only the last stage may go on without end")
+            raise ValueError(f"stage {number + 1} has no length: only the last stage may continue without end")

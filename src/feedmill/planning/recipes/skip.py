@@ -50,7 +50,7 @@ def with_skips(plan: Plan, entries: Sequence[SkipModel], where: Sequence[str]) -
         try:
             ranges += _of_positions(plan, entry) if entry.positions else _of_samples(plan, entry)
         except FeedmillError as error:
-            # Which dataset lacks a key is said in the message; the line to mend is the recipe's.
+            # The message names the dataset that lacks a key; the line to fix is the recipe's.
             error.what, error.file = error.what if error.file is None else f"{error.file}: {error.what}", line
             raise
     return plan.skipping(ranges, _said(entries))

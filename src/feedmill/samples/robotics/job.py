@@ -60,7 +60,7 @@ def compute_statistics(
             f"no step of its {len(dataset):,} samples counts: past_mask and future_mask are false everywhere",
             file=url,
             kind="empty-source",
-            fix="Mend the masks: statistics are of the steps that they mark.",
+            fix="Fix the masks: statistics are of the steps that they mark.",
         )
     if output is not None:
         write_statistics(output, found)
@@ -93,6 +93,6 @@ def _read(dataset: Dataset, names: Sequence[str] | None, start: int) -> list[tup
                 offset=source.offset,
                 record=sample.key,
                 kind="bad-part",
-                fix="Mend the sample, or leave it out.",
+                fix="Fix the sample, or leave it out.",
             ) from error
     return out

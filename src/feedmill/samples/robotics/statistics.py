@@ -28,7 +28,7 @@ _NAMES = tuple(f"percentile_{p}" for p in PERCENTILES)
 
 
 class FieldStatistics:
-    """What is known of one field.
+    """The facts about one field.
 
     Attributes:
         count: int64[T].
@@ -245,7 +245,7 @@ def _values(lowdim: Mapping[str, npt.NDArray[Any]], field: str, name: str, steps
 
 
 def _bad(name: str, what: str) -> DataError:
-    return DataError(what, record=name, kind="bad-lowdim", fix="Mend the sample, or leave it out.")
+    return DataError(what, record=name, kind="bad-lowdim", fix="Fix the sample, or leave it out.")
 
 
 def merge_statistics(parts: Sequence[Statistics]) -> Statistics:

@@ -258,7 +258,7 @@ def _json(sample: Sample, part: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise bad_sample(sample, f"its {part} makes no sense: {json_fault(data, error)}") from None
+        raise bad_sample(sample, f"its {part} is invalid: {json_fault(data, error)}") from None
 
 
 def _field(sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cut: Window) -> npt.NDArray[np.float32]:

@@ -46,11 +46,11 @@ def missing(sample: Sample, what: str) -> DataError:
         record=sample.key,
         offset=source.offset,
         kind="missing-part",
-        fix="Mend the sample or leave it out, or correct dataset_modality.",
+        fix="Fix the sample or leave it out, or correct dataset_modality.",
     )
 
 
-def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Mend it or leave it out.") -> DataError:
+def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Fix it or leave it out.") -> DataError:
     """The error for a sample whose content is not what its modality needs."""
     source = sample.source
     return DataError(what, file=source.where, record=sample.key, offset=source.offset, kind=kind, fix=fix)
