@@ -69,9 +69,11 @@ class Finished:
         self._remove_old(output)
 
     def move(self, output: str, record: dict[str, Any]) -> None:
-        """Bring a record to its place that an earlier version wrote between the outputs."""
+        """Move a record that an earlier version wrote between the outputs, and remove the folder a killed run left."""
         if self._before is not None and self._before.store.exists(self._before.path(output)):
             self.write(output, record)
+        else:
+            self._remove_old(output)
 
     def _remove_old(self, output: str) -> None:
         """Remove what an earlier version wrote between the outputs, and the folder if that was the last."""
