@@ -98,7 +98,7 @@ def test_tensors_of_ids_alone_lose_nothing_and_others_are_refused(tmp_path: Path
 
 def test_masks_go_where_there_is_a_place(tmp_path: Path) -> None:
     source = tokens(tmp_path / "source", loss=True)
-    with pytest.raises(ConfigError, match="masks of tokens"):
+    with pytest.raises(ConfigError, match="loss masks of tokens"):
         convert(source, tmp_path / "p", "pbin")
     convert(source, tmp_path / "p", "pbin", allow_loss=True)
     convert(source, tmp_path / "d", "ds", token_size=4)

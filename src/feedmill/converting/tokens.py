@@ -33,7 +33,7 @@ ENDINGS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
 _LEAST = {"pbin": 1, "ds": 2, "megatron": 2, "dolma": 2}
 
 Batch = tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]
-"""Ids one after another, tokens per document, and the mask of tokens to be learned."""
+"""Ids one after another, tokens per document, and the loss mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
         units = _units(corpus, source, to)
     if loss and to != "ds":
         fix = "Only .ds has a place for it."
-        plan.losses.append(Loss("the masks of tokens to be learned", content=True, fix=fix))
+        plan.losses.append(Loss("the loss masks of tokens", content=True, fix=fix))
     if kind == "dolma":
         plan.losses.append(Loss("ids and files of origin of the documents"))
     form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and to == "ds")

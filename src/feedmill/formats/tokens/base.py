@@ -127,7 +127,7 @@ class TokenWriter(Protocol):
         Args:
             tokens: the ids of all documents one after another, of any integer type.
             lengths: int64[n], tokens per document; they add up to ``len(tokens)``.
-            loss: bool[len(tokens)], False for tokens that are not to be learned; only for formats that keep it.
+            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; if the format stores it.
 
         Raises:
             DataError: an id does not fit the file's token size.

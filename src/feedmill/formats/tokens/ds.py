@@ -13,7 +13,7 @@ A folder is all its ``.ds`` files, those in folders below included, sorted by pa
 permuted by numpy's `default_rng(42)`. Documents of no tokens are possible: an end is repeated.
 
 The token size stands in ``.metadata`` only. Where that is missing, it follows from the size of the file and the last
-end in ``.index``. Where both are missing it has to be said: a wrong guess would read two tokens as one.
+end in ``.index``. If both are missing, `token_size` is required: a wrong guess would read two tokens as one.
 
 Refused: sizes that do not fit each other (a file cut short, an index of another file), ends that fall, files of
 different token sizes in one folder.
@@ -212,7 +212,7 @@ class DsWriter(FlatWriter):
         self._ends, self._mask = ends, mask
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
-        """Append documents, see `TokenWriter.add`. Without `loss` all tokens must be learned."""
+        """Append documents, see `TokenWriter.add`. Without `loss` all tokens contribute to the loss."""
         if self._mask is None:
             refuse_loss(self._flat.where, loss)
         ends = self._flat.add(tokens, lengths)
@@ -279,7 +279,7 @@ def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int 
 
 
 def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: int | None, wanted: int | None) -> int:
-    """Bytes per token of one file, from whatever tells it."""
+    """Bytes per token of one file: from its metadata, else from its index and size, else `wanted`."""
     given = metadata.token_size if metadata is not None else None
     if given is None and last is not None and last * 2 == entry.size:
         given = 2
@@ -289,7 +289,7 @@ def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: i
         raise _inconsistent(store, entry.path, f"its '.index' ends at token {last}, but it has {entry.size} bytes")
     if wanted is not None and (wanted not in _TYPES or (entry.size and given is not None and given != wanted)):
         raise ConfigError(
-            f"it was to be read with {wanted} bytes per token" + (f", but it has {given}" if given else ""),
+            f"token_size={wanted} asks for {wanted} bytes per token" + (f", but it has {given}" if given else ""),
             file=store.locate(entry.path),
             kind="bad-token-size",
             fix="Leave 'token_size' out." if given else "There are files of 2 and of 4 bytes per token.",
@@ -299,7 +299,7 @@ def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: i
             "without a '.metadata' or '.index' file beside it, it is not known how many bytes a token has",
             file=store.locate(entry.path),
             kind="token-size-unknown",
-            fix="Say it: token_size=2, or 4 where the vocabulary has more than 65,536 entries.",
+            fix="Give it: token_size=2, or 4 where the vocabulary has more than 65,536 entries.",
         )
     return given or wanted or 2
 

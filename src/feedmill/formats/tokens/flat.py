@@ -81,10 +81,10 @@ class FlatWriter:
 
 
 def refuse_loss(where: str, loss: npt.NDArray[np.bool_] | None) -> None:
-    """For formats that keep no mask of the tokens to be learned. Raises ConfigError where one is given."""
+    """Raise `ConfigError` if a loss mask is given, for formats that cannot store one."""
     if loss is not None:
         raise ConfigError(
-            "this file has no place for the mask of the tokens to be learned",
+            "this file has no place for the loss mask",
             file=where,
             kind="no-loss-mask",
             fix="Write the '.ds' format with its '.loss' file, or leave the mask out.",
