@@ -69,7 +69,7 @@ class Conversion:
         writes: paths in the store that it may have written when it is killed, and a pattern of such paths (a regular
             expression, or nothing); none where the destination is one file.
         is_file: whether the destination is one file.
-        staged: whether it is written beside a destination that will be replaced, and put in its place when proved.
+        staged: whether it is written beside an old destination, and replaces that once it is verified.
         finish: makes the destination whole of all its outputs; gives its files, paths in the store.
         check: ``(shared, written) -> the first difference, or None``; reads the destination back.
         noun: what is counted, for people.

@@ -1,6 +1,6 @@
 """Where a conversion's outputs lie: a destination that is made ready, and an old result that is replaced at the end.
 
-On a local disk a result that will be replaced stays as it is until the new one is whole and proved: that is written
+On a local disk an old result stays as it is until the new one is whole and proved: that is written
 to ``new/`` among the notes and then put in its place, which is only renaming. Killed in that moment, the next command
 to the same place finishes it. In an object store nothing can be renamed: there the old result goes first.
 """
@@ -40,7 +40,7 @@ def refuse_present(notes: Notes, destination: str, *, overwrite: bool, is_file: 
 
 
 def is_staged(notes: Notes, destination: str, *, overwrite: bool, is_file: bool) -> bool:
-    """Whether there is an old result that will be replaced on a local disk."""
+    """Whether the conversion replaces an old result on a local disk."""
     job = notes.read_job()
     if job is not None:
         return bool(job.get("staged"))
@@ -49,7 +49,7 @@ def is_staged(notes: Notes, destination: str, *, overwrite: bool, is_file: bool)
 
 
 def stage(notes: Notes) -> LocalStore:
-    """Where a result lies that is to replace another one."""
+    """Where the new result lies until it replaces the old one."""
     return notes.store.below(_NEW)
 
 

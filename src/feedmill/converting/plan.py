@@ -1,4 +1,4 @@
-"""What a conversion will do and what it will lose, said before anything is written."""
+"""What a conversion will do and what it will lose, reported before anything is written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Loss:
 
     Attributes:
         what: what is lost, or becomes something else.
-        content: whether it is part of samples, documents or tokens, and not only said about them.
+        content: whether it is part of samples, documents or tokens, rather than only metadata.
         fix: how to keep it.
         unread: whether it is not read at all, whatever the destination has a place for.
     """

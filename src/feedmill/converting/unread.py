@@ -40,7 +40,7 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
     """The files in a source's folder that its conversion leaves out.
 
     Data of another kind in a folder that is known by its data alone, and shards that no manifest or index has, are
-    content; everything else is only said.
+    content; everything else is only reported.
 
     Args:
         dataset: the source, where it is tars.

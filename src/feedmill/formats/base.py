@@ -145,11 +145,11 @@ class Sample(Mapping[str, Any]):
         return self._values[name]
 
     def _tell(self, name: str, value: Any) -> None:
-        """Say to a handle that decodes later which file and sample it is of, for its errors."""
-        told = getattr(value, "came_from", None)
-        if told is not None:
+        """Pass the file and the sample to a handle that decodes later: its errors report them."""
+        came_from = getattr(value, "came_from", None)
+        if came_from is not None:
             source = self.source
-            told(source.where, source.offset, f"{self.key}.{name}")
+            came_from(source.where, source.offset, f"{self.key}.{name}")
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         # A handle holds the bytes of its part, which the sample carries anyway: it is made again when asked for.

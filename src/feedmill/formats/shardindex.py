@@ -170,7 +170,7 @@ class _Home:
                 if store.exists(path):
                     return _parsed(read_arrays(store, path))
             except (FeedmillError, ValueError, TypeError, KeyError) as error:
-                logger.warning("the index of shards is made again: %s", error)  # it only saves work
+                logger.warning("the index of shards is rebuilt: %s", error)  # it only saves work
         return {}
 
     def write(self, known: Mapping[str, Known]) -> None:

@@ -116,7 +116,7 @@ def parse_alike(
 
 
 class _Files(NamedTuple):
-    """Open files, and their descriptors, int64[n], for each range that will be read."""
+    """Open files, and their descriptors, int64[n], for each range to read."""
 
     files: Sequence[Any]
     fds: Int64s
@@ -127,7 +127,7 @@ class _Files(NamedTuple):
 
 
 def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -> _Files | None:
-    """None where samples are not to be read together."""
+    """Open the files of the ranges; None if the samples are not read together."""
     if len(shards) < FEW or (lengths < 512).any():
         return None
     numbers, places = np.unique(shards, return_inverse=True)

@@ -76,7 +76,8 @@ class ShardTable(ABC):
         """A short hash of shards, counts and whatever tells that their content changed.
 
         Args:
-            first: of the first shards only, as it was when there were no others; None where that is not known.
+            first: the number of shards to cover, counted from the first, as when there were no others. The result is
+                None if that cannot be determined. By default all shards are covered.
         """
 
     def _fingerprint_of(self, starts: Sequence[Int64s]) -> str:

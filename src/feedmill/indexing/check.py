@@ -112,7 +112,7 @@ def _has_tars(found: Found) -> bool:
 
 
 def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
-    """The shards that must be walked, and their folder."""
+    """The shards to scan, and their folder."""
     try:
         if found.kind == WIDS:
             dataset = open_dataset(url, raw=True)
@@ -281,7 +281,7 @@ class _Index:
                 DataError(f"the database is damaged ({said})", file=where, kind="bad-index", fix=AGAIN)
             )
             self.connection.close()
-            self.connection = None  # its rows are not to be compared with anything
+            self.connection = None  # its rows are unreliable: skip the comparison
 
     def compare(self, found: Scanned) -> Iterator[DataError]:
         """What the index says otherwise than the shard."""

@@ -56,7 +56,7 @@ class RepairReport:
     Attributes:
         path: the dataset.
         dropped: what was cut off or taken out.
-        remaining: damage that could not be fixed; those shards are left out of the index.
+        remaining: damage that could not be repaired; the index skips those shards.
         prepared: the new index.
     """
 
@@ -254,7 +254,7 @@ def _listed(store: Store) -> list[str] | None:
 
 
 def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal) -> list[DataError]:
-    """Cut off what is not whole; what cannot be fixed."""
+    """Cut off the incomplete tail of a shard. Return the damage that cannot be repaired."""
     problem = scanned.scan.problem
     assert problem is not None
     whole = max(whole_samples(scanned.scan), _whole_by_index(store, scanned))

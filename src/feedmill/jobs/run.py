@@ -105,7 +105,7 @@ class Policy:
     Attributes:
         shared: sent once to each worker; then `function` is called with it before each item.
         in_flight: chunks that are under way or waiting to be taken, at least 1; None for four per worker.
-        restarts: how often all workers are started again after one died or hung; what was not finished is done again.
+        restarts: how often all workers are restarted after one died or hung; unfinished items are retried.
         timeout: seconds that the next result in order may take before its worker counts as hung; None for ever.
         always_processes: use processes also for one worker or one item.
         fork: whether workers may be copies of this process, where it has a single thread.
@@ -232,7 +232,7 @@ class _Processes:
             self._pool.shutdown()
 
     def _hand_out(self, most: int) -> None:
-        """Keep up to `limit` pieces in flight."""
+        """Keep up to `most` pieces in flight."""
         while len(self._waiting) < most and (items := list(islice(self._items, self._chunk))):
             self._waiting.append(_Piece(items, self._submit(items)))
 

@@ -32,7 +32,7 @@ def trusted(about: os.stat_result) -> bool:
 
 
 def read(path: Path) -> bytes:
-    """A file of one of the folders. Raises `OSError`, also where it is not to be trusted."""
+    """A file of one of the folders. Raises `OSError`, also if it is not trusted."""
     with open(path, "rb") as file:
         if not (trusted(os.lstat(path.parent)) and trusted(os.fstat(file.fileno()))):
             raise PermissionError(f"others may write {path}")

@@ -60,7 +60,7 @@ def open(
         block_size: cut token data into blocks of this length, each of which begins with a document.
         positions: windows also have ``positions``: each token's place in its document, from 0.
         boundaries: windows also have ``boundaries``: where documents begin in them, with 0 and their length.
-        eos: id behind which a document begins, where the index is not to be asked for it.
+        eos: id after which a document begins, for positions and boundaries; by default the index gives these places.
         files: a folder of ``.ds`` files ``sorted`` by path (the default), those in folders below included; or as
             ``nanotron`` takes them: only those in the folder itself, permuted.
         token_size: bytes per token of ``.ds`` files, where nothing beside them says it.

@@ -51,7 +51,7 @@ def is_local_file(url: str) -> bool:
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
-    """Folder and file name of a path or URL, for a file that will be read through its folder's store.
+    """Folder and file name of a path or URL, for a file that is read through its folder's store.
 
     The name is empty where the URL is a whole bucket or the root folder.
     """

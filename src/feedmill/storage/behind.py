@@ -19,7 +19,7 @@ _WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and wait for nothing
 
 
 class WriteBehind(io.FileIO):
-    """A raw file for writing whose bytes the system begins to store in steps. Elsewhere than on Linux a plain one."""
+    """A raw file for writing. On Linux the system starts to store its bytes while the file is still being written."""
 
     _begun = _waiting = 0
 

@@ -243,7 +243,7 @@ class LocalStore(Store):
         return too_short(full, offset, length, max(0, os.fstat(file.fd).st_size - offset))
 
     def writable(self, path: str) -> str:
-        """The full path of a file or folder that will be written, renamed or removed.
+        """The full path of a file or folder to write, rename or remove.
 
         Raises `StorageError` where a folder on the way is a link: a dataset may come with links in it.
         """

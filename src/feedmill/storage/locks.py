@@ -47,7 +47,7 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether it was not released yet."""
+        """Whether the lock is still held."""
         return self._file is not None
 
     def is_on(self, path: str | os.PathLike[str]) -> bool:
@@ -57,7 +57,7 @@ class FileLock:
         return False
 
     def close(self) -> None:
-        """Release it."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -41,8 +41,8 @@ def reshard(
 ) -> WriteReport:
     """Write the samples of a dataset into shards of another size or order.
 
-    Splits stay apart and keep their names; the description is taken over. Excluded shards and samples are left out,
-    and said to be. Processes work on shards; the bytes do not depend on how many. Killed at any moment, the same call
+    Splits stay apart and keep their names; the description is taken over. Excluded shards and samples are skipped
+    and reported. Processes work on shards; the bytes do not depend on how many. Killed at any moment, the same call
     finishes the job.
 
     Args:
@@ -107,7 +107,7 @@ def _words(groups: Sequence[Group]) -> str:
 
 
 def _keep_source(dataset: Dataset, url: str) -> None:
-    """Refuse to replace a dataset whose shards are those that must be read."""
+    """Raise `ConfigError` if the dataset to replace contains shards of the source."""
     if not isinstance(dataset, TarDataset):
         return
     folder = real_place(url)

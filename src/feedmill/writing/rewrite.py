@@ -240,7 +240,7 @@ class Rewrite:
         return parts, [*sorted(present.shards_out - gone), *samples]
 
     def close(self) -> None:
-        """Release it; what is unfinished stays for the next time."""
+        """Release the lock; unfinished work stays for the next run."""
         if self.work.job.get("swapping") or self.work.journal.exists:
             self.work.close()
         else:  # nothing was made

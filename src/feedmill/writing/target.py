@@ -219,7 +219,7 @@ class Target:
         self.work.finish()
 
     def close(self) -> None:
-        """Release it; what is unfinished stays for the next time."""
+        """Release the lock; unfinished work stays for the next run."""
         self.work.close()
 
 

@@ -127,7 +127,7 @@ class Work:
         self.close()
 
     def close(self) -> None:
-        """Release it."""
+        """Close the journal and release the lock; unfinished work stays for the next run."""
         if hasattr(self, "journal"):
             self.journal.close(remove=False)
         if self._claim is not None:

@@ -147,7 +147,7 @@ class Machine:
         self.stack.append(found if found.value is None else found.value)
 
     def reduce(self) -> None:
-        """Make a value of a known name and its arguments. Raises `DataError` for anything else that will be called."""
+        """Make a value of a known name and its arguments. Raises `DataError` for any other callable."""
         arguments, called = self.pop(), self.pop()
         if not isinstance(called, Named) or called.make is None or not isinstance(arguments, tuple):
             raise DataError(
