@@ -1,6 +1,7 @@
 """What an order costs: microseconds per position of a plan over 4 sources with 10^9 samples together.
 
-Blended by weights with a table and without one, and in stages.
+Blended by weights with a table and without one, and in stages. Then microseconds per batch of 64 for the last of 4,096
+ranks beside a single rank, with 4, 100 and 1,000 sources.
 
 PYTHONPATH=src python benchmarks/plan_order.py
 
@@ -19,6 +20,8 @@ import tracemalloc
 
 import numpy as np
 
+from feedmill.planning.dealing.dealer import Dealer, Dealing
+from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Node, Repeat, Shuffle, StagedBlend
 from feedmill.planning.permutation import derive, permute, unpermute
 
@@ -27,6 +30,7 @@ WEIGHTS = (0.5, 0.25, 0.15, 0.1)
 LONG_WEIGHTS = ("0.4999999999", "0.2500000001", 0.15, 0.1)
 STAGES = ((30_000_000, WEIGHTS), (100_000_000, (0.1, 0.2, 0.3, 0.4)), (None, (0.4, 0, 0.3, 0.3)))
 MANY = 65_536
+BATCH, RANKS, BATCHES = 64, 4096, 4096
 
 
 GRAIN = """
@@ -84,6 +88,31 @@ def microseconds(function, *arguments, repeats: int = 30) -> float:
     return best / MANY * 1e6
 
 
+class Plan:
+    """A blend of equal sources with 10^9 samples together."""
+
+    seed = 7
+
+    def __init__(self, sources: int) -> None:
+        streams = [
+            Repeat(BlockShuffle(Leaf(n, 10**9 // sources), derive(7, "shuffle", str(n)))) for n in range(sources)
+        ]
+        self.sources = range(sources)
+        self.locate_ahead = Blend(streams, [1] * sources).locate
+
+
+def batch_cost(plan: Plan, rank: int, world_size: int) -> float:
+    """Microseconds of the processor per batch: the best of five runs."""
+    best = float("inf")
+    for _ in range(5):
+        dealer = Dealer(plan, Grid(0, None, BATCH, rank, world_size, "drop"), Dealing())
+        begin = time.process_time()
+        for _ in dealer.ahead(range(BATCHES)):
+            pass
+        best = min(best, time.process_time() - begin)
+    return best / BATCHES * 1e6
+
+
 def main() -> None:
     """Print the table."""
     rng = np.random.default_rng(0)
@@ -106,6 +135,13 @@ def main() -> None:
             located = node.locate(positions)
             forward, back = microseconds(node.locate, positions), microseconds(node.positions, located)
             print(f"locate     {shuffle:6} {mix:6} {name:9}    {forward:.4f} us/position;  positions {back:.4f}")
+    for sources in (4, 100, 1000):
+        plan = Plan(sources)
+        one, last = batch_cost(plan, 0, 1), batch_cost(plan, RANKS - 1, RANKS)
+        print(
+            f"batch of {BATCH}  {sources:5,} sources   one rank {one:8.1f} us"
+            f"   rank 4095 of 4096 {last:8.1f} us   {last / one:.2f}"
+        )
     peer("FEEDMILL_GRAIN_PYTHON", GRAIN, json.dumps(SIZES), json.dumps(WEIGHTS))
     peer("FEEDMILL_STREAMING_PYTHON", STREAMING)
 

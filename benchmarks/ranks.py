@@ -1,8 +1,7 @@
-"""What dealing to ranks costs, and how equal it makes them.
+"""What balancing ranks costs, and how equal it makes them. `plan_order.py` shows what dealing costs.
 
-1. Microseconds per batch of 64 for the last of 4,096 ranks beside a single rank, with 4, 100 and 1,000 sources.
-2. Milliseconds to balance a global batch of 8,192 samples.
-3. The costliest rank of a step divided by the mean over ranks, for packed rows of documents of log-normal length
+1. Milliseconds to balance a global batch of 8,192 samples, and to deal it by budget.
+2. The costliest rank of a step divided by the mean over ranks, for packed rows of documents of log-normal length
    (median 600 tokens, sigma 1.2) by attention cost: in slices, and balanced; and the bound that no deal can beat.
 
 PYTHONPATH=src python benchmarks/ranks.py
@@ -15,38 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from feedmill.planning.dealing.balancing import balanced
-from feedmill.planning.dealing.dealer import Dealer, Dealing
-from feedmill.planning.dealing.grid import Grid
-from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Repeat
-from feedmill.planning.permutation import derive
-
-BATCH, RANKS, BATCHES = 64, 4096, 4096
-
-
-class Plan:
-    """A blend of equal sources with 10^9 samples together."""
-
-    seed = 7
-
-    def __init__(self, sources: int) -> None:
-        streams = [
-            Repeat(BlockShuffle(Leaf(n, 10**9 // sources), derive(7, "shuffle", str(n)))) for n in range(sources)
-        ]
-        self.sources = range(sources)
-        self.locate_ahead = Blend(streams, [1] * sources).locate
-
-
-def batch_cost(plan: Plan, rank: int, world_size: int) -> float:
-    """Microseconds of the processor per batch: the best of five runs."""
-    best = float("inf")
-    for _ in range(5):
-        dealer = Dealer(plan, Grid(0, None, BATCH, rank, world_size, "drop"), Dealing())
-        begin = time.process_time()
-        for _ in dealer.ahead(range(BATCHES)):
-            pass
-        best = min(best, time.process_time() - begin)
-    return best / BATCHES * 1e6
+from feedmill.planning.dealing.balancing import balanced, greedy
 
 
 def rows(count: int, seq_len: int, dice: np.random.Generator) -> np.ndarray:
@@ -79,23 +47,17 @@ def spreads(seq_len: int, ranks: int, each: int, steps: int = 20) -> Iterator[tu
 
 
 def main() -> None:
-    """Print the three tables."""
-    for sources in (4, 100, 1000):
-        plan = Plan(sources)
-        one, last = batch_cost(plan, 0, 1), batch_cost(plan, RANKS - 1, RANKS)
-        print(
-            f"batch of {BATCH}  {sources:5,} sources   one rank {one:8.1f} us"
-            f"   rank 4095 of 4096 {last:8.1f} us   {last / one:.2f}"
-        )
+    """Print the two tables."""
     dice = np.random.default_rng(0)
     for ranks in (8, 64, 1024):
         costs = np.round(np.exp(dice.normal(np.log(600), 1.2, 8192)))
-        best = float("inf")
-        for _ in range(9):
-            begin = time.perf_counter()
-            balanced(costs, ranks)
-            best = min(best, time.perf_counter() - begin)
-        print(f"balance 8,192 samples over {ranks:5,} ranks   {best * 1e3:.2f} ms")
+        for deal in (balanced, greedy):
+            best = float("inf")
+            for _ in range(9):
+                begin = time.perf_counter()
+                deal(costs, ranks)
+                best = min(best, time.perf_counter() - begin)
+            print(f"{deal.__name__:8} 8,192 samples over {ranks:5,} ranks   {best * 1e3:.2f} ms")
     for seq_len in (4096, 32_768):
         for ranks in (8, 64, 1024):
             for each in (1, 2, 4, 8):

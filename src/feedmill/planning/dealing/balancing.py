@@ -26,8 +26,9 @@ Floats = npt.NDArray[np.float64]
 
 _ROWS = 20
 """Rows that are put together one by one; more of them are put together in pairs first."""
-_CLOSE = 1.001
-"""Up to this multiple of the mean a rank is left as it is."""
+_CLOSE, _CLOSE_FREE = 1.001, 1.005
+"""Up to this multiple of the mean a rank is left as it is; with free numbers dealing alone
+mostly comes as close."""
 _EXCHANGES = 32
 _PATIENCE = 2
 """Rounds of exchanges without one for the highest rank after which there are no more."""
@@ -88,14 +89,14 @@ def greedy(costs: npt.ArrayLike, ranks: int, most: int | None = None) -> list[In
     owner = (_dealt_one_by_one if ranks < _MANY else _dealt_in_rounds)(cost[order], ranks, most or len(cost))
     counts = np.bincount(owner, minlength=ranks)
     by_rank = order[np.argsort(owner, kind="stable")]
-    parts = np.split(by_rank, np.cumsum(counts)[:-1])
     if len(cost) <= ranks or ranks == 1:
-        return parts
+        ends = np.cumsum(counts).tolist()
+        return [by_rank[end - count : end] for count, end in zip(counts.tolist(), ends, strict=True)]
     width = int(counts.max()) + _FREE if most is None else min(int(counts.max()) + _FREE, most)
     dealt = np.full((ranks, width), len(cost))  # a place without a sample costs nothing
     dealt[np.arange(width) < counts[:, None]] = by_rank
     padded = np.append(cost, 0.0)
-    _exchange(dealt, padded[dealt])
+    _exchange(dealt, padded[dealt], _CLOSE_FREE)
     filled = np.where(dealt < len(cost), padded[dealt], -1.0)
     dealt = np.take_along_axis(dealt, np.argsort(-filled, axis=1, kind="stable"), 1)
     return [row[:count] for row, count in zip(dealt, np.count_nonzero(filled >= 0, axis=1).tolist(), strict=True)]
@@ -182,11 +183,11 @@ def _paired(sums: Floats, slots: IntArray, row: IntArray) -> tuple[Floats, IntAr
     )
 
 
-def _exchange(dealt: IntArray, cost: Floats) -> None:
+def _exchange(dealt: IntArray, cost: Floats, near: float = _CLOSE) -> None:
     """Exchange samples between ranks above the mean and the lowest ones, in place."""
     ranks, each = dealt.shape
     total = _sums(cost.T)
-    close = _CLOSE * float(_sums(total)) / ranks
+    close = near * float(_sums(total)) / ranks
     some = min(each, _COMPARED)
     if each > some:
         _share(dealt, cost, total, close)
