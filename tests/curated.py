@@ -13,6 +13,9 @@ from feedmill.storage import open_store
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
+DEEP = 200_000
+"""Levels of nesting that no Python reads: 3.11 stops at 1,000, 3.13 at 10,000."""
+
 
 def document(k: int, text: str | None = None, **more: Any) -> dict[str, Any]:
     return {"id": f"d{k}", "text": SENTENCE * (k % 5) + "\n" if text is None else text, "source": "test", **more}

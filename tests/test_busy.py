@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import FeedmillError
-from feedmill.formats.changing import FOLDER, changing
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.repair import repair
+from feedmill.jobs.work import FOLDER, alone
 from feedmill.storage import LocalStore
 from feedmill.storage.locks import FileLock
 from test_links import VERBS
@@ -20,24 +20,24 @@ from test_links import VERBS
 LOCKS = {
     "prepare": f"d/{FOLDER}/lock",
     "prepare again": f"d/{FOLDER}/lock",
-    "prepare jsonl": ".a.jsonl.feedmill-lock",
+    "prepare jsonl": ".a.jsonl.feedmill-work/lock",
     "repair": f"d/{FOLDER}/lock",
     "prepare-media": f"d/{FOLDER}/lock",
     "append": f"d/{FOLDER}/lock",
     "delete": f"d/{FOLDER}/lock",
     "add-parts": f"d/{FOLDER}/lock",
     "reshard": f"e/{FOLDER}/lock",
-    "convert": "e/.feedmill-convert/lock",
-    "convert to a file": ".e.jsonl.feedmill-convert/lock",
+    "convert": "e/.feedmill-work/lock",
+    "convert to a file": ".e.jsonl.feedmill-work/lock",
     "tokenize": ".o.feedmill-work/lock",
     "tag": "attributes/e/.feedmill/part-0.jsonl.gz.feedmill-lock",
-    "dedupe": "attributes/dup_documents/.feedmill/work/lock",
+    "dedupe": "attributes/dup_documents/.feedmill-work/lock",
     "dedupe --bloom": "f.bin.feedmill-lock",
-    "merge": ".o.pbin.feedmill-lock",
-    "shuffle": ".o.pbin.feedmill-lock",
-    "split": ".o-{part}.pbin.feedmill-lock",
-    "filter": ".o.pbin.feedmill-lock",
-    "filter lines": ".o.jsonl.feedmill-lock",
+    "merge": ".o.pbin.feedmill-work/lock",
+    "shuffle": ".o.pbin.feedmill-work/lock",
+    "split": ".o-{part}.pbin.feedmill-work/lock",
+    "filter": ".o.pbin.feedmill-work/lock",
+    "filter lines": ".o.jsonl.feedmill-work/lock",
     "mix": "mixed/.feedmill/m-0000.jsonl.gz.feedmill-lock",
 }
 
@@ -59,20 +59,22 @@ def test_the_second_of_two_is_refused(verb: str, tmp_path: Path, monkeypatch: py
 
 
 def test_a_lock_leaves_nothing_and_makes_no_folder_that_is_not_there(tmp_path: Path) -> None:
-    with changing(LocalStore(tmp_path / "none")):
+    with alone(LocalStore(tmp_path / "none")):
         pass
     assert not (tmp_path / "none").exists()
     (tmp_path / "d").mkdir()
-    with changing(LocalStore(tmp_path / "d")), changing(LocalStore(tmp_path / "d")):
+    with alone(LocalStore(tmp_path / "d")), alone(LocalStore(tmp_path / "d")):
         assert (tmp_path / "d" / FOLDER / "lock").exists()
     assert list((tmp_path / "d").iterdir()) == []
 
 
-def test_nothing_is_prepared_while_a_change_is_half_in_place(tmp_path: Path) -> None:
+def test_nothing_is_prepared_where_a_change_in_place_cannot_be_finished(tmp_path: Path) -> None:
     fm.write(str(tmp_path / "d"), [{"__key__": "a", "txt": "a"}], progress=False)
-    LocalStore(tmp_path / "d" / FOLDER).write_bytes("job.json", b'{"verb": "delete", "swapping": true}')
+    LocalStore(tmp_path / "d" / FOLDER).write_bytes(
+        "job.json", b'{"version": 1, "identity": {"verb": "delete"}, "half": true}'
+    )
     for act in (prepare, repair):
-        with pytest.raises(FeedmillError, match=r"a 'delete' is putting .* or was interrupted") as caught:
+        with pytest.raises(FeedmillError, match="what an interrupted run was doing") as caught:
             act(str(tmp_path / "d"), progress=False)
-        assert caught.value.kind == "unfinished-change"
+        assert caught.value.kind == "bad-job"
     assert (tmp_path / "d" / FOLDER / "job.json").exists()

@@ -23,8 +23,8 @@ import feedmill as fm
 from curated import write_documents, write_tree
 from feedmill.cli.app import app
 from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.jobs.work import FOLDER
 from feedmill.storage import LocalStore
-from feedmill.writing.work import FOLDER
 from tars import tar_bytes
 from tokenizing import tokenizer_file, write_lines
 

@@ -11,7 +11,7 @@ import pytest
 import feedmill as fm
 from converted import files, parts, rot, sample_set, tokens, tree
 from feedmill.converting import engine
-from feedmill.converting.notes import Notes
+from feedmill.converting.job import ConvertWork
 from feedmill.converting.proof import find_proof
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 
@@ -129,7 +129,7 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
-    notes = Notes(str(tmp_path / "d"), is_file=False)
+    notes = ConvertWork(str(tmp_path / "d"), is_file=False)
     with pytest.raises(StorageError) as error:
         convert(source, tmp_path / "d", "wds")
     assert error.value.kind == "busy"

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curated import DEEP
 from feedmill.curation.rows import (
     dump,
     has_negative_zero,
@@ -85,7 +86,7 @@ def test_ids_that_are_no_text_are_told_with_the_line(one):
     assert (caught.value.kind, caught.value.record) == ("bad-row", "line 8")
 
 
-@pytest.mark.parametrize("depth", [1010, 5000])
+@pytest.mark.parametrize("depth", [DEEP, 2 * DEEP])
 def test_rows_that_are_nested_too_deeply(depth):
     row = b'{"id":"a","text":"","x":%b%b}' % (b"[" * depth, b"]" * depth)
     with pytest.raises(DataError, match="too deeply"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from curated import DEEP
 from dolma_golden import DOLMA
 from feedmill.curation.stat import MOST_SOURCES, OTHERS, Stats, stat
 from feedmill.errors import ConfigError, DataError, NotFound
@@ -125,7 +126,7 @@ def test_documents_with_attributes_numbers_and_a_choice(tmp_path: Path) -> None:
         (b'{"id": 1, "attributes": {"x": [[0, 9223372036854775808, 1]]}}', "from 0 to 9223372036854775808"),
         (b'{"id": 1, "attributes": {"x": [[0, 1%b, 0.5]]}}' % (b"0" * 400), "too large"),
         (b'{"id": 1, "attributes": {"x": 1%b}}' % (b"0" * 400), "too large"),
-        (b'{"id": 1, "text": "a", "x": %b%b}' % (b"[" * 3000, b"]" * 3000), "nested too deeply"),
+        (b'{"id": 1, "text": "a", "x": %b%b}' % (b"[" * DEEP, b"]" * DEEP), "nested too deeply"),
     ],
 )
 def test_bad_rows(line: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

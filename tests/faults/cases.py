@@ -23,8 +23,6 @@ class Case:
             nothing.
         least: calls that it makes at least, or the case has lost its sense.
         each: what `look` gives is a mapping, each entry of which may be old or new by itself: outputs of their own.
-        unfinished: kinds of errors by which readers may say that a change is not finished, where the documentation
-            tells of that.
         differing: patterns of what may differ from run to run in files.
         plain: what is compared of a file, where that is not its bytes.
     """
@@ -35,7 +33,6 @@ class Case:
     look: Callable[[Path], Any]
     least: int = 20
     each: bool = False
-    unfinished: tuple[str, ...] = ()
     differing: bytes | None = None
     plain: Callable[[Path], bytes] | None = None
 
@@ -49,9 +46,6 @@ def _see(function: Callable[..., Any], names: tuple[str, ...], folder: Path) -> 
 
 
 UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # drawn again
-UNFINISHED = ("unfinished-change", "unfinished-write")
-"""docs/writing.md and docs/convert.md: killed while shards are put in place, or in a conversion, it is not
-opened until the same command has finished."""
 ONE = ("--workers", "1")
 
 
@@ -73,15 +67,14 @@ def writing() -> list[Case]:
         Case("repair jsonl", ("repair", "x.jsonl", *ONE), data.bad_lines, see(looks.rows, "x.jsonl")),
         Case("append", ("append", "d", "more", "--samples", "4", *ONE), data.both(data.sample_set, data.more), d, 60,
              each=True),
-        Case("delete", delete, data.sample_set, d, 80, unfinished=UNFINISHED),
-        Case("add-parts", ("add-parts", "d", "extra", *ONE), data.both(data.sample_set, data.extra), d, 80,
-             unfinished=UNFINISHED),
+        Case("delete", delete, data.sample_set, d, 80),
+        Case("add-parts", ("add-parts", "d", "extra", *ONE), data.both(data.sample_set, data.extra), d, 80),
         Case("add-parts into", ("add-parts", "d", "extra", "--into", "e", *ONE),
              data.both(data.sample_set, data.extra), see(looks.samples, "e"), 50),
         Case("reshard", reshard, data.sample_set, see(looks.samples, "e"), 60),
         Case("reshard over", (*reshard, "--overwrite"),
              data.both(data.sample_set, partial(data.sample_set, name="e", count=9, first=100)),
-             see(looks.samples, "e"), 60, unfinished=UNFINISHED[:1]),
+             see(looks.samples, "e"), 60),
         Case("reshard by 2", (*reshard[:-1], "2"), data.sample_set, see(looks.samples, "e"), 60),
     ]  # fmt: skip
 
@@ -109,7 +102,6 @@ def converting() -> list[Case]:
             data.both(some, data.old_conversion),
             "--overwrite",
             *few,
-            unfinished=UNFINISHED,
         ),
         case("rows", "rows", "out", "parquet", tree, look=see(looks.tables, "out"), each=True),
         case("lines", "rows", "out.jsonl.gz", "jsonl.gz", tree, look=see(looks.lines, "."), each=True),

@@ -29,22 +29,23 @@ def some(name: str) -> tuple[str, ...]:
 
 FOUND = {
     "merge pbin": [("kill", r"rename .* -> m\.pbin\.feedmill\.json", -1)],  # its manifest stayed without sizes
-    "repair tars": [("kill", r"unlink d/\.nv-meta/feedmill\.prepare\.journal", -1)],  # its report was lost
+    "repair tars": [("kill", r"unlink d/\.feedmill-work/shards\.scanned", -1)],  # its report was lost
     "append": [
         ("kill", r"openat .*feedmill\.members", 0),  # hashes of shards were lost
-        ("ENOSPC", r"write .*feedmill\.shards\.journal", 0),  # a traceback
+        ("ENOSPC", r"write .*feedmill-work/units", 0),  # a traceback
     ],
     "add-parts": [("kill", r"rename .*work/new/.* -> d/shards/", 2)],  # read as a mixture of old and new
-    "reshard": [("kill", r"openat e/shards/\.000001\.tar\.", 0), ("kill", r"unlinkat .*feedmill\.work/lock", 0)],
+    "reshard": [("kill", r"openat e/shards/\.000001\.tar\.", 0), ("kill", r"unlinkat .*feedmill-work/lock", 0)],
     "reshard over": [("EIO", r"write .*job\.json", 2)],  # forgot that the old dataset was gone
     "convert wds": [("kill", r"openat out/shards/\.000001\.tar\.", 0)],  # read as if that were all
     "index jsonl": [("EIO", r"openat", 1)],  # a traceback
-    "add-parts into": [("kill", r"rmdir e/\.nv-meta/feedmill\.work", 0)],  # the empty folder stayed
+    "add-parts into": [("kill", r"rmdir e/\.feedmill-work", 0)],  # the empty folder stayed
     "neardedupe": [("kill", r"rename d/attributes/dup_near/\..* -> .*b\.jsonl", 0)],  # its report was lost
     "neardedupe kept": [
         ("kill", r"rename d/attributes/dup_near/\..* -> .*b\.jsonl", 0),
         ("EIO", r"rmdir s/done", 0),  # stayed
     ],
+    "dedupe paragraphs": [("kill", r"unlink .*\.manifest\.json\.", 0)],  # the folder of the job stayed
     "stat": [("kill", r"write .*p\.png", 0)],  # half a picture
     "dolma dedupe": [("kill", r"unlink f\.bin\.feedmill-next\.of", 0)],  # stayed
     "energon prepare": [("kill", r"openat d/\.nv-meta/\.split\.yaml", 0)],  # refused as prepared

@@ -176,10 +176,10 @@ class Trials:
         if isinstance(seen, Failed):
             if seen.kind is None:
                 yield f"reading it fails: {seen.text[-700:]}"
-            elif not isinstance(self.old, Failed) and seen.kind not in self.case.unfinished:
+            elif not isinstance(self.old, Failed):
                 yield f"what was there cannot be read: [{seen.kind}] {seen.text}"
             else:
-                ends["unreadable as before" if isinstance(self.old, Failed) else "unfinished"] += 1
+                ends["unreadable as before"] += 1
         elif seen == self.new:
             ends["new"] += 1
         elif seen == self.old:

@@ -127,11 +127,11 @@ def test_killed_at_any_moment_the_old_index_stays_and_the_next_run_finishes(
     assert report.samples == 150
     assert keys(root) == [f"s{n:05d}" for n in range(150)]
     assert not check(str(root), progress=False).findings
-    left = [path for path in root.rglob("*") if path.name.endswith((".journal", ".feedmill-write-test"))]
+    left = [path for path in root.rglob("*") if path.name.endswith((".scanned", ".feedmill-write-test"))]
     assert left == []
 
 
-def test_an_interrupted_run_is_continued_from_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_continued_from_its_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_shards(tmp_path, [5] * 6)
     original = scanning.scan_shard
     read: list[str] = []
@@ -145,8 +145,8 @@ def test_an_interrupted_run_is_continued_from_its_journal(tmp_path: Path, monkey
     monkeypatch.setattr(scanning, "scan_shard", dies)
     with pytest.raises(KeyboardInterrupt):
         prepare(str(root), split_ratio="1,0,0", workers=1, progress=False)
-    journal = root / ".nv-meta" / "feedmill.prepare.journal"
-    journal.write_bytes(journal.read_bytes() + b"torn")  # as a kill in the middle of a write leaves it
+    units = root / ".feedmill-work" / "shards.scanned"
+    units.write_bytes(units.read_bytes() + b"torn")  # as a kill in the middle of a write leaves it
     first = list(read)
     assert len(first) >= 4
     read.clear()

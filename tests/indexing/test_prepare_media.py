@@ -267,8 +267,8 @@ def test_a_killed_run_takes_up_its_work(tmp_path: Path, monkeypatch: pytest.Monk
         prepare_media(str(root), EXTENSION, workers=1, progress=False)
     assert not (root / ".nv-meta/index.sqlite").exists()
     looked.clear()
-    with open(root / ".nv-meta/feedmill.media.journal", "ab") as journal:
-        journal.write(b"torn")
+    with open(root / ".feedmill-work/media.scanned", "ab") as units:
+        units.write(b"torn")
     monkeypatch.setattr(collecting, "look", lambda store, piece: looked.extend(piece.names) or original(store, piece))
     report = prepare_media(str(root), EXTENSION, workers=1, progress=False)
     assert report.media == 40 and len(looked) == 40 - 24  # the six pieces before the kill are not done again
@@ -285,13 +285,13 @@ def test_a_killed_run_takes_up_its_work(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_a_whole_frame_of_something_else_is_work_done_again(body: bytes, tmp_path: Path) -> None:
-    frame = struct.pack("<QQ", len(body), xxhash.xxh3_64_intdigest(body)) + body
-    root = folder(tmp_path / "media", {"a.png": picture(), ".nv-meta/feedmill.media.journal": frame})
+    frame = struct.pack("<QIQ", len(body), 0, xxhash.xxh3_64_intdigest(body)) + body
+    root = folder(tmp_path / "media", {"a.png": picture(), ".feedmill-work/media.scanned": frame})
     assert prepare_media(str(root), EXTENSION, workers=1, progress=False).media == 1
-    shards = folder(tmp_path / "d", {"0.tar": tar_bytes([("a.txt", b"a")]), ".nv-meta/feedmill.prepare.journal": frame})
+    shards = folder(tmp_path / "d", {"0.tar": tar_bytes([("a.txt", b"a")]), ".feedmill-work/shards.scanned": frame})
     assert prepare(str(shards), split_ratio="1,0,0", workers=1, progress=False).samples == 1
     for place in (root, shards):
-        assert not list(place.rglob("*.journal"))
+        assert not list(place.rglob("*.scanned"))
 
 
 def test_modes_follow_the_folder(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def test_killed_before_the_index_is_in_place(tmp_path: Path) -> None:
     make(tmp_path / "media")
     assert run_until_killed(0, words, tmp_path)
     assert not (tmp_path / "media/.nv-meta/index.sqlite").exists()
-    assert (tmp_path / "media/.nv-meta/feedmill.media.journal").exists()
+    assert (tmp_path / "media/.feedmill-work/media.scanned").exists()
     finish(words, tmp_path)
     assert len(rows(tmp_path / "media")) == 6
-    assert not (tmp_path / "media/.nv-meta/feedmill.media.journal").exists()
+    assert not (tmp_path / "media/.feedmill-work/media.scanned").exists()
     assert run_until_killed(0, words, tmp_path)  # with an index there: the old one stays
     assert len(rows(tmp_path / "media")) == 6

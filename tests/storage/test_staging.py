@@ -16,7 +16,6 @@ import pytest
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import LocalStore
 from feedmill.storage.behind import WriteBehind
-from feedmill.storage.frames import FrameFile
 from feedmill.storage.staging import TEMPORARY_SUFFIX, look_again, make_folder, staged, temporary_beside
 
 WRITER = """
@@ -92,7 +91,6 @@ WRITES = {
     "note": lambda store, path: store.write_note(path, b"x"),
     "append": lambda store, path: store.append(path).close(),
     "lock": lambda store, path: store.lock(path, what="busy", file="it").close(),
-    "frames": lambda store, path: FrameFile(store, path).add(b"x"),
     "folder": lambda store, path: store.make_folder(path),
     "delete": lambda store, path: store.delete(path),
     "remove": lambda store, path: store.remove_folder(path),

@@ -320,7 +320,7 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
     report = shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
     assert len(report.outputs) == 3
     assert sorted(d for done in report.outputs for d in read(done.path)) == [[i] for i in range(6)]
-    assert not [path for path in tmp_path.iterdir() if "job" in path.name]
+    assert not [path for path in tmp_path.iterdir() if "feedmill-work" in path.name]
 
 
 def test_object_stores(s3_bucket: str, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
+from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens.sources import find_files, find_inputs
 from feedmill.tokens.tokenize import tokenize
-from feedmill.tokens.work import WorkFolder
 from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 
@@ -76,13 +76,16 @@ def test_two_columns_of_one_name_are_one_message(tmp_path: Path, names: list[str
 def test_a_finished_command_leaves_the_work_of_a_running_one_alone(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["one"])
     tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1)
-    other = WorkFolder(LocalStore(tmp_path / ".o.feedmill-work"), LocalStore(tmp_path), "o")
-    other.open("another job, with --overwrite")
+    other = Work(LocalStore(tmp_path), "o")
+    other.begin({"job": "another job, with --overwrite"})
     piece = tmp_path / ".o.feedmill-work" / "000000.piece"
     piece.write_text(json.dumps("half done"))
     assert tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1).complete
     assert piece.exists()
-    other.close(remove=False)
+    other.close()
+    assert tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1).complete
+    assert piece.exists()  # of use to that job
+    (tmp_path / ".o.feedmill-work/job.json").unlink()
     assert tokenize([source], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1).complete
     assert not piece.exists()
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound, StorageError
 from feedmill.formats.tokens.manifest import read_manifest
+from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import sources, work
 from feedmill.tokens import tokenize as job
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
-from feedmill.tokens.work import WorkFolder
 from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 TEXTS = [f"Document {i}: " + "some words, and more. " * (i % 13) + "\n" for i in range(300)]
@@ -264,13 +264,8 @@ def test_pieces_of_other_inputs_options_or_tokenizers_are_not_used(change: str, 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
-    folder = WorkFolder(LocalStore(tmp_path / ".a.feedmill-work"), LocalStore(tmp_path), "a")
-    folder.open("other")
-    try:
-        with pytest.raises(StorageError, match="another process is writing this output"):
-            run(source, tmp_path / "a")
-    finally:
-        folder.close(remove=True)
+    with Work(LocalStore(tmp_path), "a"), pytest.raises(StorageError, match="another process is writing here"):
+        run(source, tmp_path / "a")
 
 
 def test_kinds_of_files(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ class TestAppend:
         with pytest.raises(DataError) as error:
             fm.write(str(root), samples(3, 99), append=True)
         assert error.value.kind == "duplicate-key" and error.value.record == "s00099"
-        assert {k: v for k, v in files(root).items() if "feedmill.work" not in k} == before
+        assert {k: v for k, v in files(root).items() if ".feedmill-work" not in k} == before
         fm.write(str(root), samples(3, 100), append=True)
         assert len(fm.open(root)) == 103
 
@@ -207,7 +207,7 @@ class TestDelete:
         same = {name for name, word in files(root).items() if before.get(name) == word}
         assert {f"shards/00000{i}.tar" for i in (1, 3, 4)} <= same
         assert not {f"shards/00000{i}.tar" for i in (0, 2)} & same
-        assert check(str(root)).findings == [] and not (root / ".nv-meta/feedmill.work").exists()
+        assert check(str(root)).findings == [] and not (root / ".feedmill-work").exists()
         with pytest.raises(NotFound):
             fm.open(root).find("s00019")
         assert fm.open(root, raw=True).get("s00046.json") == b'{"n":46}'
@@ -347,7 +347,7 @@ class TestAddParts:
         with pytest.raises(NotFound) as error:
             add_parts(str(root), str(tmp_path / "extra"), workers=1)
         assert error.value.record == "s00000"
-        assert {k: v for k, v in files(root).items() if "feedmill.work" not in k} == before
+        assert {k: v for k, v in files(root).items() if ".feedmill-work" not in k} == before
         report = add_parts(str(root), str(tmp_path / "extra"), missing="skip", workers=1)
         assert "1 parts were added" in report.warnings[0] and fm.open(root)["s00007"]["cls"] == 1
         report = add_parts(str(root), str(tmp_path / "extra"), missing="skip", into=str(tmp_path / "f"), workers=1)
@@ -363,7 +363,7 @@ class TestAddParts:
             EmptyResult, match=r"0 of 100 samples kept \(100: the source lacks the key\).*--allow-empty"
         ):
             add_parts(str(root), str(tmp_path / "extra"), missing="skip", workers=1)
-        assert {k: v for k, v in files(root).items() if "feedmill.work" not in k} == before
+        assert {k: v for k, v in files(root).items() if ".feedmill-work" not in k} == before
         report = add_parts(str(root), str(tmp_path / "extra"), missing="skip", allow_empty=True, workers=1)
         assert "0 parts were added" in report.warnings[0]
 

@@ -1,4 +1,4 @@
-"""Changes in place that are killed in their last moments, or lose their journal: the same command finishes them."""
+"""Changes in place that are killed in their last moments, or lose their units: the same command finishes them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError, FeedmillError
 from feedmill.indexing.check import check
+from feedmill.jobs.work import FOLDER, UNITS
 from feedmill.storage import LocalStore
 from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
 from feedmill.writing.reshard import reshard
-from feedmill.writing.work import FOLDER, JOURNAL
 from killing import run_until_killed
 from written import contents, files, samples
 
@@ -33,7 +32,7 @@ WORDS = {"delete": ["delete", "d", *GONE, "--workers", "1"], "add-parts": ["add-
 _AT_THE_END = """
 import os, signal, sys
 from feedmill.storage import LocalStore
-from feedmill.writing.work import Work
+from feedmill.jobs.work import Work
 left, finish = int(sys.argv[1]), Work.finish
 
 def counted(method):
@@ -92,27 +91,10 @@ def test_a_change_that_is_killed_while_it_clears_up_is_finished_by_the_same_comm
     assert subprocess.run(child, cwd=place, check=False, capture_output=True).returncode == -signal.SIGKILL
     if (place / "d" / FOLDER / "job.json").exists():
         run(verb, place)
-    assert {name: data for name, data in files(place / "d").items() if "feedmill.work" not in name} == wanted
+    assert {name: data for name, data in files(place / "d").items() if FOLDER not in name} == wanted
     assert check(str(place / "d"), progress=False).findings == []
     fm.write(str(place / "d"), samples(3, 900), append=True)
     assert not (place / "d" / FOLDER).exists()
-
-
-@pytest.mark.parametrize("verb", WORDS)
-def test_a_change_in_place_whose_journal_is_gone_is_finished(start: Path, tmp_path: Path, verb: str) -> None:
-    """As releases before 0.2 left it, which removed the journal first and noted no records."""
-    calm, wanted = changed(start, verb)
-    place = tmp_path / "killed"
-    shutil.copytree(start, place)
-    killed_while_swapping(verb, place)
-    job = orjson.loads((place / "d" / FOLDER / "job.json").read_bytes())
-    del job["records"]
-    shutil.rmtree(place / "d")
-    shutil.copytree(calm / "d", place / "d")
-    (place / "d" / FOLDER).mkdir()
-    (place / "d" / FOLDER / "job.json").write_bytes(orjson.dumps(job))
-    run(verb, place)
-    assert files(place / "d") == wanted and not (place / "d" / FOLDER).exists()
 
 
 def killed_while_swapping(verb: str, place: Path, shards: int = 1) -> None:
@@ -133,30 +115,26 @@ def killed_while_swapping(verb: str, place: Path, shards: int = 1) -> None:
 
 @pytest.mark.parametrize("part", [0, 0.5])
 @pytest.mark.parametrize("verb", WORDS)
-def test_a_journal_that_the_machine_lost_makes_no_mixture(start: Path, tmp_path: Path, verb: str, part: float) -> None:
-    _, wanted = changed(start, verb)
+def test_units_that_the_machine_lost_make_no_mixture(start: Path, tmp_path: Path, verb: str, part: float) -> None:
+    calm, wanted = changed(start, verb)
     place = tmp_path / "killed"
     shutil.copytree(start, place)
     killed_while_swapping(verb, place)
-    journal = place / "d" / FOLDER / JOURNAL
-    os.truncate(journal, int(part * journal.stat().st_size))
-    with pytest.raises(FeedmillError) as caught:
-        fm.write(str(place / "d"), samples(3, 900), append=True)
-    assert caught.value.kind == "unfinished-change"
+    units = place / "d" / FOLDER / UNITS
+    os.truncate(units, int(part * units.stat().st_size))
+    assert contents(place / "d") == contents(calm / "d")
     run(verb, place)
     assert files(place / "d") == wanted and not (place / "d" / FOLDER).exists()
 
 
-def test_the_journal_is_on_the_disk_before_anything_is_put_in_place(
-    start: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_units_are_on_the_disk_before_anything_is_put_in_place(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events, sync, replace = [], os.fsync, os.replace
 
     def synced(descriptor: int) -> None:
         found = os.fstat(descriptor)
-        journal = start / "d" / FOLDER / JOURNAL
-        if journal.exists() and found.st_ino == journal.stat().st_ino:
-            events.append("journal")
+        units = start / "d" / FOLDER / UNITS
+        if units.exists() and found.st_ino == units.stat().st_ino:
+            events.append("units")
         sync(descriptor)
 
     def renamed(old: str, new: str) -> None:
@@ -166,7 +144,7 @@ def test_the_journal_is_on_the_disk_before_anything_is_put_in_place(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", renamed)
     run("delete", start)
-    at = events.index("journal")
+    at = events.index("units")
     assert events[at + 1] == "job.json"
     assert not any(name.startswith("00000") for name in events[:at])
 
@@ -186,22 +164,9 @@ def test_an_interrupted_change_of_a_copied_dataset_is_finished(start: Path, tmp_
     }
 
 
-def test_a_shard_that_is_neither_the_old_nor_the_new_one_is_refused(start: Path, tmp_path: Path) -> None:
-    place = tmp_path / "killed"
-    shutil.copytree(start, place)
-    killed_while_swapping("delete", place)
-    shard = place / "d/shards/000000.tar"
-    data = bytearray(shard.read_bytes())
-    data[600] ^= 1
-    shard.write_bytes(data)
-    with pytest.raises(DataError, match="neither its old nor its new form") as caught:
-        run("delete", place)
-    assert caught.value.fix
-
-
 @pytest.mark.parametrize("part", [0, 0.5])
 @pytest.mark.parametrize("verb", ["append", "reshard"])
-def test_new_shards_whose_journal_the_machine_lost_are_written_again(
+def test_new_shards_whose_units_the_machine_lost_are_written_again(
     start: Path, tmp_path: Path, verb: str, part: float
 ) -> None:
     fm.write(str(start / "more"), samples(20, 500))
@@ -223,9 +188,9 @@ def test_new_shards_whose_journal_the_machine_lost_are_written_again(
     wanted = files(act(calm))
     shutil.copytree(start, place)
     assert run_until_killed(7, words, place)
-    journal = place / ("d" if verb == "append" else "e") / FOLDER / JOURNAL
-    assert journal.stat().st_size
-    os.truncate(journal, int(part * journal.stat().st_size))
+    units = place / ("d" if verb == "append" else "e") / FOLDER / UNITS
+    assert units.stat().st_size
+    os.truncate(units, int(part * units.stat().st_size))
     assert files(act(place)) == wanted
 
 
@@ -234,13 +199,15 @@ def test_new_shards_whose_journal_the_machine_lost_are_written_again(
     [
         b"",
         b"[]",
-        b'{"verb": 5}',
-        b'{"verb": "append", "layout": {"pattern": 5}}',
-        b'{"verb": "append", "layout": {"pattern": "../%d.tar"}}',
-        b'{"verb": "append", "layout": {"other": 5}}',
-        b'{"verb": "append", "joins": {"train": 5}}',
-        b'{"verb": "delete", "swapping": true}',
-        b'{"verb": "delete", "swapping": true, "changed": [], "removed": []}',
+        b'{"version": 1}',
+        b'{"version": 2, "identity": {"verb": "append"}}',
+        b'{"version": 1, "identity": "append"}',
+        b'{"version": 1, "identity": {"verb": "append", "layout": {"pattern": 5}}}',
+        b'{"version": 1, "identity": {"verb": "append", "layout": {"pattern": "../%d.tar"}}}',
+        b'{"version": 1, "identity": {"verb": "append", "layout": {"other": 5}}}',
+        b'{"version": 1, "identity": {"verb": "append"}, "joins": {"train": 5}}',
+        b'{"version": 1, "identity": {"verb": "delete"}, "half": true}',
+        b'{"version": 1, "identity": {"verb": "delete"}, "half": true, "changed": [], "removed": []}',
         b"\xff",
     ],
 )

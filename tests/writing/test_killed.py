@@ -19,6 +19,7 @@ from feedmill.formats.energon import read_info
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore
+from feedmill.storage.locks import FileLock
 from feedmill.writing.append import append
 from killing import command, finish, run_until_killed
 from written import contents, files, samples
@@ -167,22 +168,44 @@ def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
     assert files(tmp_path / "x/e") == files(tmp_path / "calm/e")
 
 
-def test_a_change_that_is_half_in_place_has_to_be_finished_first(start: Path, tmp_path: Path) -> None:
-    words = ["delete", "d", "s00001", "s00031", "--workers", "1"]
+def half_in_place(start: Path, tmp_path: Path) -> Path:
+    """A dataset of which a killed `delete` had put some files in place."""
     for moment in range(20):
         place = tmp_path / f"at{moment}"
         shutil.copytree(start, place / "d")
-        run_until_killed(moment, words, place)
-        left = place / "d/.nv-meta/feedmill.work/job.json"
-        if left.exists() and b'"swapping":true' in left.read_bytes():
-            with pytest.raises(FeedmillError) as error:
-                fm.write(str(place / "d"), samples(3, 900), append=True)
-            assert error.value.kind == "unfinished-change" and "delete" in str(error.value)
-            finish(words, place)
-            fm.write(str(place / "d"), samples(3, 900), append=True)
-            assert len(fm.open(place / "d")) == 121
-            return
+        run_until_killed(moment, DELETE, place)
+        left = place / "d/.feedmill-work/job.json"
+        if left.exists() and b'"half":true' in left.read_bytes():
+            return place
     raise AssertionError("no such moment")
+
+
+DELETE = ["delete", "d", "s00001", "s00031", "--workers", "1"]
+
+
+@pytest.mark.parametrize("who", ["the same command", "a reader", "a writer", "prepare"])
+def test_a_change_that_is_half_in_place_is_finished_by_whoever_comes_next(
+    start: Path, tmp_path: Path, who: str
+) -> None:
+    place = half_in_place(start, tmp_path)
+    if who == "a reader":
+        assert len(fm.open(place / "d")) == 118
+    elif who == "a writer":
+        fm.write(str(place / "d"), samples(3, 900), append=True)
+        assert len(fm.open(place / "d")) == 121
+        return
+    elif who == "prepare":
+        prepare(str(place / "d"), progress=False)
+    finish(DELETE, place)  # it is done, and says so
+    assert len(fm.open(place / "d")) == 118 and not (place / "d/.feedmill-work").exists()
+    assert check(str(place / "d"), progress=False).findings == []
+
+
+def test_a_change_that_is_half_in_place_is_an_error_where_it_cannot_be_finished(start: Path, tmp_path: Path) -> None:
+    place = half_in_place(start, tmp_path)
+    with FileLock(place / "d/.feedmill-work/lock"), pytest.raises(FeedmillError, match="'delete' is putting") as error:
+        fm.open(place / "d")
+    assert error.value.kind == "unfinished-change"
 
 
 def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path) -> None:

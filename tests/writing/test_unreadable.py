@@ -9,8 +9,8 @@ import pytest
 import feedmill as fm
 from feedmill.errors import DataError
 from feedmill.indexing.check import check
+from feedmill.jobs.work import FOLDER
 from feedmill.writing.append import append
-from feedmill.writing.work import FOLDER
 from tars import tar_bytes
 from written import files
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
-from feedmill.converting.notes import Notes
-from feedmill.converting.placing import is_staged, place_of, refuse_present, settle, stage
+from feedmill.converting.job import ConvertWork, place_of
+from feedmill.converting.placing import is_staged, refuse_present, settled, stage
 from feedmill.converting.plan import OnError, Options, Plan, check_places
 from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family, is_one_file
 from feedmill.converting.unread import unread
@@ -97,51 +96,49 @@ def _convert(
     family(kind, to, source)
     _check_destination(destination, to)
     is_file = is_one_file(destination, to)
-    notes = Notes(destination, is_file=is_file)
-    with closing(notes):
-        settled = settle(notes, *place_of(destination, is_file=is_file))
-        overwrite = options.overwrite and not settled
+    with ConvertWork(destination, is_file=is_file) as work:
+        overwrite = options.overwrite and not settled(work)
         if not plan_only:
-            refuse_present(notes, destination, overwrite=options.overwrite, is_file=is_file)
-        staged = not plan_only and is_staged(notes, destination, overwrite=options.overwrite, is_file=is_file)
-        place = stage(notes).locate(place_of(destination, is_file=is_file)[1]) if staged else destination
-        conversion = _planned(source, place, to, kind, options, notes)
+            refuse_present(work, destination, overwrite=options.overwrite, is_file=is_file)
+        staged = not plan_only and is_staged(work, destination, overwrite=options.overwrite, is_file=is_file)
+        place = stage(work).locate(place_of(destination, is_file=is_file)[1]) if staged else destination
+        conversion = _planned(source, place, to, kind, options, work)
         conversion.plan.destination, conversion.staged = destination, staged
         if said is not None:
             said(conversion.plan)
         if plan_only:
             return ConvertReport(conversion.plan)
         conversion.plan.allow(allow_loss=options.allow_loss)
-        done = finished(notes, conversion, replace(options, overwrite=overwrite))
+        done = finished(work, conversion, replace(options, overwrite=overwrite))
         if done is not None:
             return done
-        begin(notes, conversion, options)
-        return perform(notes, conversion, options)
+        begin(work, conversion, options)
+        return perform(work, conversion, options)
 
 
-def _planned(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+def _planned(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     """The conversion, its plan with what is lost and what is not read."""
-    conversion = _family(source, destination, to, kind, options, notes)
+    conversion = _family(source, destination, to, kind, options, work)
     if options.split is None:  # else most of it is left out because that is asked for
         conversion.plan.losses += unread(source, kind, conversion.dataset)
     return conversion
 
 
-def _family(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+def _family(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     which = family(kind, to, source)
     if to == "parquet":
         load_pyarrow()
     if which == SAMPLES:
         from feedmill.converting.samples import plan_samples
 
-        return plan_samples(source, destination, to, kind, options, notes)
+        return plan_samples(source, destination, to, kind, options, work)
     if which == ROWS:
         from feedmill.converting.rows import plan_rows
 
-        return plan_rows(source, destination, to, kind, options, notes)
+        return plan_rows(source, destination, to, kind, options, work)
     from feedmill.converting.tokens import plan_tokens
 
-    return plan_tokens(source, destination, to, kind, options, notes)
+    return plan_tokens(source, destination, to, kind, options, work)
 
 
 def _check_options(to: str, options: Options) -> None:

@@ -18,8 +18,7 @@ import numpy as np
 import orjson
 
 from feedmill.converting import placing
-from feedmill.converting.notes import Bad, Done, Notes
-from feedmill.converting.placing import place_of
+from feedmill.converting.job import Bad, ConvertWork, Done, place_of
 from feedmill.converting.plan import Options, Plan
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import DataError
@@ -63,7 +62,7 @@ class Conversion:
     Attributes:
         plan: what is reported first.
         units: the pieces of work.
-        work: ``(shared, unit) -> Done``, a function at the top level of a module; it notes what it has done itself.
+        work: ``(shared, unit) -> Done``, a function at the top level of a module; it keeps the hashes of its samples.
         shared: what the functions need, sent to each process once.
         identity: plain data that decides the bytes.
         writes: paths in the store that it may have written when it is killed, and a pattern of such paths (a regular
@@ -127,11 +126,11 @@ class ConvertReport:
         return {**found, "plan": self.plan.as_dict(), "examples": examples}
 
 
-def finished(notes: Notes, conversion: Conversion, options: Options) -> ConvertReport | None:
+def finished(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport | None:
     """What an earlier run of the same command has done, where it has done everything; None where it has not."""
     plan = conversion.plan
     store, name = place_of(plan.destination, is_file=conversion.is_file)
-    proof = None if options.overwrite or notes.read_job() is not None else read_proof(store, name)
+    proof = None if options.overwrite or work.job is not None else read_proof(store, name)
     if proof is None or proof.job != _job(conversion) or (options.verify and not proof.verified):
         return None
     if not all(store.exists(path) for path in proof.files):
@@ -153,10 +152,10 @@ def _job(conversion: Conversion) -> str:
     return hash_words([orjson.dumps(_plain(conversion), option=orjson.OPT_SORT_KEYS).decode()])
 
 
-def begin(notes: Notes, conversion: Conversion, options: Options) -> None:
+def begin(work: ConvertWork, conversion: Conversion, options: Options) -> None:
     """Make the destination ready, see `feedmill.converting.placing.begin`."""
     job = {"identity": _plain(conversion), "writes": conversion.writes, "staged": conversion.staged}
-    placing.begin(notes, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
+    placing.begin(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
 
 
 def _plain(conversion: Conversion) -> Any:
@@ -172,7 +171,7 @@ def _plain(conversion: Conversion) -> Any:
         ) from None
 
 
-def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertReport:
+def perform(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport:
     """Do a conversion whose place `begin` has made ready, or continue with it.
 
     Raises:
@@ -181,19 +180,19 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
     began = time.perf_counter()
     plan = conversion.plan
     target, name = place_of(plan.destination, is_file=conversion.is_file)
-    store = placing.stage(notes) if conversion.staged else target
-    known = notes.done(store)
+    store = placing.stage(work) if conversion.staged else target
+    known = work.done(store)
     resumed = len(known)
-    done = _work(conversion, options, known)
+    done = _work(work, conversion, options, known)
     skipped = sum(len(each.bad) for each in done)
     if not any(each.samples for each in done):
         raise _nothing(plan.source, conversion.noun, [bad for each in done for bad in each.bad])
     if not conversion.staged:
-        placing.clear_away(notes, store)
+        placing.clear_away(work, store)
     files = conversion.finish(store, done)
-    digest, digests = _digests(notes, done)
+    digest, digests = _digests(work, done)
     if options.verify:
-        _verify(notes, conversion, options, done)
+        _verify(work, conversion, options, done)
     examples = [bad for each in done for bad in each.bad][:MOST_LISTED]
     samples = sum(each.samples for each in done)
     proof = Proof(
@@ -212,10 +211,10 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
         job=_job(conversion),
     )
     if conversion.staged:
-        placing.put_in_place(notes, target, name, proof)
+        placing.put_in_place(work, name, proof)
     else:
         write_proof(target, name, proof)
-    notes.finish()
+    work.finish()
     return ConvertReport(
         plan,
         samples,
@@ -231,7 +230,7 @@ def perform(notes: Notes, conversion: Conversion, options: Options) -> ConvertRe
     )
 
 
-def _work(conversion: Conversion, options: Options, known: Mapping[int, Done]) -> list[Done]:
+def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Mapping[int, Done]) -> list[Done]:
     todo = [unit for unit in conversion.units if unit.number not in known]
     out: list[Done] = []
     bad = 0
@@ -241,7 +240,10 @@ def _work(conversion: Conversion, options: Options, known: Mapping[int, Done]) -
         results = run(conversion.work, todo, workers=options.workers, preload=(module,), policy=policy)
         with closing(results):
             for unit in conversion.units:
-                done = known.get(unit.number) or next(results)
+                done = known.get(unit.number)
+                if done is None:
+                    done = next(results)
+                    work.add(done)
                 out.append(done)
                 bad += len(done.bad)
                 bar.advance(done.samples + len(done.bad))
@@ -273,7 +275,7 @@ def _too_many(source: str, done: Sequence[Done], bad: int, most: int) -> DataErr
     )
 
 
-def _digests(notes: Notes, done: Sequence[Done]) -> tuple[str, list[str]]:
+def _digests(work: ConvertWork, done: Sequence[Done]) -> tuple[str, list[str]]:
     """The digest of all samples in their order, and that of each output."""
     import xxhash
 
@@ -281,13 +283,13 @@ def _digests(notes: Notes, done: Sequence[Done]) -> tuple[str, list[str]]:
     digests = []
     for each in done:
         if each.samples:
-            hashes = notes.hashes(each.number).tobytes()
+            hashes = work.hashes(each.number).tobytes()
             whole.update(hashes)
             digests.append(xxhash.xxh3_128_hexdigest(hashes))
     return whole.hexdigest(), digests
 
 
-def _verify(notes: Notes, conversion: Conversion, options: Options, done: Sequence[Done]) -> None:
+def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: Sequence[Done]) -> None:
     """Read the destination back and compare each sample with what was read from the source."""
     filled = [each for each in done if each.samples]
     firsts = np.cumsum([0, *(each.samples for each in filled)]).tolist()
@@ -301,7 +303,7 @@ def _verify(notes: Notes, conversion: Conversion, options: Options, done: Sequen
         with closing(results):
             for each, found in zip(filled, results, strict=True):
                 if found is not None:
-                    notes.forget(each.number)
+                    work.forget(each.number)
                     raise DataError(
                         f"what was written differs from the source (sample {found.number} of {each.path or 'it'})",
                         file=conversion.plan.destination,

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from feedmill.converting.notes import Done
+from feedmill.converting.job import Done
 from feedmill.converting.plan import Options
 from feedmill.converting.said import Facts, keeps_description
 from feedmill.converting.unread import COMPANIONS

@@ -1,8 +1,8 @@
 """Where a conversion's outputs lie: a destination that is made ready, and an old result that is replaced at the end.
 
-On a local disk an old result stays as it is until the new one is whole and proved: that is written
-to ``new/`` among the notes and then put in its place, which is only renaming. Killed in that moment, the next command
-to the same place finishes it. In an object store nothing can be renamed: there the old result goes first.
+On a local disk an old result stays as it is until the new one is whole and proved: that is written to ``new/`` in the
+folder of the job and then put in its place, which is only renaming. Killed in that moment, the next command to the same
+place finishes it. In an object store nothing can be renamed: there the old result goes first.
 """
 
 from __future__ import annotations
@@ -12,111 +12,91 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from feedmill.converting.notes import Notes, unfinished
+from feedmill.converting.job import VERB, ConvertWork, place_of
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import ConfigError
 from feedmill.formats.jsonl_splits import splits_name
-from feedmill.storage import Store, open_store, split_url
+from feedmill.jobs.work import unfinished_job
+from feedmill.storage import Store
 from feedmill.storage.local import LocalStore
 
 _NEW = "new"
 
 
-def place_of(destination: str, *, is_file: bool) -> tuple[Store, str]:
-    """The store of a destination, and its name there where it is a file."""
-    if not is_file:
-        return open_store(destination), ""
-    folder, name = split_url(destination)
-    return open_store(folder), name
-
-
-def refuse_present(notes: Notes, destination: str, *, overwrite: bool, is_file: bool) -> None:
+def refuse_present(work: ConvertWork, destination: str, *, overwrite: bool, is_file: bool) -> None:
     """Raises `ConfigError` where the destination is taken, before any work goes into planning."""
     store, name = place_of(destination, is_file=is_file)
-    if notes.read_job() is None and (overwrite or read_proof(store, name) is None):
+    if work.job is None and (overwrite or read_proof(store, name) is None):
         _present(store, name, destination, overwrite=overwrite, is_file=is_file)
 
 
-def is_staged(notes: Notes, destination: str, *, overwrite: bool, is_file: bool) -> bool:
+def is_staged(work: ConvertWork, destination: str, *, overwrite: bool, is_file: bool) -> bool:
     """Whether the conversion replaces an old result on a local disk."""
-    job = notes.read_job()
+    job = work.job
     if job is not None:
         return bool(job.get("staged"))
     store, name = place_of(destination, is_file=is_file)
     return overwrite and store.is_local and bool(_present(store, name, destination, overwrite=True, is_file=is_file))
 
 
-def stage(notes: Notes) -> LocalStore:
+def stage(work: ConvertWork) -> LocalStore:
     """Where the new result lies until it replaces the old one."""
-    return notes.store.below(_NEW)
+    return work.place.below(_NEW)
 
 
-def begin(notes: Notes, destination: str, job: Mapping[str, Any], overwrite: bool, *, is_file: bool) -> None:
+def begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite: bool, *, is_file: bool) -> None:
     """Make the destination ready: continue with an unfinished conversion, replace an old one, or refuse what is there.
 
     Args:
         job: ``identity``, what decides the bytes; ``writes``, see `Conversion`; ``staged``.
     """
-    before = notes.read_job()
-    if before is not None and before.get("identity") != job["identity"]:
-        if not overwrite:
-            raise unfinished(destination)
-        _discard(destination, before, is_file=is_file)
-        notes.clear()
-        before = None
+    identity = {"verb": VERB, **job["identity"]}
     store, name = place_of(destination, is_file=is_file)
-    if before is None:
+    if not work.is_of(identity):
+        if work.job is not None:
+            if not overwrite or work.noted["identity"].get("verb") != VERB:
+                raise unfinished_job(destination)
+            _discard(destination, work.noted, is_file=is_file)
         replace = _present(store, name, destination, overwrite=overwrite, is_file=is_file)
-        notes.clear()
-        notes.write_job({**job, "replace": replace})
+        work.clear()
+        work.begin(identity, writes=job["writes"], staged=job["staged"], replace=replace)
+    else:
+        work.begin(identity)
     if not job["staged"] and not is_file:
-        clear_away(notes, store)
+        clear_away(work, store)
     if isinstance(store, LocalStore) and not is_file:
         store.sweep()
 
 
-def clear_away(notes: Notes, store: Store) -> None:
+def clear_away(work: ConvertWork, store: Store) -> None:
     """Remove the old result where it cannot stay until the new one is put in its place."""
-    job = notes.read_job() or {}
+    job = work.noted
     for path in job.get("replace", []):
         store.delete(path)
     if job.get("replace"):
-        notes.write_job({**job, "replace": []})
+        work.note(replace=[])
 
 
-def put_in_place(notes: Notes, store: Store, name: str, proof: Proof) -> None:
-    """Replace the old result by the new one, which is whole; nothing is noted any more."""
-    notes.write_job({**(notes.read_job() or {}), "proof": msgspec.to_builtins(proof)})
-    settle(notes, store, name)
+def put_in_place(work: ConvertWork, name: str, proof: Proof) -> None:
+    """Replace the old result by the new one, which is whole."""
+    staged = stage(work)
+    write_proof(staged, name, proof)
+    files = [*proof.files, proof_place(name)]
+    deletes = sorted(set(work.noted.get("replace", ())) - set(files))
+    work.publish([(f"{_NEW}/{path}", path) for path in files], deletes)
 
 
-def settle(notes: Notes, store: Store, name: str) -> bool:
-    """Finish putting a new result in its place, where that was begun; whether it was. Raises `DataError`."""
-    job = notes.read_job() or {}
-    if "proof" not in job:
+def settled(work: ConvertWork) -> bool:
+    """Whether a conversion that was killed has put its result in place; nothing is left of it then."""
+    if not work.roll_forward():
         return False
-    staged = stage(notes)
-    try:
-        proof = msgspec.convert(job["proof"], Proof)
-    except msgspec.ValidationError as error:
-        raise notes.damaged(str(error)) from None
-    assert isinstance(store, LocalStore)
-    store.delete(proof_place(name))  # of the old result
-    for path in proof.files:
-        if staged.exists(path):  # else it is there already
-            store.rename(staged, path, path)
-    for path in {*job.get("replace", ())} - {*proof.files, proof_place(name)}:
-        store.delete(path)
-    write_proof(store, name, proof)
-    notes.clear()
+    work.clear()
     return True
 
 
 def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None:
     """Remove all that an unfinished conversion has written: where it began, the place held nothing else."""
-    if job.get("staged"):  # it is among the notes, and the old result is as it was
+    if job.get("staged"):  # it is in the folder of the job, and the old result is as it was
         return
     store, _ = place_of(destination, is_file=is_file)
     paths, pattern = job.get("writes", ((), ""))

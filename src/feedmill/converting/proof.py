@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from feedmill.converting.notes import Bad
+from feedmill.converting.job import Bad
 from feedmill.errors import FeedmillError
 from feedmill.storage import Store, open_store, split_url
 

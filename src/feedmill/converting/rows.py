@@ -15,6 +15,7 @@ import numpy as np
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
 from feedmill.converting.finishing import join, join_parquet
+from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
 from feedmill.converting.jsontypes import (
     canonical,
     columns_of,
@@ -27,7 +28,6 @@ from feedmill.converting.jsontypes import (
     weight,
 )
 from feedmill.converting.lines import FileRange, Line, line_files, parse, rows_in, stem
-from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
 from feedmill.converting.plan import Loss, Options, Plan, named
 from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.said import described
@@ -67,7 +67,7 @@ class Shared:
         tree: the folder of a tree of lines; empty where the source is opened as a dataset.
         columns: of Parquet that is made of JSON: name -> type.
         drop: columns that are left out.
-        piece: whether outputs are pieces of one file, and lie in the notes.
+        piece: whether outputs are pieces of one file, and lie in the folder of the job.
     """
 
     source: str
@@ -76,7 +76,7 @@ class Shared:
     to: str
     fields: tuple[str, ...]
     skip: bool
-    notes: str
+    folder: str
     piece: bool
     tree: str = ""
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -89,12 +89,12 @@ def opened(source: str, split: str | None) -> Dataset:
     return open_raw(source, split=split)[0]
 
 
-def plan_rows(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+def plan_rows(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     """The conversion of rows. Raises as opening the source does, and `ConfigError` for options that are invalid."""
     opened.cache_clear()
     is_file = is_one_file(destination, to)
     shared = Shared(
-        source, options.split, destination, to, options.fields, options.on_error == "skip", str(notes.folder), is_file
+        source, options.split, destination, to, options.fields, options.on_error == "skip", work.folder, is_file
     )
     plan = Plan("rows", source, destination, kind, to)
     splits: LineSplits | None = None
@@ -133,7 +133,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
     identity |= options.identity()
     plan.outputs = 1 if is_file else len(units)
     if to == "parquet" and kind in ("jsonl", "documents"):
-        columns = _surveyed(shared, units, options, notes, identity)
+        columns = _surveyed(shared, units, options, work, identity)
         identity["columns"] = columns
         shared = replace(shared, columns=columns)
         mixed = [name for name, each in columns.items() if has_json(each)]
@@ -198,12 +198,12 @@ def _wanted(name: str, fields: Sequence[str]) -> bool:
 
 
 def _surveyed(
-    shared: Shared, units: Sequence[Unit], options: Options, notes: Notes, identity: dict[str, Any]
+    shared: Shared, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
 ) -> dict[str, Any]:
     """The types of all columns; noted, so that going on with a conversion does not read everything again."""
     import orjson
 
-    begun = dict((notes.read_job() or {}).get("identity", {}))
+    begun = work.identity()
     known = begun.pop("columns", None)
     if known is not None and begun == orjson.loads(orjson.dumps(identity)):
         return dict(known)
@@ -277,7 +277,7 @@ def row_digest(row: Mapping[str, Any]) -> bytes:
 
 
 def output_path(shared: Shared, unit: Unit) -> str:
-    """Where the rows of a unit go; in the notes for a piece."""
+    """Where the rows of a unit go; in the folder of the job for a piece."""
     if shared.piece:
         return f"{unit.number:06d}.piece"
     return f"{stem(unit.what[0]) if shared.tree else f'part-{unit.number:06d}'}.{shared.to}"
@@ -285,7 +285,7 @@ def output_path(shared: Shared, unit: Unit) -> str:
 
 def convert_unit(shared: Shared, unit: Unit) -> Done:
     """Write one output, and note it."""
-    store: Store = LocalStore(shared.notes) if shared.piece else open_store(shared.destination)
+    store: Store = LocalStore(shared.folder) if shared.piece else open_store(shared.destination)
     path = output_path(shared, unit)
     bad: list[Bad] = []
     hashes: list[bytes] = []
@@ -300,9 +300,9 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     done = Done(unit.number, "", 0, "", 0, bad)
     if hashes:
         entry = store.stat(path)
-        place = f"{shared.notes}/{path}" if shared.piece else path
+        place = f"{shared.folder}/{path}" if shared.piece else path
         done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad)
-    note_done(shared.notes, done, b"".join(hashes))
+    write_hashes(shared.folder, done.number, b"".join(hashes))
     return done
 
 
@@ -405,7 +405,7 @@ def _finish(shared: Shared, splits: LineSplits | None, store: Store, done: Seque
 def check_unit(shared: Shared, item: Written) -> Different | None:
     """Read an output back through the destination's own reader, and compare."""
     done, first, at = item
-    wanted = np.frombuffer(LocalStore(shared.notes).read(f"{done.number:06d}.hashes"), np.uint8).reshape(-1, 16)
+    wanted = read_hashes(shared.folder, done.number)
     rows = _read_table(shared, done, first) if shared.to == "parquet" else _read_lines(shared, done, at)
     low = 0
     while batch := list(islice(rows, _BATCH)):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
 from feedmill.converting.finishing import finish_samples, may_write
-from feedmill.converting.notes import Bad, Done, Notes, bad_sample, note_done
+from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
 from feedmill.converting.plan import SAMPLES_EACH, Options, Plan
 from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.said import (
@@ -67,7 +67,7 @@ class Shared:
     """What every process needs.
 
     Attributes:
-        piece: whether outputs are pieces of one file, and lie in the notes.
+        piece: whether outputs are pieces of one file, and lie in the folder of the job.
         columns: of formats that have some.
         drop: parts that are left out.
         prefix: whether keys that are row numbers of a split get its name, as splits would have the same ones.
@@ -79,7 +79,7 @@ class Shared:
     to: str
     fields: tuple[str, ...]
     skip: bool
-    notes: str
+    folder: str
     piece: bool
     batch: int
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def opened(source: str, split: str | None) -> Dataset:
     return open_raw(source, split=split)[0]
 
 
-def plan_samples(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+def plan_samples(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     """The conversion of a dataset of samples. Raises as opening it does, and `ConfigError` for a bad destination."""
     opened.cache_clear()
     whole = opened(source, options.split)
@@ -121,8 +121,8 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
     skip = options.on_error == "skip"
-    shared = Shared(source, destination, to, options.fields, skip, str(notes.folder), is_file, batch)
-    found = _surveyed(shared, units, options, notes, identity) if to in SURVEYED else {}
+    shared = Shared(source, destination, to, options.fields, skip, work.folder, is_file, batch)
+    found = _surveyed(shared, units, options, work, identity) if to in SURVEYED else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
     if kind == "jsonl" and to == "mds" and list(columns) == ["json"]:
@@ -162,10 +162,10 @@ def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, st
 
 
 def _surveyed(
-    shared: Shared, units: Sequence[Unit], options: Options, notes: Notes, identity: dict[str, Any]
+    shared: Shared, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
 ) -> Survey:
     """The kinds of all values; noted, so that going on with a conversion does not read everything again."""
-    begun = dict((notes.read_job() or {}).get("identity", {}))
+    begun = work.identity()
     found: Survey | None = begun.pop("survey", None)
     if found is not None and begun == _plain(identity):
         return found
@@ -265,7 +265,7 @@ def survey_unit(shared: Shared, unit: Unit) -> Survey:
 
 def convert_unit(shared: Shared, unit: Unit) -> Done:
     """Write one output, and note it."""
-    store: Store = LocalStore(shared.notes) if shared.piece else open_store(shared.destination)
+    store: Store = LocalStore(shared.folder) if shared.piece else open_store(shared.destination)
     path = ("%06d.piece" if shared.piece else PATTERNS[shared.to]) % unit.number
     bad: list[Bad] = []
     hashes: list[bytes] = []
@@ -285,7 +285,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
         else:
             extra = output.close()
             entry = store.stat(path)
-            place = f"{shared.notes}/{path}" if shared.piece else path
+            place = f"{shared.folder}/{path}" if shared.piece else path
             done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad, extra)
     except BaseException as error:
         if output is not None:
@@ -293,7 +293,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
         if isinstance(error, OSError) and is_disk_trouble(error):
             raise storage_error(error, store.locate(path)) from None
         raise
-    note_done(shared.notes, done, b"".join(hashes))
+    write_hashes(shared.folder, done.number, b"".join(hashes))
     return done
 
 
@@ -301,7 +301,7 @@ def check_unit(shared: Shared, item: Written) -> Different | None:
     """Read an output back through the destination's own reader, and compare."""
     done = item.done
     dataset, first = _reader(shared, item)
-    wanted = np.frombuffer(LocalStore(shared.notes).read(f"{done.number:06d}.hashes"), np.uint8).reshape(-1, 16)
+    wanted = read_hashes(shared.folder, done.number)
     for low in range(0, done.samples, shared.batch):
         high = min(low + shared.batch, done.samples)
         samples = dataset.read_raw(range(first + low, first + high)) if first + high <= len(dataset) else []

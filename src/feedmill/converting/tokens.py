@@ -15,14 +15,13 @@ import xxhash
 
 from feedmill.converting import vlatext
 from feedmill.converting.engine import Conversion, Different, Unit, Written
-from feedmill.converting.notes import Done, Notes, note_done
+from feedmill.converting.job import ConvertWork, Done, read_hashes, write_hashes
 from feedmill.converting.plan import Loss, Options, Plan, named
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, write_manifest
 from feedmill.formats.tokens.vla_text import MANIFEST, SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, join_url, open_store, split_url
-from feedmill.storage.local import LocalStore
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
 from feedmill.tokens.outputs import FORMATS, sizes_of
 from feedmill.tokens.rewrite import gathered
@@ -51,7 +50,7 @@ class Shared:
     kind: str
     destination: str
     to: str
-    notes: str
+    folder: str
     form: Form
     sequence: int = 0
     per_shard: int = SEQUENCES
@@ -64,7 +63,7 @@ def corpus_of(url: str, token_size: int | None) -> Corpus:
     return open_corpus([url], token_size=token_size, mixed=True)
 
 
-def plan_tokens(source: str, destination: str, to: str, kind: str, options: Options, notes: Notes) -> Conversion:
+def plan_tokens(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     """The conversion of token files. Raises as opening them does, and `ConfigError` for options that are invalid."""
     corpus_of.cache_clear()
     _refuse_options(source, to, options)
@@ -96,7 +95,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
     if kind == "dolma":
         plan.losses.append(Loss("ids and files of origin of the documents"))
     form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and to == "ds")
-    shared = Shared(source, kind, destination, to, str(notes.folder), form, beside=beside)
+    shared = Shared(source, kind, destination, to, work.folder, form, beside=beside)
     if to == "vla-text":
         shared = replace(shared, sequence=(options.seq_len or 0) + 1, per_shard=_per_shard(options))
         units = [Unit(0, ("", ""), plan.count or 0)]
@@ -236,7 +235,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     write_manifest(store, main_file(target), msgspec.structs.replace(manifest, sizes=sizes))
     entry = store.stat(main_file(target))
     done = Done(unit.number, main_file(target), entry.size, entry.version, documents)
-    note_done(shared.notes, done, b"".join(hashes))
+    write_hashes(shared.folder, done.number, b"".join(hashes))
     return done
 
 
@@ -278,7 +277,7 @@ def _convert_sequences(shared: Shared, unit: Unit) -> Done:
     entry = store.stat(MANIFEST)
     extra = {"notes": [f"{len(rest):,} tokens after the last sequence are left out"]} if len(rest) else {}
     done = Done(unit.number, MANIFEST, entry.size, entry.version, len(hashes), [], extra)
-    note_done(shared.notes, done, b"".join(hashes))
+    write_hashes(shared.folder, done.number, b"".join(hashes))
     return done
 
 
@@ -297,7 +296,7 @@ def _finish(shared: Shared, store: Store, done: Sequence[Done]) -> list[str]:
 def check_unit(shared: Shared, item: Written) -> Different | None:
     """Read a file back through its own reader, and compare each document."""
     done = item.done
-    wanted = np.frombuffer(LocalStore(shared.notes).read(f"{done.number:06d}.hashes"), np.uint8).reshape(-1, 16)
+    wanted = read_hashes(shared.folder, done.number)
     number = 0
     for batch in _read_back(shared, done.path):
         for found in document_hashes(batch):

@@ -22,7 +22,7 @@ import xxhash
 
 from feedmill import __version__
 from feedmill.errors import ConfigError, DataError
-from feedmill.storage import Store, is_local_file
+from feedmill.storage import LocalStore, Store, is_local_file, open_store
 
 VERSION = 1
 FOLDER = ".feedmill"
@@ -31,6 +31,12 @@ FOLDER = ".feedmill"
 def manifest_path(name: str) -> str:
     """Where the manifest of an attribute set lies, below the dataset's root."""
     return f"attributes/{name}/{FOLDER}/manifest.json"
+
+
+def set_store(store: Store, name: str) -> Store:
+    """The store of an attribute set of the dataset in `store`."""
+    folder = f"attributes/{name}"
+    return store.below(folder) if isinstance(store, LocalStore) else open_store(store.locate(folder))
 
 
 def refuse_blocked(store: Store, folder: str = "") -> None:

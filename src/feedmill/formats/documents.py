@@ -145,7 +145,7 @@ def json_fault(data: bytes, why: object) -> str:
         return "it is blank"
     if data.startswith(b"\xef\xbb\xbf"):
         return "it begins with a byte order mark, which is no part of JSON"
-    if "recursion" in str(why):
+    if any(word in str(why) for word in ("recursion", "depth limit")):
         return "it is nested too deeply"
     lone = next((found for found in _ESCAPES.finditer(data) if found[1]), None)
     if lone is None:

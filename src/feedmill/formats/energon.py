@@ -30,7 +30,6 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon_members, sidecar, yamls
 from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
-from feedmill.formats.changing import interrupted, unfinished_job
 from feedmill.formats.content import content_of_files
 from feedmill.formats.energon_members import Members
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets
@@ -84,16 +83,6 @@ def idx_name(shard: str) -> str:
     """The name of a shard's offset file: its last suffix replaced by ``.tar.idx``."""
     folder, slash, name = shard.rpartition("/")
     return f"{folder}{slash}{name.rpartition('.')[0] or name}.tar.idx"
-
-
-def refuse_unfinished(store: Store) -> None:
-    """Raise `DataError` where an interrupted writer has left what would be read as another dataset: some of its shards
-    without an index, or shards of which some are old and some new with an index of neither."""
-    job = unfinished_job(store) if store.is_local else None
-    if job is None:
-        return
-    if job.get("swapping") or not (store.exists(INFO) or store.exists(INFO_YAML)):
-        raise interrupted(store, job)
 
 
 def read_info(store: Store) -> dict[str, int]:

@@ -32,11 +32,11 @@ def write_idx(store: Store, shard: str, starts: Int64s) -> None:
     store.write_bytes(idx_name(shard), starts.astype("<u8").tobytes())
 
 
-def write_info(store: Store, counts: Mapping[str, int]) -> None:
-    """``.info.json``; where a ``.info.yaml`` of an older release exists, it is kept in step."""
+def write_info(store: Store, counts: Mapping[str, int], *, old: bool | None = None) -> None:
+    """``.info.json``; where a ``.info.yaml`` of an older release exists (`old`), it is kept in step."""
     content = {"energon_version": ENERGON_VERSION, "shard_counts": dict(counts)}
     store.write_bytes(INFO, json.dumps(content, indent=2).encode())
-    if store.exists(INFO_YAML):
+    if store.exists(INFO_YAML) if old is None else old:
         store.write_bytes(INFO_YAML, yaml.dump(content).encode())
 
 

@@ -65,10 +65,15 @@ def read_uuid(store: Store) -> str:
         return ""
 
 
-def write(store: Store, records: Mapping[str, ShardRecord]) -> None:
-    """Write the sidecar, atomically; after ``index.uuid`` and the shards. Words that are missing are made."""
+def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, ShardRecord]:
+    """Records of shards in a store, with the words that are missing."""
     missing = [shard for shard, record in records.items() if record.word is None]
     words = ordered_map(lambda s: content_word(store, s, records[s].size), missing, workers=16, in_flight=64)
     made = {s: structs.replace(records[s], word=word) for s, word in zip(missing, words, strict=True)}
-    data = msgspec.json.encode(_File(VERSION, {**records, **made}, read_uuid(store)))
+    return {**records, **made}
+
+
+def write(store: Store, records: Mapping[str, ShardRecord], shards: Store | None = None) -> None:
+    """Write the sidecar, atomically; after ``index.uuid`` and the shards, which may be in a store of their own."""
+    data = msgspec.json.encode(_File(VERSION, with_words(shards or store, records), read_uuid(store)))
     store.write_bytes(PATH, msgspec.json.format(data, indent=1))

@@ -10,11 +10,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
-from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared, refuse_unfinished
+from feedmill.formats.energon import INFO, INFO_YAML, META, open_prepared
 from feedmill.formats.jsonl import open_jsonl
 from feedmill.formats.shardindex import plain_shards
 from feedmill.formats.shardlist import (
@@ -46,6 +44,7 @@ from feedmill.formats.vla.dataset import open_manifest
 from feedmill.formats.vla.manifest import MANIFEST, looks_like_manifest
 from feedmill.formats.webdataset import TarDataset
 from feedmill.formats.wids import is_wids
+from feedmill.jobs.work import settle
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 ENERGON, WEBDATASET, TAR, JSONL, PBIN = "energon", "webdataset", "tar", "jsonl", "pbin"
@@ -69,8 +68,6 @@ _LISTS = {".tar": WEBDATASET, ".parquet": PARQUET, **_TOKEN_FILES}
 FILE_ORDERS = ("sorted", "nanotron")
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
-CONVERSION = ".feedmill-convert/job.json"
-"""What a conversion that is not finished has in a folder."""
 _ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
 SUFFIXES = (*_FILES, *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
@@ -116,6 +113,7 @@ def sniff(url: str) -> Found:
     if url.endswith((*_FILES, ".json")) and not folder:
         top, name = split_url(url)
         store = open_store(top)
+        settle(store, name)
         return Found(_kind_of_file(store, name), store, name)
     store = open_store(url)
     if is_local_file(url):
@@ -127,8 +125,7 @@ def sniff(url: str) -> Found:
             if url.endswith(_PACKED_LINES)
             else _way([url]) or _KNOWN,
         )
-    refuse_unfinished(store)
-    _refuse_conversion(store, indexed=True)
+    settle(store)
     if store.exists(INFO) or store.exists(INFO_YAML):
         return Found(ENERGON, store)
     if looks_like_manifest(store, MANIFEST):
@@ -136,7 +133,7 @@ def sniff(url: str) -> Found:
     marked = kind_of_folder(store)
     if marked is not None:
         return Found(marked, store)
-    _refuse_conversion(store, indexed=False)
+    settle(store, indexed=False)
     for suffix, kind in _FOLDERS.items():
         if next(iter(store.files(suffixes=(suffix,))), None) is not None:
             return Found(kind, store, remarks=_left_aside(store) if kind == WEBDATASET else ())
@@ -162,24 +159,6 @@ def sniff(url: str) -> Found:
         if lines
         else _way(inside) or known,
     )
-
-
-def _refuse_conversion(store: Store, *, indexed: bool) -> None:
-    """Raise `DataError` where an interrupted conversion has left a part of its files, or files of an old and a new
-    result, and nothing else tells that: of a folder that is not `indexed` the files alone say what there is."""
-    if not store.is_local or not store.exists(CONVERSION):
-        return
-    try:
-        job = orjson.loads(store.read(CONVERSION))
-    except (orjson.JSONDecodeError, NotFound):
-        return  # its writer says so; or it is done
-    if isinstance(job, dict) and ("proof" in job or not (indexed or job.get("staged"))):
-        raise DataError(
-            "a 'convert' is writing this dataset, or was interrupted",
-            file=store.url,
-            kind="unfinished-write",
-            fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
-        )
 
 
 def _way(paths: Sequence[str]) -> str:

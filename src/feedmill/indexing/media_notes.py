@@ -10,48 +10,36 @@ import msgspec
 
 from feedmill.errors import DataError
 from feedmill.formats.energon_media import Row
-from feedmill.storage import Store
-from feedmill.storage.frames import FrameFile, frames_place
+from feedmill.jobs.units import Units
 
-NAME = ".nv-meta/feedmill.media.journal"
+MEDIA = "media.scanned"
+"""In the folder of unfinished work on a dataset."""
 
 
-class _Frame(msgspec.Struct, array_like=True):
-    piece: bytes
+class _Facts(msgspec.Struct, array_like=True):
     rows: list[Row]
     broken: list[dict[str, Any]]
 
 
 class MediaNotes:
-    """Finished pieces of work by their names; see `feedmill.storage.frames` for where they are kept."""
+    """Finished pieces of work by their names."""
 
-    def __init__(self, frames: FrameFile) -> None:
-        self.frames = frames
-        self._known: dict[bytes, tuple[list[Row], list[DataError]]] | None = None
-
-    @classmethod
-    def of(cls, store: Store) -> MediaNotes:
-        """The notes of a dataset or folder."""
-        return cls(FrameFile(*frames_place(store, NAME)))
+    def __init__(self, units: Units) -> None:
+        self.units = units
+        self._known: dict[str, tuple[list[Row], list[DataError]]] | None = None
 
     def get(self, piece: bytes) -> tuple[list[Row], list[DataError]] | None:
         """What was found in this piece, or None where an earlier run did not come to it."""
         if self._known is None:
             self._known = {}
-            for body in self.frames.read():  # a frame of something else is no work done
+            for name, body in self.units.read().items():  # a unit of something else is no work done
                 with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-                    frame = msgspec.msgpack.decode(body, type=_Frame)
-                    self._known[frame.piece] = frame.rows, [DataError(**fields) for fields in frame.broken]
-        return self._known.get(piece)
+                    facts = msgspec.msgpack.decode(body, type=_Facts)
+                    self._known[name] = facts.rows, [DataError(**fields) for fields in facts.broken]
+        return self._known.get(piece.hex())
 
     def add(self, piece: bytes, rows: Sequence[Row], broken: Sequence[DataError]) -> None:
         """Note a finished piece. One with names that are not UTF-8 is left out: it is done again."""
-        try:
-            body = msgspec.msgpack.encode(_Frame(piece, list(rows), [error.as_dict() for error in broken]))
-        except UnicodeEncodeError:
-            return
-        self.frames.add(body)
-
-    def close(self, *, remove: bool) -> None:
-        """Close the file; remove it once the tables are written."""
-        self.frames.close(remove=remove)
+        with contextlib.suppress(UnicodeEncodeError):
+            facts = _Facts(list(rows), [error.as_dict() for error in broken])
+            self.units.add(piece.hex(), msgspec.msgpack.encode(facts))

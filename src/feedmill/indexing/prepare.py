@@ -1,7 +1,8 @@
 """Making a dataset ready: index every sample, divide shards into splits, say how samples are read.
 
 Nothing is written before every shard has been scanned, and each file appears whole, so a run that is refused, killed
-or out of disk leaves the old index as it was. The same command run again takes finished scans from a journal.
+or out of disk leaves the old index as it was. The same command run again takes over
+what a killed one has scanned.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from typing import Any
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
 from feedmill.formats.braces import expand
-from feedmill.formats.changing import changing
 from feedmill.formats.energon_media import write_tables
-from feedmill.formats.shard_journal import Journal
+from feedmill.formats.finished_shard import SHARDS
 from feedmill.indexing import splitting
 from feedmill.indexing.media import Gathered, gather
-from feedmill.indexing.media_notes import MediaNotes
+from feedmill.indexing.media_notes import MEDIA, MediaNotes
 from feedmill.indexing.scanning import Scanned, check_names, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.units import Units
+from feedmill.jobs.work import alone, settle
 from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Entry, Store, is_local_file, is_local_folder, open_store
@@ -154,9 +156,9 @@ def prepare(
             fix="Give the folder that a tar lies in; token files and data of other tools open as they are.",
         )
     store = open_store(url)
-    energon.refuse_unfinished(store)
+    settle(store, indexed=store.exists(energon.INFO) or store.exists(energon.INFO_YAML))
     report = PrepareReport(url)
-    with changing(store):
+    with alone(store) as place:
         entries = _chosen(store, exclude, shards, listed=tar_index_only, exact=energon_exact)
         _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
         _check_writable(store)
@@ -167,9 +169,9 @@ def prepare(
         if not tar_index_only:
             dividing([entry.path for entry in entries])  # nonsense is refused now, not after the scan
         description = describe_type(sample_type, field_map) if sample_type is not None else None
-        journal, notes = Journal.of(store), MediaNotes.of(store)
+        shard_units, notes = Units(place, SHARDS), MediaNotes(Units(place, MEDIA))
         try:
-            scanned = _scan(store, entries, journal, report, skip_bad_shards, workers, digest, rescan, progress)
+            scanned = _scan(store, entries, shard_units, report, skip_bad_shards, workers, digest, rescan, progress)
             kept = [found.shard for found in scanned]
             splits = None if tar_index_only else dividing(kept)
             if splits is not None and split_ratio is None and not split_parts:
@@ -185,10 +187,10 @@ def prepare(
                 write_description(store, description, dataset_yaml_name, report.parts)
             energon_write.match_modes(store, kept)
         finally:
-            journal.close(remove=False)
-            notes.close(remove=False)
-        journal.close(remove=True)
-        notes.close(remove=True)
+            shard_units.close()
+            notes.units.close()
+        shard_units.clear()
+        notes.units.clear()
         present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
         report.splits = {name: len(names) for name, names in present.items()}
     report.seconds = time.perf_counter() - began
@@ -296,7 +298,7 @@ def _check_writable(store: Store) -> None:
 def _scan(
     store: Store,
     entries: Sequence[Entry],
-    journal: Journal,
+    units: Units,
     report: PrepareReport,
     skip_bad: bool,
     workers: int | None,
@@ -309,7 +311,7 @@ def _scan(
     parts: dict[str, None] = {}
     with Progress("indexing", sum(e.size for e in entries), "B", enabled=progress) as bar:
         scans = scan_all(
-            store, entries, workers=workers, digest=digest, rescan=rescan, journal=journal, advance=bar.advance
+            store, entries, workers=workers, digest=digest, rescan=rescan, units=units, advance=bar.advance
         )
         for found in scans:
             if found.scan.problem is not None:

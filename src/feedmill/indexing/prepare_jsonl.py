@@ -10,11 +10,11 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats import jsonl, jsonl_splits
-from feedmill.formats.changing import changing
 from feedmill.formats.jsonl_splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.indexing import splitting
 from feedmill.indexing.prepare import PrepareReport
+from feedmill.jobs.work import alone
 from feedmill.storage import Store, open_store, split_url
 
 BLOCKS = 1000
@@ -54,7 +54,7 @@ def prepare_jsonl(
             " makes some"
         )
     numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # refused before the file is read
-    with changing(store, name):
+    with alone(store, name):
         offsets = jsonl.index_file(store, name)
         splits = _splits(store, name, offsets, numbers, shuffle)
         if splits is not None:  # before the index: with that the file counts as prepared

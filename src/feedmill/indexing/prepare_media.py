@@ -19,14 +19,15 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import energon_write
-from feedmill.formats.changing import changing
 from feedmill.formats.energon import INDEX, INFO, INFO_YAML, open_index, read_info
 from feedmill.formats.energon_media import read_tables, write_tables
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.tar_scan import scan_shard
 from feedmill.indexing.media import Filters, Gathered, Piece, collect, pieces_of_folder, pieces_of_shard
-from feedmill.indexing.media_notes import MediaNotes
+from feedmill.indexing.media_notes import MEDIA, MediaNotes
 from feedmill.indexing.scanning import Scanned
+from feedmill.jobs.units import Units
+from feedmill.jobs.work import alone
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Store, is_local_folder, open_store
@@ -93,14 +94,14 @@ def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, p
     store = open_store(url)
     prepared = store.exists(INFO) or store.exists(INFO_YAML)
     report = MediaReport(url, WEBDATASET if prepared else FOLDER)
-    with changing(store):
-        notes = MediaNotes.of(store)
+    with alone(store) as place:
+        notes = MediaNotes(Units(place, MEDIA))
         try:
             work = _add_to_index if prepared else _index_folder
             work(store, media, notes, report, workers, progress)
         finally:
-            notes.close(remove=False)
-        notes.close(remove=True)
+            notes.units.close()
+        notes.units.clear()
     if not report.images + report.av and not report.broken:
         report.warnings.append("no file is a media file by this choice")
     report.seconds = time.perf_counter() - began

@@ -19,7 +19,6 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats import jsonl, jsonl_splits
-from feedmill.formats.changing import changing
 from feedmill.formats.energon import PreparedShards, idx_name, read_info, read_splits
 from feedmill.formats.energon_write import write_splits
 from feedmill.formats.offsets import load_offsets, read_records
@@ -27,6 +26,7 @@ from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, Found, snif
 from feedmill.formats.sources import IMG2DATASET, KINDS
 from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
 from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.jobs.work import alone
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.kernels.jsonl.lines import index_lines
@@ -109,7 +109,7 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
             fix=f"Repair the shards that 'feedmill check' names one by one ('feedmill repair {folder}/SHARD.tar'), then"
             f" write the manifest again: 'feedmill vla manifest {folder} --overwrite'.",
         )
-    with changing(found.store, found.name if found.kind in (JSONL, TAR) else ""):
+    with alone(found.store, found.name if found.kind in (JSONL, TAR) else ""):
         return _repair(found, url, workers, progress)
 
 

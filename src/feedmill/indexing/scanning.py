@@ -17,12 +17,13 @@ from feedmill.errors import DataError, FeedmillError
 from feedmill.formats import sidecar
 from feedmill.formats.energon import INDEX, idx_name, open_index, read_info
 from feedmill.formats.energon_index import read_scan
+from feedmill.formats.finished_shard import add_shard, finished_shards
 from feedmill.formats.offsets import load_offsets
-from feedmill.formats.shard_journal import Journal
 from feedmill.formats.sidecar import ShardRecord
 from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.units import Units
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store
 from feedmill.storage.cache import cached_copy
@@ -32,7 +33,7 @@ COMPILED_FROM = 48 << 20
 
 
 class Scanned(NamedTuple):
-    """One shard: its record for the sidecar, its samples, and how they were come by ('scanned', 'index', 'journal')."""
+    """One shard: its record for the sidecar, its samples, their origin ('scanned', 'index', 'interrupted')."""
 
     shard: str
     record: ShardRecord
@@ -120,7 +121,7 @@ def scan_all(
     workers: int | None = None,
     digest: bool = True,
     rescan: bool = False,
-    journal: Journal | None = None,
+    units: Units | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Scanned]:
     """Every shard's samples, in the order of `entries`.
@@ -129,11 +130,11 @@ def scan_all(
         workers: threads; by default four a core.
         digest: hash each shard.
         rescan: read every tar again, whatever the present index says.
-        journal: where finished scans are noted, and found again after a kill.
+        units: where finished scans are noted, and found again after a kill.
         advance: called with the bytes of each finished shard.
     """
     known = {} if rescan else _Known.load(store, digest)
-    noted = {} if journal is None or rescan else journal.read()
+    noted = {} if units is None or rescan else finished_shards(units.read())
     compiled = sum(entry.size for entry in entries) >= COMPILED_FROM
     threads = workers or 4 * available_cores()  # they wait for storage more than they compute
     if compiled:
@@ -142,7 +143,7 @@ def scan_all(
     def work(entry: Entry) -> Scanned:
         record = ShardRecord(entry.size, entry.version, -1)
         if entry.path in noted and _same(noted[entry.path][0], record, digest):
-            return Scanned(entry.path, *noted[entry.path], "journal")
+            return Scanned(entry.path, *noted[entry.path], "interrupted")
         if isinstance(known, _Known) and _same(known.records.get(entry.path), record, digest):
             taken = known.take(entry.path)
             if taken is not None:
@@ -150,12 +151,12 @@ def scan_all(
         return scan_one(store, entry, digest=digest, compiled=compiled)
 
     for found in ordered_map(work, entries, workers=threads, in_flight=2 * threads):
-        yield _noted(found, journal, advance)
+        yield _noted(found, units, advance)
 
 
-def _noted(found: Scanned, journal: Journal | None, advance: Callable[[int], None]) -> Scanned:
-    if journal is not None and found.origin == "scanned" and found.scan.problem is None:
-        journal.add(found.shard, found.record, found.scan)
+def _noted(found: Scanned, units: Units | None, advance: Callable[[int], None]) -> Scanned:
+    if units is not None and found.origin == "scanned" and found.scan.problem is None:
+        add_shard(units, found.shard, found.record, found.scan)
     advance(found.record.size)
     return found
 

@@ -1,1 +1,8 @@
-"""A function over shards, on all cores, with progress; same output whatever the parallelism."""
+"""Units of work on all cores, with the same output whatever the parallelism; and what survives when a run is killed.
+
+- `run.py`: a function over many items on processes, results in order; `processes.py`, `parcels.py`: what it is made of.
+- `threads.py`: the same on threads; `buffers.py`, `cores.py`: memory and cores for both.
+- `work.py`: `Work`, the lock, identity, finished units (`units.py`) and staged outputs of one job, and how they are
+  published; `alone` for what needs the lock only; `settle` for readers.
+- `progress.py`: the bar.
+"""

@@ -23,6 +23,7 @@ from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.jobs.work import Work, is_unfinished, tidy
 from feedmill.storage import Store, open_store
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
@@ -33,7 +34,7 @@ from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut
 from feedmill.tokens.tokenize import PRELOAD, OnError
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.typed import Typed, TypedReader
-from feedmill.tokens.work import Recipe, WorkFolder, identity_of, offer, tasks_of, work
+from feedmill.tokens.work import Recipe, identity_of, offer, tasks_of, work
 
 MANIFEST = "tokens"
 """The manifest of the folder is called as that of a file of this name would be; each part has its own beside it."""
@@ -208,26 +209,21 @@ class _Job:
         self.job = xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
     def run(self, workers: int, overwrite: bool, unit_bytes: int, progress: bool | None, allow_empty: bool) -> None:
-        work_folder = WorkFolder.beside(self.store, MANIFEST, self.folder)
-        if not work_folder.holds(self.job):
+        identity = {"verb": "tokenize", "job": self.job}
+        if not is_unfinished(self.store, MANIFEST, identity):
             if self._complete():
-                work_folder.close(remove=True)
+                tidy(self.store, MANIFEST)
                 return
             if not overwrite:
                 self._refuse()
-        work_folder.open(self.job)
-        finished = False
-        try:
-            made = self._pieces(work_folder, workers, unit_bytes, progress)
+        with Work(self.store, MANIFEST) as job:
+            job.begin(identity, keep_staged=True)
+            made = self._pieces(job, workers, unit_bytes, progress)
             self.report.refuse_empty(self.folder, allow_empty)
             self._write(made, workers, progress)
-            finished = True
-        finally:
-            work_folder.close(remove=finished)
+            job.finish()
 
-    def _pieces(
-        self, folder: WorkFolder, workers: int, unit_bytes: int, progress: bool | None
-    ) -> list[list[GroupFile]]:
+    def _pieces(self, job: Work, workers: int, unit_bytes: int, progress: bool | None) -> list[list[GroupFile]]:
         """Tokenize all units; for each group its files with their pieces."""
         everything = [file for group in self.plan for file in group]
         units, owners = [], []
@@ -235,8 +231,7 @@ class _Job:
             for unit in cut([file], unit_bytes):
                 units.append((unit,))
                 owners.append(number)
-        tasks = tasks_of(folder, units, self.recipe, workers)
-        folder.keep_only({os.path.basename(task.path) for task in tasks})
+        tasks = tasks_of(job, units, self.recipe, workers)
         self.report.units = len(tasks)
         offer(self.tokenizer)
         places: list[list[tuple[str, int]]] = [[] for _ in everything]

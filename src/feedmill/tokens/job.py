@@ -1,29 +1,20 @@
-"""What a verb that writes token files has done so far, so that a killed run can be finished by the same command.
-
-A small JSON file beside the first target, ``.<name>.feedmill-job``: what the job is (a hash of its inputs and options),
-its seed, and the files that are whole. It is there from before the first file appears until after the last one and its
-manifest have.
-"""
+"""The job of a verb that writes token files: its seed and the files that are whole, so that a killed run is finished by
+the same command."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import orjson
 
 from feedmill.errors import ConfigError
-from feedmill.formats.changing import changing
 from feedmill.formats.offsets import hash_words
-from feedmill.storage import LocalStore, Store, open_store, split_url
-from feedmill.storage.local import storage_error
-from feedmill.storage.staging import make_folder
-
-VERSION = 1
+from feedmill.jobs.work import Work
+from feedmill.storage import Store, open_store, split_url
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -34,75 +25,48 @@ class Done(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class _State(msgspec.Struct):
-    job: str
-    seed: int
-    done: list[Done] = []
-    version: int = VERSION
-
-
 class Job:
-    """The journal of one run; made by `begin`.
+    """One run; made by `job_on`.
 
     Attributes:
         seed: the one given, or one drawn at the first start.
         drawn: whether it was drawn.
-        done: the files that are whole, by path.
-        resumed: whether an earlier run left this journal.
+        resumed: whether an earlier run left this job.
     """
 
-    def __init__(self, store: Store, name: str, state: _State, *, drawn: bool, resumed: bool) -> None:
-        self._store, self._name, self._state = store, name, state
-        self.drawn, self.resumed = drawn, resumed
-        self._kept = resumed
-
-    @property
-    def seed(self) -> int:
-        return self._state.seed
+    def __init__(self, work: Work, identity: Mapping[str, Any], seed: int | None) -> None:
+        self._work, self._identity = work, identity
+        self.drawn, self.resumed = seed is None, work.is_of(identity)
+        self.seed = secrets.randbits(31) if seed is None else seed
+        if self.resumed:
+            work.begin(identity)
+            self.seed = work.noted.get("seed", self.seed)
 
     @property
     def done(self) -> dict[str, Done]:
-        return {done.path: done for done in self._state.done}
+        """The files that are whole, by path."""
+        found = {}
+        for path, facts in self._work.units.read().items():
+            with contextlib.suppress(msgspec.MsgspecError):
+                found[path] = msgspec.json.decode(facts, type=Done)
+        return found
 
-    def save(self) -> None:
-        """Write the journal: from now on files of this job may be there."""
-        self._store.write_bytes(self._name, msgspec.json.encode(self._state))
-        self._kept = True
+    def begin(self) -> None:
+        """From now on files of this job may be there."""
+        self._work.begin(self._identity, seed=self.seed)
 
     def add(self, done: Done) -> None:
         """One more file is whole."""
-        self._state.done.append(done)
-        if self._kept:
-            self.save()
+        self._work.units.add(done.path, msgspec.json.encode(done))
 
     def finish(self) -> None:
-        """All files are whole: remove the journal."""
-        if self._kept:
-            self._store.delete(self._name)
+        """All files are whole."""
+        self._work.finish()
 
 
 @contextlib.contextmanager
-def alone(target: str) -> Iterator[None]:
-    """A block in which one process writes a target. Raises `StorageError` (kind ``busy``) where another one does."""
-    folder, name = split_url(target)
-    store = open_store(folder)
-    new = store.root if isinstance(store, LocalStore) and not os.path.isdir(store.root) else None
-    try:
-        if new is not None:
-            make_folder(new)
-    except OSError as error:
-        raise storage_error(error, target) from None
-    try:
-        with changing(store, name):
-            yield
-    finally:
-        if new is not None:
-            with contextlib.suppress(OSError):
-                os.rmdir(new)  # where nothing was written
-
-
-def begin(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bool) -> Job:
-    """Continue with the job that was killed here, or begin a new one; nothing is written yet.
+def job_on(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bool) -> Iterator[Job]:
+    """A block in which one process writes a target; the job that was killed here, or a new one. Nothing is written yet.
 
     Args:
         target: path or URL of the (first) target, or its pattern.
@@ -112,27 +76,17 @@ def begin(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bo
 
     Raises:
         ConfigError: another job that writes here was not finished, or a number has more than 64 bits.
+        StorageError: another process writes there (kind ``busy``).
     """
-    folder, name = split_url(target)
-    store = open_store(folder)
-    journal = f".{name}.feedmill-job"
     try:
         text = orjson.dumps({**words, "seed": seed}, default=str, option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONEncodeError as error:
-        raise ConfigError(f"an option is of no use ({error})", kind="bad-number", fix="Give smaller numbers.") from None
-    job = hash_words([text])
-    state = _read(store, journal)
-    if state is not None and state.job == job:
-        return Job(store, journal, state, drawn=seed is None, resumed=True)
-    if state is not None and not overwrite:
-        raise ConfigError(
-            "another job that writes here was not finished (or its inputs changed since)",
-            file=target,
-            kind="unfinished-job",
-            fix="Run that command again to finish it, or add --overwrite to begin this one.",
-        )
-    new = _State(job, secrets.randbits(31) if seed is None else seed)
-    return Job(store, journal, new, drawn=seed is None, resumed=False)
+        raise ConfigError(f"an option is not valid ({error})", kind="bad-number", fix="Give smaller numbers.") from None
+    folder, name = split_url(target)
+    identity = {"verb": "rewrite", "job": hash_words([text])}
+    with Work(open_store(folder), name) as work:
+        work.refuse_other(identity, overwrite=overwrite)
+        yield Job(work, identity, seed)
 
 
 def refuse_existing(targets: Sequence[tuple[Store, str]], overwrite: bool) -> None:
@@ -145,13 +99,3 @@ def refuse_existing(targets: Sequence[tuple[Store, str]], overwrite: bool) -> No
                 kind="exists",
                 fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
             )
-
-
-def _read(store: Store, name: str) -> _State | None:
-    if not store.exists(name):
-        return None
-    try:
-        found = msgspec.json.decode(store.read(name), type=_State)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return found if found.version == VERSION else None

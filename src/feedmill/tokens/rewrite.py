@@ -23,7 +23,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.storage import Store, open_store, real_place, split_url
 from feedmill.storage.claims import Claim
 from feedmill.tokens.corpus import LINES, Corpus, Mapped
-from feedmill.tokens.job import Done, Job, alone, begin, refuse_existing
+from feedmill.tokens.job import Done, Job, job_on, refuse_existing
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, sizes_of
 from feedmill.tokens.targets import Form, higher_parts, main_file, remove_part, write_documents
@@ -87,7 +87,7 @@ class Report:
 def start(
     target: str, corpus: Corpus, form: Form, options: dict[str, Any], *, seed: int | None, overwrite: bool
 ) -> Iterator[Job]:
-    """The block of a run, with its journal, see `feedmill.tokens.job`.
+    """The block of a run, see `feedmill.tokens.job`.
 
     Raises:
         ConfigError: the target is an input, or another job that writes there was not finished.
@@ -95,8 +95,8 @@ def start(
     """
     _refuse_inputs(corpus, [target])
     words = {"inputs": corpus.facts(), "form": asdict(form), "target": target, **options}
-    with alone(target):
-        yield begin(target, words, seed=seed, overwrite=overwrite)
+    with job_on(target, words, seed=seed, overwrite=overwrite) as job:
+        yield job
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
@@ -115,7 +115,7 @@ def _place(path: str) -> tuple[str, str]:
 def finished(
     verb: str, corpus: Corpus, job: Job, done: list[Done], resumed: int, *, seeded: bool = False, **fields: Any
 ) -> Report:
-    """Remove the journal of a job whose files are all there, and report.
+    """End a job whose files are all there, and report.
 
     Args:
         resumed: files that were there when the run began.
@@ -148,9 +148,9 @@ def rewrite(
     allow_empty: bool = False,
     left_out: dict[str, int] | None = None,
 ) -> list[Done]:
-    """Write parts of a corpus, each atomically, leaving alone those that the job's journal knows as whole.
+    """Write parts of a corpus, each atomically, but for those that the job knows as whole.
 
-    The journal stays; the caller finishes it when everything that belongs to its job is there.
+    The caller finishes the job when everything that belongs to it is there.
 
     Args:
         options: what else the manifests should tell.
@@ -174,7 +174,7 @@ def rewrite(
     _refuse_inputs(corpus, [*(part.path for part in parts), *higher])
     if not job.resumed:
         refuse_existing([*map(_main, (part.path for part in parts)), *map(_main, higher)], overwrite)
-        job.save()  # for a single file, too: its manifest comes behind it
+        job.begin()  # for a single file, too: its manifest comes behind it
     known = job.done
     out = []
     unit = "B" if form.format == LINES else "tokens"

@@ -22,6 +22,7 @@ from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.jobs.work import Work, is_unfinished, tidy
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
@@ -29,7 +30,7 @@ from feedmill.tokens.pieces import read_piece
 from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_inputs, together
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, WorkFolder, identity_of, offer, tasks_of, work
+from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, identity_of, offer, tasks_of, work
 
 Rule = Literal["missing", "always"]
 OnError = Literal["fail", "skip"]
@@ -243,28 +244,25 @@ class _Job:
 
     def run(self, workers: int | None, overwrite: bool, progress: bool | None, allow_empty: bool) -> None:
         first = self.outputs[0]
-        folder = WorkFolder.beside(first.store, first.stem, first.url)
-        if not overwrite and not folder.holds(self.job):
+        identity = {"verb": "tokenize", "job": self.job}
+        if not overwrite and not is_unfinished(first.store, first.stem, identity):
             if self._complete():
-                folder.close(remove=True)  # a worker of a killed run may have left something late
+                tidy(first.store, first.stem)  # a worker of a killed run may have left something late
                 self.report.refuse_empty(first.url, allow_empty)
                 return
             self._refuse()
-        folder.open(self.job)
-        finished = False
-        try:
+        with Work(first.store, first.stem) as job:
+            job.begin(identity, keep_staged=True)
             units = list(together(cut(self.files, self.unit_bytes), self.unit_bytes))
-            tasks = tasks_of(folder, units, self.recipe, workers)
-            folder.keep_only({os.path.basename(task.path) for task in tasks})
+            tasks = tasks_of(job, units, self.recipe, workers)
             self.report.files, self.report.units = len(self.files), len(tasks)
             offer(self.tokenizer)
-            self._assemble(tasks, workers, progress, allow_empty)
-            finished = True
-        except EmptyResult:
-            finished = True  # nothing in the folder that another run could use
-            raise
-        finally:
-            folder.close(remove=finished)
+            try:
+                self._assemble(tasks, workers, progress, allow_empty)
+            except EmptyResult:
+                job.finish()  # no piece is of use to another run
+                raise
+            job.finish()
 
     def _complete(self) -> bool:
         """Whether every output is there and this very job made it; then the report tells of it."""

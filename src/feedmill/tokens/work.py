@@ -1,11 +1,9 @@
-"""What one worker does with a unit, or with some small ones: read, encode, leave a piece; and where pieces lie until
-all are there."""
+"""What one worker does with a unit, or with some small ones: read, encode, leave a piece."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -17,13 +15,10 @@ from typing import Any
 import msgspec
 import xxhash
 
-from feedmill.errors import FeedmillError, StorageError
+from feedmill.errors import FeedmillError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
-from feedmill.storage import Store
-from feedmill.storage.claims import Claim
-from feedmill.storage.local import LocalStore
-from feedmill.storage.locks import FileLock
+from feedmill.jobs.work import Work
 from feedmill.tokens.documents import Batch, read_documents
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
 from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
@@ -181,13 +176,18 @@ def _encoded(
         facts.empty += batch.empty
 
 
-def tasks_of(folder: WorkFolder, units: Sequence[tuple[Unit, ...]], recipe: Recipe, workers: int | None) -> list[Task]:
-    """The work for some units, on a number of processes (None for one per core)."""
+def tasks_of(job: Work, units: Sequence[tuple[Unit, ...]], recipe: Recipe, workers: int | None) -> list[Task]:
+    """The work for some units, on a number of processes (None for one per core). Pieces that belong to none of them are
+    removed."""
     key, cores = recipe.key(), available_cores()
     spare = min(cores if workers is None else workers, len(units)) < cores
-    paths = [os.path.join(folder.path, folder.piece(number, some, key)) for number, some in enumerate(units)]
+    names = [piece_name(number, some, key) for number, some in enumerate(units)]
+    job.sweep(set(names))
     # A file that is not packed is cut instead: more processes do more for it than threads.
-    return [Task(some, recipe, path, spare and some[0].file.packed) for some, path in zip(units, paths, strict=True)]
+    return [
+        Task(some, recipe, os.path.join(job.folder, name), spare and some[0].file.packed)
+        for some, name in zip(units, names, strict=True)
+    ]
 
 
 class _Stopped(Exception):
@@ -271,81 +271,10 @@ def identity_of(tokenizer: Tokenizer) -> str:
     return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}"
 
 
-def _unlink(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
-
-
-class WorkFolder:
-    """The pieces of one job, beside its output.
-
-    Args:
-        place: the folder; one run at a time may use it.
-        target: where the output `stem` goes.
-    """
-
-    def __init__(self, place: LocalStore, target: Store, stem: str) -> None:
-        self.place, self.path = place, place.root
-        self._target, self._stem = target, stem
-        self._lock: FileLock | None = None
-        self._claim: Claim | None = None
-
-    @classmethod
-    def beside(cls, store: Store, stem: str, url: str) -> WorkFolder:
-        """The folder of the output `stem` in a store: beside it, or on this machine for one in an object store."""
-        if isinstance(store, LocalStore):
-            return cls(store.below(f".{stem}.feedmill-work"), store, stem)
-        word = xxhash.xxh3_64_hexdigest(url.encode())
-        return cls(LocalStore(tempfile.gettempdir()).below(f"feedmill-work-{word}"), store, stem)
-
-    def holds(self, job: str) -> bool:
-        """Whether an unfinished run of this job left it."""
-        return self.place.exists("job") and self.place.read("job") == job.encode()
-
-    def open(self, job: str) -> None:
-        """Take the folder, for a job. Raises StorageError where another run has it."""
-        self._lock = self.place.lock("lock", what="another process is writing this output", file=self.path)
-        try:
-            self._claim = Claim(self._target, self._stem)
-            if not self.holds(job):
-                self.place.write_bytes("job", job.encode())
-        except BaseException:
-            self.close(remove=False)
-            raise
-
-    def keep_only(self, names: set[str]) -> None:
-        """Remove what other options or changed inputs have left."""
-        with os.scandir(self.path) as entries:
-            stale = [e.path for e in entries if e.name not in names and e.name not in ("lock", "job")]
-        for path in stale:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-
-    def piece(self, number: int, units: tuple[Unit, ...], recipe_key: str) -> str:
-        """The name of the piece of some units: it changes with whatever decides what is in it."""
-        words = [recipe_key]
-        for unit in units:
-            words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
-            words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]
-        return f"{number:06d}-{xxhash.xxh3_64_hexdigest(chr(0).join(words).encode())}{SUFFIX}"
-
-    def close(self, *, remove: bool) -> None:
-        """Release it; remove it once the output is complete."""
-        if remove and self._lock is None and os.path.isdir(self.path):
-            try:
-                self._lock = self.place.lock("lock", what="another process is writing this output", file=self.path)
-            except StorageError:  # which removes it then
-                return
-        if remove:
-            with contextlib.suppress(OSError), os.scandir(self.path) as entries:
-                pieces = [entry.path for entry in entries if entry.name.endswith(SUFFIX)]
-                # What pieces hold in memory is given back here, a tenth of a second for a gigabyte on one thread.
-                for _ in ordered_map(_unlink, pieces, workers=available_cores(), in_flight=2 * available_cores()):
-                    pass
-            self.place.remove_folder()
-        if self._claim is not None:
-            self._claim.close()
-            self._claim = None
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+def piece_name(number: int, units: tuple[Unit, ...], recipe_key: str) -> str:
+    """The name of the piece of some units: it changes with whatever decides what is in it."""
+    words = [recipe_key]
+    for unit in units:
+        words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
+        words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]
+    return f"{number:06d}-{xxhash.xxh3_64_hexdigest(chr(0).join(words).encode())}{SUFFIX}"

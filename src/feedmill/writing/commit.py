@@ -40,6 +40,7 @@ def commit(
     description: Mapping[str, Any] | None = None,
     removed: Collection[str] = (),
     media: Media | None = None,
+    out: Store | None = None,
 ) -> None:
     """Write the index of all shards, in this order.
 
@@ -50,32 +51,37 @@ def commit(
         description: content of ``dataset.yaml``; None leaves it as it is.
         removed: member names that are gone, whose media metadata goes too.
         media: another dataset's index, whose media metadata is taken over.
+        out: where it is written, in place of the dataset itself.
 
     Raises:
         DataError: a key occurs twice.
         StorageError: the disk is full, and similar.
     """
+    out = store if out is None else out
     rows = energon_index.IndexRows.of((number, shard.scan) for number, shard in enumerate(shards))
     exists = store.exists(energon.INFO) or store.exists(energon.INFO_YAML)
     shrinks = exists and not set(energon.read_info(store)) <= {shard.path for shard in shards}
     if description is not None:
-        energon_write.write_yaml(store, "dataset.yaml", description)
+        energon_write.write_yaml(out, "dataset.yaml", description)
     if splits is not None and (shrinks or not exists):
-        energon_write.write_splits(store, splits, exclude)
-    with store.build(energon.INDEX) as path:
+        energon_write.write_splits(out, splits, exclude)
+    with out.build(energon.INDEX) as path:
         energon_index.write_index(path, rows)
         if exists and store.exists(energon.INDEX):
             copy_media(path, Media(cached_copy(store, energon.INDEX)), removed)
         elif media is not None:
             copy_media(path, media, removed)
-    word = energon_write.write_uuid(store, {shard.path: shard.record for shard in shards})
-    with store.build(energon_members.PATH) as path:
+    records = {shard.path: shard.record for shard in shards}
+    word = energon_write.write_uuid(out, records)
+    with out.build(energon_members.PATH) as path:
         energon_members.write_members(path, rows, word)
-    sidecar.write(store, {shard.path: shard.record for shard in shards if shard.record.digest is not None})
-    energon_write.write_info(store, {shard.path: len(shard.scan.keys) for shard in shards})
+    sidecar.write(out, {path: record for path, record in records.items() if record.digest is not None}, store)
+    counts = {shard.path: len(shard.scan.keys) for shard in shards}
+    energon_write.write_info(out, counts, old=store.exists(energon.INFO_YAML))
     if splits is not None and exists and not shrinks:
-        energon_write.write_splits(store, splits, exclude)
-    energon_write.match_modes(store, [shard.path for shard in shards])
+        energon_write.write_splits(out, splits, exclude)
+    if out is store:
+        energon_write.match_modes(store, [shard.path for shard in shards])
 
 
 def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:

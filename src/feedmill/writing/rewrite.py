@@ -1,6 +1,6 @@
 """Shards changed in their place, all of them in one moment.
 
-The new shards are written beside the dataset first, in ``.nv-meta/feedmill.work/new/``, by several processes; until
+The new shards are written beside the dataset first, in ``.feedmill-work/new/``, by several processes; until
 then nothing has changed. Then they are put in place, which is only renaming, and the index is rewritten. A run that
 is killed before that moment leaves the dataset as it was; one that is killed in it is finished by the same command,
 and until then opening the dataset raises an error.
@@ -13,26 +13,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-import numpy as np
-import xxhash
-
-from feedmill.errors import DataError
-from feedmill.formats import energon, sidecar
+from feedmill.formats import energon, energon_write, sidecar
 from feedmill.formats.energon import idx_name
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import open_store
 from feedmill.storage.local import LocalStore
 from feedmill.writing.commit import commit
 from feedmill.writing.present import present_shards
 from feedmill.writing.shard import Shard
 from feedmill.writing.target import clear_left
-from feedmill.writing.work import NEW, Work
+from feedmill.writing.work import NEW, ShardWork, begin, below, in_job
 
 Make = Callable[["Change"], Shard]
 """Writes the new form of a shard at `Change.new`. Runs in other processes."""
@@ -91,8 +83,8 @@ class Rewrite:
         verb, job: plain data that tells this change from others.
 
     Attributes:
-        shards: the shards as they are; empty where an interrupted change only has to be put in place.
-        swapping: whether that is so.
+        shards: the shards as they are; empty where `swapping`.
+        swapping: whether it is in place already, and only has to be finished.
     """
 
     def __init__(self, url: str, verb: str, job: Mapping[str, Any]) -> None:
@@ -100,15 +92,10 @@ class Rewrite:
         store = open_store(url)
         assert isinstance(store, LocalStore)
         self.store = store
-        self.work = Work(store, {"verb": verb, **job})
+        self.work = ShardWork(store)
         try:
-            if self.work.left is not None:
-                clear_left(store, self.work.left)
-                self.work.note()
-                store.sweep()
-            if not self.work.resumed:
-                store.remove_folder(NEW)
-            self.swapping = bool(self.work.job.get("swapping"))
+            begin(self.work, {"verb": verb, **job}, clear_left)
+            self.swapping = self.work.roll_forward()
             self.shards = [] if self.swapping else present_shards(store)
         except BaseException:
             self.work.close()
@@ -159,72 +146,29 @@ class Rewrite:
             samples_out: keys that are gone; `members_out` their member names.
             facts: what the report says, kept in case this is interrupted.
         """
-        self.work.journal.sync()  # what is put in place is known from it alone
-        records = self.work.journal.read()
-        self.work.note(
-            swapping=True,
-            records={new: msgspec.to_builtins(records[new][0]) for new in changed.values()},
-            changed=dict(changed),
-            removed=list(removed),
-            samples_out=list(samples_out),
-            members_out=list(members_out),
-            facts=dict(facts or {}),
-        )
-        self.finish(trust=True)
+        new = self.store.below(NEW)
+        made = self.work.shards()
+        shards = {shard.path: shard for shard in self.shards}
+        records = sidecar.with_words(self.store, {staged: made[staged][0] for staged in changed.values()})
+        shards |= {path: Shard(path, records[staged], made[staged][1]) for path, staged in changed.items()}
+        gone = set(removed)
+        whole = [shards[path] for path in energon.read_info(self.store) if path not in gone]
+        splits, exclude = self._splits(removed, set(samples_out))
+        commit(self.store, whole, splits, exclude=exclude, removed=members_out, out=new)
+        moves = [(staged, path) for path, staged in changed.items()]
+        moves += [(idx_name(staged), idx_name(path)) for staged, path in moves]
+        moves += [(f"{NEW}/{path}", path) for path in below(new) if path.startswith(f"{energon.META}/")]
+        deletes = [file for path in removed for file in (path, idx_name(path))]
+        self.work.publish([(in_job(staged), path) for staged, path in moves], deletes, facts=dict(facts or {}))
+        self.finish()
 
-    def finish(self, *, trust: bool = False) -> dict[str, Any]:
-        """Put in place what is noted; the facts of the report."""
-        job = self.work.job
-        changed: dict[str, str] = job["changed"]
-        removed: list[str] = job["removed"]
-        noted = msgspec.convert(job.get("records", {}), dict[str, ShardRecord])
-        before = self.shards or present_shards(self.store, trust=trust, leave_out={*changed, *removed})
-        kept = {shard.path: shard for shard in before}
-        order = list(job.setdefault("order", [p for p in energon.read_info(self.store) if p not in set(removed)]))
-        self.work.note()
-        journal, indexed = self.work.journal.read(), sidecar.read(self.store)
-        for path, new in changed.items():
-            for source, target in ((new, path), (idx_name(new), idx_name(path))):
-                if self.store.exists(source):  # else it is in place already
-                    self.store.rename(self.store, source, target)
-            known, scan = journal.get(new, (None, None))
-            record = self._proven(path, known or noted.get(new), indexed.get(path))
-            kept[path] = Shard(path, record, self._scanned(path) if scan is None else scan)
-        splits, exclude = self._splits(removed, set(job["samples_out"]))
-        commit(self.store, [kept[p] for p in order], splits, exclude=exclude, removed=job["members_out"])
-        for path in removed:
-            self.store.delete(path)
-            self.store.delete(idx_name(path))
-        facts: dict[str, Any] = job["facts"]
+    def finish(self) -> dict[str, Any]:
+        """Put in place what is noted, where that is left to do; the facts of the report."""
+        self.work.roll_forward()
+        energon_write.match_modes(self.store, list(energon.read_info(self.store)))
+        facts: dict[str, Any] = self.work.noted["facts"]
         self.work.finish()
         return facts
-
-    def _proven(self, path: str, made: ShardRecord | None, indexed: ShardRecord | None) -> ShardRecord:
-        """The record of a shard that was put in place. Raises `DataError` where it is not what was `made`.
-
-        Without a record of what was made (releases before this one noted none, and a journal may be lost with the
-        machine's power): its new form is not waiting any more, so it is in place.
-        """
-        entry = self.store.stat(path)
-        for record in (made, indexed if made is None else None):
-            if record is not None and (record.size, record.version) == (entry.size, entry.version):
-                return record
-        digest = xxhash.xxh3_128_hexdigest(np.memmap(self.store.locate(path), np.uint8, "r").data)
-        if made is not None and (made.size, made.digest) != (entry.size, digest):
-            raise DataError(
-                "the shard is neither its old nor its new form",
-                file=self.store.locate(path),
-                kind="changed",
-                fix=f"Restore it, or remove {self.work.folder}, then run 'feedmill prepare'.",
-            )
-        samples = len(self._scanned(path).keys) if made is None else made.samples
-        return ShardRecord(entry.size, entry.version, samples, digest)
-
-    def _scanned(self, path: str) -> ShardScan:
-        scan = scan_shard(self.store, path)
-        if scan.problem is not None:
-            raise in_file(scan.problem, self.store.locate(path))
-        return scan
 
     def _splits(self, removed: Sequence[str], samples_out: set[str]) -> tuple[dict[str, list[str]] | None, list[str]]:
         """The split file without shards and samples that are gone; None where it needs no change."""
@@ -241,7 +185,7 @@ class Rewrite:
 
     def close(self) -> None:
         """Release the lock; unfinished work stays for the next run."""
-        if self.work.job.get("swapping") or self.work.journal.exists:
+        if self.work.noted.get("published") or self.work.units.exist:
             self.work.close()
         else:  # nothing was made
             self.work.finish()

@@ -1,13 +1,12 @@
 """The dataset that shards are written to: a new one, one that grows, or one that replaces another.
 
-What replaces a local dataset is written whole in ``.nv-meta/feedmill.work/new/`` first, and then renamed into its
+What replaces a local dataset is written whole in ``.feedmill-work/new/`` first, and then renamed into its
 place: until that moment the old dataset can be read. In an object store, where nothing can be renamed, the old one is
 deleted first.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,14 +14,14 @@ from typing import Any
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import energon, energon_members, energon_write, sidecar
 from feedmill.formats.energon import idx_name
+from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import LocalStore, Store, open_store
-from feedmill.storage.staging import TEMPORARY_SUFFIX
 from feedmill.writing.commit import Media, commit
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_prepared, present_shards
 from feedmill.writing.shard import Shard
-from feedmill.writing.work import NEW, Work, tidy, unfinished
+from feedmill.writing.work import NEW, ShardWork, begin, below, in_job, job_of
 
 
 class Target:
@@ -69,26 +68,28 @@ class Target:
             need_prepared(self.home, url)
         elif not overwrite:
             self._refuse_present(job)
-        self.work = Work(self.home, {**job, "append": append, "layout": layout.as_dict()})
+        self.work = ShardWork(self.home)
         try:
-            self._clear(overwrite)
+            begin(self.work, {**job, "append": append, "layout": layout.as_dict()}, clear_left)
+            if overwrite and "replaced" not in self.work.noted:
+                staged = isinstance(self.home, LocalStore) and self._prepared
+                self.work.note(replaced=self._replaceable(), staged=staged)
             if append:
                 self._grow()
             else:
                 self._replace()
             self.done = self.work.finished(self.store) if self.work.resumed else {}
         except BaseException:
-            if self.work.resumed or self.work.left is not None or self.work.job.get("replaced"):
-                self.work.close()
-            else:  # nothing was begun
-                self.work.finish()
+            self.work.abandon(keep=bool(self.work.noted.get("replaced")))
             raise
 
     def _refuse_present(self, job: Mapping[str, Any]) -> None:
         """Refuse a folder with data that no unfinished writing has left, before anything is made in it."""
-        left = unfinished(self.home)
-        kept = left is not None and left.get("staged") and not left.get("swapping")  # the old dataset is untouched
-        if left is not None and left.get("verb") == job["verb"] and not left.get("append") and not kept:
+        left = job_of(self.home)
+        placed = left is not None and (left.get("half") or left.get("published"))
+        kept = left is not None and left.get("staged") and not placed  # the old dataset is untouched
+        was = left["identity"] if left is not None else {}
+        if was.get("verb") == job["verb"] and not was.get("append") and not kept:
             return
         if self._prepared:
             tidy(self.home)
@@ -101,17 +102,6 @@ class Target:
         tars = [path for path in _tars(self.home) if not (left is not None and self.layout.number(path) is not None)]
         if tars:
             raise _foreign(self.url, tars[0], "Write to another folder, or index them with 'feedmill prepare'.")
-
-    def _clear(self, overwrite: bool) -> None:
-        """Remove what other unfinished work has left, and with `overwrite` the dataset that is there."""
-        if self.work.left is not None:
-            clear_left(self.home, self.work.left)
-            self.work.note()
-            if isinstance(self.home, LocalStore):
-                self.home.sweep()
-        if overwrite and "replaced" not in self.work.job:
-            staged = isinstance(self.home, LocalStore) and self._prepared
-            self.work.note(replaced=self._replaceable(), staged=staged)
 
     def _replaceable(self) -> list[str]:
         """The shards of the dataset that is there, and those whose names the new ones may get."""
@@ -128,9 +118,9 @@ class Target:
 
     def _replace(self) -> None:
         """Remove what is replaced; where new shards are staged, continue in their folder, or put them in place."""
-        job = self.work.job
-        if job.get("swapping"):
-            self._publish()
+        job = self.work.noted
+        if self.work.roll_forward():
+            pass  # it is in place
         elif job.get("staged"):
             assert isinstance(self.home, LocalStore)
             self.store = self.home.below(NEW)
@@ -140,30 +130,22 @@ class Target:
             self.work.note(replaced=[])
 
     def _publish(self) -> None:
-        """Put the staged dataset in the place of the old one. Killed anywhere in it, it is done once more."""
+        """Put the staged dataset in the place of the old one."""
         assert isinstance(self.home, LocalStore)
-        job, new = self.work.job, self.home.below(NEW)
-        if not job.get("swapping"):
-            moved = sorted(_below(new), key=lambda path: (path == energon.INFO, path.startswith(energon.META), path))
-            none: dict[str, Any] = {"changed": {}, "removed": [], "samples_out": [], "members_out": [], "facts": {}}
-            self.work.note(swapping=True, moved=moved, **none)
-            job = self.work.job
-        for path in set(_of_dataset(job["replaced"])) - set(job["moved"]):
-            self.home.delete(path)
-        for path in job["moved"]:
-            if new.exists(path):  # else it is in place already
-                self.home.rename(new, path, path)
+        moved = sorted(below(self.home.below(NEW)))
+        deletes = sorted(set(_of_dataset(self.work.noted["replaced"])) - set(moved))
+        self.work.publish([(in_job(f"{NEW}/{path}"), path) for path in moved], deletes)
         self.store = self.home
 
     def _grow(self) -> None:
         """Number new shards behind those that are there."""
         present = present_shards(self.home)
-        base = self.work.job.get("base") if self.work.resumed else None
+        base = self.work.noted.get("base") if self.work.resumed else None
         if base is None:
             numbers = [self.layout.number(path) for path in _tars(self.home)]
             first = max((number for number in numbers if number is not None), default=self.layout.first - 1) + 1
             self.work.note(first=first, base=[shard.path for shard in present])
-            base = self.work.job["base"]
+            base = self.work.noted["base"]
         self.base = [shard for shard in present if shard.path in set(base)]
         if [shard.path for shard in self.base] != base:
             raise ConfigError(
@@ -172,7 +154,7 @@ class Target:
                 kind="changed",
                 fix=f"Remove {self.work.folder} and run the command again.",
             )
-        self.layout = replace(self.layout, first=self.work.job["first"])
+        self.layout = replace(self.layout, first=self.work.noted["first"])
 
     def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> None:
         """Make the new shards part of the dataset; of a new one, with the media metadata of `self.media`.
@@ -197,7 +179,6 @@ class Target:
         whole = [*self.base, *shards]
         commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
         if self.store is not self.home:
-            self.work.journal.sync()  # what is put in place is known from it alone
             self._publish()
         self.work.finish()
 
@@ -215,7 +196,7 @@ class Target:
 
     def drop(self) -> None:
         """Remove what was written, as if nothing had been begun."""
-        clear_left(self.home, self.work.job)
+        clear_left(self.home, self.work.noted)
         self.work.finish()
 
     def close(self) -> None:
@@ -246,15 +227,13 @@ def _joined(present: energon.Splits, joins: Mapping[str, Sequence[str]]) -> tupl
 
 def clear_left(store: Store, left: Mapping[str, Any]) -> None:
     """Remove the unlisted shards that unfinished work has left; those that it had listed join their splits."""
-    if isinstance(store, LocalStore):
-        store.remove_folder(NEW)
     if left.get("staged"):  # all that it has written
         return
     _join_left(store, left)
     listed = set(energon.read_info(store)) if store.exists(energon.INFO) else set()
-    if "layout" not in left:
+    if "layout" not in left["identity"]:
         return
-    layout = Layout(**left["layout"])
+    layout = Layout(**left["identity"]["layout"])
     first = left.get("first", layout.first)
     for path in _tars(store):
         number = layout.number(path)
@@ -280,12 +259,6 @@ def _of_dataset(shards: Sequence[str]) -> list[str]:
     index = [energon.INFO, energon.INFO_YAML, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
     described = [f"{energon.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
     return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard)))]
-
-
-def _below(store: LocalStore) -> list[str]:
-    """Every file of a folder, hidden ones too, but for the temporary ones of dead processes."""
-    found = (os.path.join(folder, name) for folder, _, names in os.walk(store.root) for name in names)
-    return [os.path.relpath(path, store.root) for path in found if not path.endswith(TEMPORARY_SUFFIX)]
 
 
 def _tars(store: Store) -> list[str]:

@@ -1,9 +1,4 @@
-"""Unfinished work on a dataset: who is at it, what it is, and which shards are done.
-
-A folder ``.nv-meta/feedmill.work/`` (in the cache folder for a remote dataset): ``lock``, held while a process works;
-``job.json``, what is being done; ``feedmill.shards.journal``, finished shards with their samples. It goes when the work
-is done. The same work begun again finds its finished shards here; other work begins again and clears up first.
-"""
+"""The job of writing or changing a dataset: its finished shards, and the names of functions in its identity."""
 
 from __future__ import annotations
 
@@ -13,101 +8,46 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
-import orjson
 import xxhash
 
-from feedmill.errors import ConfigError, DataError, NotFound, StorageError
-from feedmill.formats.changing import FOLDER, JOB, clear, interrupted, take, work_place
-from feedmill.formats.shard_journal import Journal
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.finished_shard import add_shard, finished_shards
 from feedmill.formats.sidecar import ShardRecord
-from feedmill.storage import Store
-from feedmill.storage.claims import Claim
+from feedmill.jobs.work import FOLDER, Work, damaged, place_of, unfinished, unfinished_job
+from feedmill.kernels.files.tar import ShardScan
+from feedmill.storage import LocalStore, Store
+from feedmill.storage.staging import TEMPORARY_SUFFIX
 from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
 
-__all__ = ["FOLDER", "JOURNAL", "NEW", "Work", "identity", "tidy", "unfinished"]
-
-JOURNAL = "feedmill.shards.journal"
 NEW = f"{FOLDER}/new"
 """Folder of shards that will replace others."""
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-class Work:
-    """One piece of work; a context manager that keeps its notes unless `finish` was called.
+class ShardWork(Work):
+    """A job whose units are shards. Raises as `Work`, and `DataError` where `job.json` cannot be acted upon."""
 
-    Args:
-        store: the dataset.
-        job: plain data that tells this work from other work.
-
-    Attributes:
-        job: as given, with what was noted since.
-        resumed: whether this work was begun before.
-        left: the job of other work that was not finished, if there is any; to be cleared up after, then `note`.
-
-    Raises:
-        StorageError: another process is at work on the dataset, or the folder cannot be written.
-        DataError: other work was interrupted at a point where it has to be finished first.
-    """
-
-    def __init__(self, store: Store, job: Mapping[str, Any]) -> None:
-        self.store = store
-        plain = orjson.loads(self._encoded(job))
-        self.place = work_place(store)
-        self.folder = Path(self.place.root)
-        self.left: dict[str, Any] | None = None
-        self._lock = take(store)
-        self._claim: Claim | None = None
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         try:
-            self._claim = Claim(store)
-            self._begin(plain)
+            job_of(store)
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, plain: dict[str, Any]) -> None:
-        self.journal = Journal(self.place, JOURNAL)
-        before = unfinished(self.store)
-        self.resumed = before is not None and {key: before.get(key) for key in plain} == plain
-        if self.resumed and before is not None:
-            self.job = before
-            return
-        if before is not None and before.get("swapping"):
-            raise interrupted(self.store, before)
-        self.left = before
-        self.place.delete(JOURNAL)
-        self.job = plain
-        if before is None:
-            self.note()
-        # else the caller clears up first, and notes its own job then
-
-    def note(self, **facts: Any) -> None:
-        """Add facts to the job, durably."""
-        job = {**self.job, **facts}
-        self.place.write_bytes(JOB, self._encoded(job))
-        self.job = job
-
-    def _encoded(self, job: Mapping[str, Any]) -> bytes:
-        try:
-            return orjson.dumps(job, option=orjson.OPT_NON_STR_KEYS)
-        except TypeError as error:
-            raise ConfigError(
-                f"a number or a name cannot be noted ({error})",
-                file=self.store.url,
-                kind="bad-number",
-                fix="Give numbers of at most 64 bits, and rename files whose names are no UTF-8.",
-            ) from None
+    def shards(self) -> dict[str, tuple[ShardRecord, ShardScan]]:
+        """Record and scan of each finished shard by its path."""
+        return finished_shards(self.units.read())
 
     def finished(self, store: Store | None = None) -> dict[str, Shard]:
-        """The shards that are done, and unchanged since; `store` is where they lie, the dataset by default."""
-        store = store or self.store
+        """The shards that are finished, and unchanged since; `store` is where they lie, the dataset by default."""
+        store = store or self.target
         out = {}
-        for path, (record, scan) in self.journal.read().items():
+        for path, (record, scan) in self.shards().items():
             with contextlib.suppress(NotFound):
                 entry = store.stat(path)
                 if (entry.size, entry.version) == (record.size, record.version):
@@ -116,31 +56,66 @@ class Work:
 
     def add(self, shard: Shard) -> None:
         """Note a finished shard."""
-        self.journal.add(*shard)
+        add_shard(self.units, *shard)
 
-    def finish(self) -> None:
-        """The work is done: its files go, the one that says what it was at last. Killed before that, the same work
-        begun again does some of it twice, and comes to the same end."""
-        self.journal.close(remove=True)
-        self.place.delete(JOB)
-        clear(self.store)
-        self.close()
 
-    def close(self) -> None:
-        """Close the journal and release the lock; unfinished work stays for the next run."""
-        if hasattr(self, "journal"):
-            self.journal.close(remove=False)
-        if self._claim is not None:
-            self._claim.close()
-        self._lock.close()
+def begin(work: ShardWork, identity: Mapping[str, Any], clear_left: Callable[[Store, Mapping[str, Any]], None]) -> None:
+    """Continue with a job or begin it, after removing with `clear_left` what another one has left in the dataset.
 
-    def __enter__(self) -> Self:
-        return self
+    Raises:
+        ConfigError: it is a conversion.
+    """
+    left = work.job
+    if left is not None and not work.is_of(identity):
+        if work.roll_forward():
+            left = {**work.noted, "staged": True}  # nothing is left to clear
+        if left["identity"].get("verb") == "convert":
+            raise unfinished_job(work.target.url)
+        clear_left(work.target, left)
+        if isinstance(work.target, LocalStore):
+            work.target.sweep()
+    work.begin(identity)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+
+def job_of(store: Store) -> dict[str, Any] | None:
+    """The unfinished job on a dataset. Raises `DataError` where it has not what such a job acts upon."""
+    job = unfinished(store)
+    if job is None:
+        return None
+    try:
+        msgspec.convert(job, _Job)
+        Layout(**job["identity"].get("layout", {}))
+    except (ValueError, TypeError, AttributeError, msgspec.ValidationError, ConfigError) as error:
+        raise damaged(place_of(store), str(error)) from None
+    return job
+
+
+def in_job(path: str) -> str:
+    """The name in the folder of a job of a file in its dataset.
+
+    >>> in_job(".feedmill-work/new/0.tar")
+    'new/0.tar'
+    """
+    return path.removeprefix(f"{FOLDER}/")
+
+
+def below(store: LocalStore) -> list[str]:
+    """Every file of a folder, hidden ones too, but for the temporary ones of dead processes."""
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(store.root) for name in names)
+    return [os.path.relpath(path, store.root) for path in found if not path.endswith(TEMPORARY_SUFFIX)]
+
+
+class _Job(msgspec.Struct):
+    """What `job.json` may hold that is acted upon; the rest only tells one job from another."""
+
+    identity: dict[str, Any]
+    staged: bool = False
+    published: bool = False
+    replaced: list[str] = []
+    first: int = 0
+    base: list[str] = []
+    joins: dict[str, list[str]] = {}
+    facts: dict[str, Any] = {}
 
 
 def identity(function: Callable[..., Any]) -> str:
@@ -168,55 +143,3 @@ def _carried(function: Callable[..., Any]) -> list[str]:
         with contextlib.suppress(ValueError):  # nothing is in it yet
             found.append(cell.cell_contents)
     return [repr(value) for value in found if isinstance(value, bool | int | float | str | bytes | None)]
-
-
-def unfinished(store: Store) -> dict[str, Any] | None:
-    """The job that was begun on a dataset and not finished; None where there is none. Raises `DataError` where its
-    file is damaged."""
-    place = work_place(store)
-    if not place.exists(JOB):
-        return None
-    try:
-        job: dict[str, Any] = orjson.loads(place.read(JOB))
-        known = msgspec.convert(job, _Job)
-        Layout(**job.get("layout", {}))
-        if known.swapping and {"changed", "removed", "samples_out", "members_out", "facts"} - job.keys():
-            raise ValueError("without the list of files to publish")
-    except (ValueError, TypeError, msgspec.ValidationError, ConfigError):
-        raise DataError(
-            "this should say what an interrupted run was doing, and does not",
-            file=place.locate(JOB),
-            kind="bad-job",
-            fix=f"Run 'feedmill check' on the dataset; if it finds no problems, remove {place.root}.",
-        ) from None
-    return job
-
-
-def tidy(store: Store) -> None:
-    """Remove the folder of work that is done, where its process was killed before it had removed all of it."""
-    place = work_place(store)
-    with contextlib.suppress(OSError):
-        os.rmdir(place.root)  # where only the folder itself was left
-    if place.exists("lock") and not place.exists(JOB):
-        with contextlib.suppress(StorageError), place.lock("lock", what="", file=store.url):  # somebody may begin now
-            if not place.exists(JOB):
-                place.remove_folder()
-
-
-class _Job(msgspec.Struct):
-    """What `job.json` may hold that is acted upon; the rest only tells one job from another."""
-
-    verb: str
-    swapping: bool = False
-    layout: Layout | None = None
-    replaced: list[str] = []
-    first: int = 0
-    base: list[str] = []
-    joins: dict[str, list[str]] = {}
-    changed: dict[str, str] = {}
-    removed: list[str] = []
-    order: list[str] = []
-    samples_out: list[str] = []
-    members_out: list[str] = []
-    records: dict[str, ShardRecord] = {}
-    facts: dict[str, Any] = {}

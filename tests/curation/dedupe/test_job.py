@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curated import DEEP
 from documents import attributes, texts, write_documents, write_lines
 from feedmill.curation.dedupe import exact
 from feedmill.curation.dedupe.job import BloomOptions, dedupe
@@ -162,7 +163,7 @@ def test_a_rerun_does_nothing_and_a_change_is_noticed(tmp_path, filtered):
     again = run()
     assert again.skipped and not first.skipped and contents(tmp_path) == before
     assert (again.rows, again.documents, again.units) == (first.rows, first.documents, first.units)
-    assert not (tmp_path / "attributes/dup/.feedmill/work").exists()
+    assert not (tmp_path / "attributes/dup/.feedmill-work").exists()
     if not filtered:
         write_documents(tmp_path, FILES[1], FILES[0])
         assert not run().skipped
@@ -192,7 +193,7 @@ BAD = {
     "null text": (['{"id": "a", "text": null}'], r"line 1"),
     "a list": (["[1]"], r"line 1"),
     "lone surrogate": ([row(), '{"id": "a", "text": "\\ud800"}'], r"line 2.*lone surrogate"),
-    "nested": ([row(), f'{{"id": "a", "text": "", "x": {"[" * 3000}{"]" * 3000}}}'], r"line 2.*too deeply"),
+    "nested": ([row(), f'{{"id": "a", "text": "", "x": {"[" * DEEP}{"]" * DEEP}}}'], r"line 2.*too deeply"),
 }
 
 
@@ -278,8 +279,8 @@ def test_finished_files_are_kept_where_another_is_bad(tmp_path):
     larger = [one for one in bad.parent.iterdir() if one.stat().st_size > bad.stat().st_size]  # those before it
     with pytest.raises(FeedmillError, match="line 1"):
         dedupe([f"{tmp_path}/documents"], options("documents"), processes=1)
-    work = tmp_path / "attributes/dup/.feedmill/work"
-    assert len(list(work.glob("*.json"))) == len(larger) > 1
+    work = tmp_path / "attributes/dup/.feedmill-work"
+    assert len(list(work.glob("0*.json"))) == len(larger) > 1
     write_lines(tmp_path / "documents/part-9.jsonl.gz", [row()])
     dedupe([f"{tmp_path}/documents"], options("documents"), processes=1)
     assert found_in(tmp_path)[: len(FILES)] == model(FILES, options("documents"))
@@ -351,7 +352,7 @@ def test_a_file_is_compared_once_however_its_data_set_is_spelled(tmp_path, bloom
 @pytest.mark.parametrize("bloom", [None, "seen.bin"])
 def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom):
     write_documents(tmp_path, FILES[0])
-    lock = tmp_path / (f"{bloom}.feedmill-lock" if bloom else "attributes/dup/.feedmill/work/lock")
+    lock = tmp_path / (f"{bloom}.feedmill-lock" if bloom else "attributes/dup/.feedmill-work/lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     settings = BloomOptions(file=f"{tmp_path}/{bloom}", items=100, false_positives=1e-6) if bloom else None
     with FileLock(lock):

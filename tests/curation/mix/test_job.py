@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from curated import DEEP
 from documents import read, texts, write_documents, write_lines
 from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.dedupe.options import DedupeOptions
@@ -247,8 +248,8 @@ BAD_ROWS = {
     "no text": ('{"id": "y"}', "line 2.*text"),
     "null text": ('{"id": "y", "text": null}', "line 2.*text"),
     "a list": ("[1]", "line 2"),
-    "nested": (f'{{"id": "y", "text": "", "x": {"[" * 1010}{"]" * 1010}}}', "2.*too deeply"),
-    "nested, and a zero": (f'{{"id": "y", "text": "", "x": {"[" * 1010}-0{"]" * 1010}}}', "line 2.*too deeply"),
+    "nested": (f'{{"id": "y", "text": "", "x": {"[" * DEEP}{"]" * DEEP}}}', "2.*too deeply"),
+    "nested, and a zero": (f'{{"id": "y", "text": "", "x": {"[" * DEEP}-0{"]" * DEEP}}}', "line 2.*too deeply"),
 }
 
 
@@ -264,7 +265,7 @@ def test_bad_rows(tmp_path, name):
 
 @pytest.mark.parametrize("include", ["$..none", "$.x[?(@.a == @.b)]", "$[?(@.x == @.x)]"])
 def test_expressions_on_rows_that_are_nested_too_deeply(tmp_path, include):
-    row = f'{{"id": "y", "text": "", "x": {"[" * 1010}{"]" * 1010}}}'
+    row = f'{{"id": "y", "text": "", "x": {"[" * DEEP}{"]" * DEEP}}}'
     write_lines(tmp_path / "documents/a.jsonl", ['{"id": "x", "text": "t"}', row])
     with pytest.raises(DataError, match="too deeply"):
         run(stream(tmp_path, attributes=[], filter={"include": [include, "$.text"]}))

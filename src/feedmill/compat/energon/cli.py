@@ -132,9 +132,9 @@ def prepare(
     """Index a folder of tars or a JSONL file, as Energon does."""
     from feedmill.errors import ConfigError
     from feedmill.formats.energon import INFO, INFO_YAML
-    from feedmill.formats.shard_journal import interrupted
+    from feedmill.formats.finished_shard import SHARDS
+    from feedmill.jobs.work import place_of, tidy
     from feedmill.storage import open_store
-    from feedmill.writing.work import tidy
 
     if fix_duplicates:
         raise ConfigError(
@@ -152,7 +152,11 @@ def prepare(
         if split_ratio is None and not split_parts:
             raise ConfigError("--non-interactive needs --split-ratio or --split-parts", fix="E.g. --split-ratio 8,1,1.")
         store = open_store(path)
-        if not force_overwrite and (store.exists(INFO) or store.exists(INFO_YAML)) and not interrupted(store):
+        if (
+            not force_overwrite
+            and (store.exists(INFO) or store.exists(INFO_YAML))
+            and not place_of(store).exists(SHARDS)
+        ):
             tidy(store)
             raise ConfigError("the dataset is prepared already", file=path, fix="Add --force-overwrite to redo it.")
     report = prepare_cli.run(

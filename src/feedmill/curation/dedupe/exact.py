@@ -29,7 +29,7 @@ from feedmill.curation.dedupe.options import DOCUMENTS
 from feedmill.curation.dedupe.render import Rendered, render
 from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.dedupe.units import Units, read_units
-from feedmill.curation.dedupe.work import boot, get_arrays, get_marker, put, put_arrays, put_marker
+from feedmill.curation.dedupe.work import get_arrays, get_marker, put, put_arrays, put_marker
 from feedmill.formats.documents import read_lines, write_lines
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
@@ -69,7 +69,7 @@ def find_exact(
     starts = np.array([_parts(work, *number) for number in numbers], np.int64).reshape(-1, PARTS + 1)
     bounds = _ranges(starts)
     cuts = starts[:, bounds]
-    whole = fingerprint(boot(), [task.fingerprint for task in tasks], [task.reference for task in tasks])
+    whole = fingerprint([task.fingerprint for task in tasks], [task.reference for task in tasks])
     kept = frozenset(task.number for task in tasks if task.reference) or frozenset(task.number for task in tasks)
     ranges = (
         _Range(work, whole, low, high, numbers, cuts[:, n : n + 2], kept)

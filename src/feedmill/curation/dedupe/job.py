@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
-from feedmill.curation.workplace import remove_folder, work_folder
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.work import Work, tidy
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
 
@@ -123,15 +123,16 @@ def _dedupe(
         [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None,
     )
     if bloom is None:
-        work = work_folder(files[0], options.name, "work", run_print)
+        target = set_store(files[0].store(), options.name)
+        identity = {"verb": "dedupe", "run": run_print}
         if _done(files, options, run_print, report, None):
-            remove_folder(work)  # a run may have been killed while it did that
+            tidy(target, identity=identity)
             return
-        busy = f"another process is writing this attribute set ({options.name!r})"
-        with LocalStore(work).alone("lock", what=busy, file=files[0].name):
-            results = _exact(files, known, options, work, compression, processes, progress)
+        with Work(target) as work:
+            work.begin(identity, durable=False, keep_staged=True)
+            results = _exact(files, known, options, work.folder, compression, processes, progress)
             _record(files, results, options, run_print, report, None)
-            remove_folder(work)
+            work.finish()
         return
     _bloomed(files, options, bloom, run_print, compression, processes, progress, report)
 

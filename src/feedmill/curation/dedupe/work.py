@@ -1,7 +1,7 @@
 """The files of an exact run on their way: arrays and markers, on a local disk, thrown away at the end.
 
-They appear when they are whole, but are not forced to the disk: what a crash of the machine leaves of them is not
-trusted, because markers are those of the present boot. A killed run finds all of its work.
+They appear when they are whole, but are not forced to the disk where the system has an id for each of its starts: the
+job trusts none of an earlier start (`feedmill.jobs.work`). A killed run finds all of its work.
 """
 
 from __future__ import annotations
@@ -15,19 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from feedmill.jobs.work import boot
 from feedmill.storage.local import storage_error
 from feedmill.storage.staging import make_folder, staged
 
 _ALIGN = 64
-
-
-def boot() -> str:
-    """What tells this boot of the machine from others; empty where nothing does (then files are forced to the disk)."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as f:
-            return f.read().strip()
-    except OSError:
-        return ""
 
 
 @contextlib.contextmanager
@@ -49,11 +41,11 @@ def put(path: str) -> Iterator[BinaryIO]:
 def put_marker(path: str, value: Mapping[str, Any]) -> None:
     """Note that something is done."""
     with put(path) as f:
-        f.write(orjson.dumps({**value, "boot": boot()}))
+        f.write(orjson.dumps(value))
 
 
 def get_marker(path: str) -> dict[str, Any] | None:
-    """What was noted since the machine started, or None."""
+    """What was noted, or None."""
     try:
         with open(path, "rb") as f:
             found = orjson.loads(f.read())
@@ -61,7 +53,7 @@ def get_marker(path: str) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise storage_error(error, path) from None
-    return found if isinstance(found, dict) and found.pop("boot", None) == boot() else None
+    return found if isinstance(found, dict) else None
 
 
 def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

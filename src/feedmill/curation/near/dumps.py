@@ -134,7 +134,7 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
             open_view.cache_clear()
 
 
-def tidy(folder: str, options: NearOptions) -> None:
+def tidy_signatures(folder: str, options: NearOptions) -> None:
     """Remove marks that a run could not remove at its end, or that came back when the machine lost its power."""
     if os.path.isdir(os.path.join(folder, "done")):
         with contextlib.suppress(FeedmillError), open_dumps(folder, options) as dumps:  # somebody may use them now

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint, read_manifest
+from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
 from feedmill.curation.marked import entry, record, recorded
 from feedmill.curation.near import finish as finishing
-from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, tidy
+from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, tidy_signatures
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
 from feedmill.curation.patterns import DocumentFile, by_root, find_documents
-from feedmill.curation.workplace import remove_folder, work_folder
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.work import Work, tidy
 from feedmill.storage import open_store
 
 __all__ = ["NearOptions", "NearReport", "find_near"]
@@ -94,13 +94,22 @@ def find_near(
         options.as_dict(),
         None if signatures is None else open_store(signatures).locate(""),
     )
-    folder = work_folder(files[0], options.name, "near", run_print) if signatures is None else signatures
-    if not _done(files, options, run_print, report):
-        _run(files, options, signatures, folder, run_print, processes, progress, report)
-    elif signatures is None:
-        remove_folder(folder)  # a run may have been killed while it did that
+    target = set_store(files[0].store(), options.name)
+    identity = {"verb": "neardedupe", "run": run_print}
+    done = _done(files, options, run_print, report)
+    if signatures is not None:
+        if done:
+            tidy_signatures(signatures, options)
+        else:
+            _run(files, options, signatures, run_print, processes, progress, report)
+    elif done:
+        tidy(target, identity=identity)
     else:
-        tidy(folder, options)
+        with Work(target) as work:
+            work.begin(identity, keep_staged=True)
+            signatures = f"{work.folder}/signatures-{fingerprint(options.signature())}"
+            _run(files, options, signatures, run_print, processes, progress, report)
+            work.finish()
     refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
     return report
 
@@ -108,7 +117,6 @@ def find_near(
 def _run(
     files: list[DocumentFile],
     options: NearOptions,
-    signatures: str | None,
     folder: str,
     run_print: str,
     processes: int | None,
@@ -122,8 +130,6 @@ def _run(
         results = _finish(dumps, files, options, processes, progress)
         dumps.forget_work()  # before the record: a run that finds that does nothing more
         _record(files, results, options, run_print, report)
-    if signatures is None:
-        remove_folder(folder)
 
 
 def _finish(

@@ -1,0 +1,53 @@
+"""A finished tar shard as a unit of a job keeps it: its record, and its samples as a scan finds them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from feedmill.formats.sidecar import ShardRecord
+from feedmill.jobs.units import Units
+from feedmill.kernels.files.tar import ShardScan
+
+SHARDS = "shards.scanned"
+"""In the folder of unfinished work on a dataset: the shards that `prepare` has scanned."""
+
+
+class _Facts(msgspec.Struct, array_like=True):
+    record: ShardRecord
+    keys: list[str]
+    parts: list[str]
+    starts: bytes
+    sample: bytes
+    data: bytes
+    sizes: bytes
+    closed: bool
+
+
+def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan) -> None:
+    """Note a finished shard. Names that are not UTF-8 are left out: they fail later, with a message."""
+    arrays = [a.tobytes() for a in (scan.starts, scan.sample, scan.data, scan.sizes)]
+    facts = _Facts(record, scan.keys, scan.parts, arrays[0], arrays[1], arrays[2], arrays[3], scan.closed)
+    with contextlib.suppress(UnicodeEncodeError):
+        units.add(path, msgspec.msgpack.encode(facts))
+
+
+def finished_shards(units: Mapping[str, bytes]) -> dict[str, tuple[ShardRecord, ShardScan]]:
+    """Record and scan of each unit that is a shard, by its path."""
+    found = {}
+    for path, body in units.items():
+        with contextlib.suppress(msgspec.MsgspecError, ValueError):  # of something else: the shard is read again
+            facts = msgspec.msgpack.decode(body, type=_Facts)
+            found[path] = facts.record, _scan(facts)
+    return found
+
+
+def _scan(facts: _Facts) -> ShardScan:
+    starts, data, sizes = (np.frombuffer(raw, np.int64) for raw in (facts.starts, facts.data, facts.sizes))
+    sample = np.frombuffer(facts.sample, np.int32)
+    if len(starts) != len(facts.keys) + 1 or {len(sample), len(data), len(sizes)} != {len(facts.parts)}:
+        raise ValueError("columns of different lengths")
+    return ShardScan(facts.keys, starts, sample, facts.parts, data, sizes, None, facts.closed)

@@ -1,0 +1,103 @@
+"""The finished units of a job: an append-only file of frames.
+
+    u64 length of name and facts, u32 length of the name, u64 xxh3 of both, name (UTF-8), facts
+
+A torn or foreign tail is ignored, and cut off by the next frame. Nothing is synced unless `sync` is called: a unit that
+the machine loses with its power is done again. A job that cannot do it again has to sync.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from typing import BinaryIO
+
+import xxhash
+
+from feedmill.errors import NotFound
+from feedmill.storage import LocalStore
+from feedmill.storage.local import storage_error
+from feedmill.storage.staging import sync
+
+_HEAD = struct.Struct("<QIQ")
+
+
+class Units:
+    """Finished units in the file `name` of a folder of this machine; read once, then appended to."""
+
+    def __init__(self, place: LocalStore, name: str) -> None:
+        self._place, self._name = place, name
+        self._file: BinaryIO | None = None
+        self._whole = 0
+
+    def read(self) -> dict[str, bytes]:
+        """The facts of each finished unit; of one that was finished twice the later ones."""
+        try:
+            data = memoryview(self._place.read(self._name))
+        except NotFound:
+            return {}
+        found, at = {}, 0
+        while at + _HEAD.size <= len(data):
+            length, named, digest = _HEAD.unpack_from(data, at)
+            body = data[at + _HEAD.size : at + _HEAD.size + length]
+            if len(body) < length or named > length or xxhash.xxh3_64_intdigest(body) != digest:
+                break
+            with contextlib.suppress(UnicodeDecodeError):
+                found[str(body[:named], "utf-8")] = bytes(body[named:])
+            at = self._whole = at + _HEAD.size + length
+        return found
+
+    def add(self, unit: str, facts: bytes) -> None:
+        """Append a finished unit; one whose name is not UTF-8 is left out, and so done again. Raises `StorageError`."""
+        try:
+            name = unit.encode()
+        except UnicodeEncodeError:
+            return
+        digest = xxhash.xxh3_64(name)
+        digest.update(facts)
+        head = _HEAD.pack(len(name) + len(facts), len(name), digest.intdigest())
+        try:
+            if self._file is None:
+                self._file = self._place.append(self._name)
+                self._file.truncate(self._whole)
+            self._file.write(head + name + facts)
+            self._file.flush()
+        except OSError as error:
+            self._abandon()
+            raise storage_error(error, self._place.locate(self._name)) from None
+        self._whole += len(head) + len(name) + len(facts)
+
+    def _abandon(self) -> None:
+        """Close the file without the rest of a frame that could not be written, which closing would try again."""
+        file, self._file = self._file, None
+        with contextlib.suppress(OSError):
+            if file is not None:
+                file.close()
+
+    def sync(self) -> None:
+        """Wait until every frame is on the disk. Raises `StorageError`."""
+        path = self._place.locate(self._name)
+        try:
+            if os.path.exists(path):
+                sync(path)
+                sync(os.path.dirname(path))
+        except OSError as error:
+            raise storage_error(error, path) from None
+
+    @property
+    def exist(self) -> bool:
+        """Whether any unit is finished, now or by a run before."""
+        return self._place.exists(self._name)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def clear(self) -> None:
+        """Forget all units."""
+        self.close()
+        self._whole = 0
+        self._place.delete(self._name)

@@ -1,0 +1,219 @@
+"""The contract of `Work`: one job on one output, killed at any moment, whatever the output is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
+from feedmill.jobs.work import FOLDER, JOB, LOCK, UNITS, Work, alone, is_unfinished, place_of, settle, tidy
+from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.locks import FileLock
+
+JOB_A, JOB_B = {"verb": "a", "seed": 1}, {"verb": "b"}
+Target = tuple[Store, str]
+
+
+@pytest.fixture(params=["a folder", "a file", "a bucket", "an object"])
+def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    name = "" if request.param in ("a folder", "a bucket") else "x.jsonl"
+    if request.param in ("a bucket", "an object"):
+        return open_store(f"{request.getfixturevalue('s3_bucket')}/out"), name
+    return LocalStore(tmp_path / "out"), name
+
+
+def leave(target: Target, identity: dict[str, object] = JOB_A, **facts: object) -> None:
+    """A job that was begun and killed: a unit is finished, an output staged."""
+    with Work(*target) as work:
+        work.begin(identity, **facts)
+        work.units.add("one", b"facts")
+        work.place.write_bytes("staged", b"half")
+
+
+def test_the_same_job_finds_its_units_and_staged_outputs(target: Target) -> None:
+    leave(target, noted=5)
+    assert is_unfinished(*target, JOB_A) and not is_unfinished(*target, JOB_B)
+    with Work(*target) as work:
+        assert work.begin(JOB_A) and work.resumed and work.noted["noted"] == 5
+        assert work.units.read() == {"one": b"facts"} and work.place.read("staged") == b"half"
+        work.finish()
+    assert not os.path.exists(place_of(*target).root) and not is_unfinished(*target, JOB_A)
+
+
+def test_another_job_is_refused_or_removes_it(target: Target) -> None:
+    leave(target)
+    with Work(*target) as work, pytest.raises(ConfigError) as caught:
+        work.begin(JOB_B, overwrite=False)
+    assert caught.value.kind == "unfinished-job"
+    with Work(*target) as work:
+        assert not work.begin(JOB_B) and work.units.read() == {} and not work.place.exists("staged")
+    leave(target)
+    with Work(*target) as work:
+        assert not work.begin(JOB_B, keep_staged=True) and work.place.exists("staged")
+
+
+def test_one_process_at_a_time(target: Target) -> None:
+    with Work(*target):
+        with pytest.raises(StorageError) as caught:
+            Work(*target)
+        assert caught.value.kind == "busy"
+    with Work(*target), pytest.raises(StorageError), alone(*target):
+        pass
+
+
+def test_a_job_that_did_nothing_leaves_nothing(target: Target, tmp_path: Path) -> None:
+    with Work(*target):
+        pass
+    with alone(*target):
+        pass
+    assert not (tmp_path / "out").exists() and not os.path.exists(place_of(*target).root)
+
+
+def test_what_a_finished_job_could_not_remove_is_removed_later(target: Target) -> None:
+    place = place_of(*target)
+    place.write_bytes("staged", b"of a job that was killed behind its end")
+    place.write_bytes("shards.scanned", b"of use to any job")
+    tidy(*target)
+    assert os.listdir(place.root) == [LOCK, "shards.scanned"] or os.listdir(place.root) == ["shards.scanned", LOCK]
+
+
+@pytest.mark.parametrize("job", [b"", b"[]", b'{"version": 1}', b'{"version": 0, "identity": {}}', b"\xff", b"null"])
+def test_a_damaged_job_is_a_message(target: Target, job: bytes) -> None:
+    place_of(*target).write_bytes(JOB, job)
+    with pytest.raises(DataError, match="interrupted run") as caught:
+        Work(*target)
+    assert caught.value.kind == "bad-job" and caught.value.fix
+    assert place_of(*target).read(JOB) == job
+
+
+def test_units_are_not_trusted_after_a_restart_of_the_machine(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Work(*target) as work:
+        work.begin(JOB_A, durable=False)
+        work.units.add("one", b"")
+    with Work(*target) as work:
+        assert work.begin(JOB_A, durable=False)
+    monkeypatch.setattr("feedmill.jobs.work.boot", lambda: "another start")
+    with Work(*target) as work:
+        assert not work.begin(JOB_A, durable=False, keep_staged=True) and work.units.read() == {}
+
+
+@pytest.mark.parametrize("tail", [b"torn", b"\0" * 40, b"\xff" * 64])
+def test_a_torn_tail_of_units_is_cut_off(target: Target, tail: bytes) -> None:
+    leave(target)
+    path = Path(place_of(*target).locate(UNITS))
+    path.write_bytes(path.read_bytes() + tail)
+    with Work(*target) as work:
+        assert work.begin(JOB_A) and work.units.read() == {"one": b"facts"}
+        work.units.add("two", b"")
+        work.units.add("\udcff", b"a name that cannot be noted is done again")
+    with Work(*target) as work:
+        assert work.units.read() == {"one": b"facts", "two": b""}
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at(moment: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """From now on the n-th file that is renamed or removed is the last."""
+    left = [moment]
+
+    def counted(function: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: object, **options: object) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            function(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(os, "replace", counted(os.replace))
+    monkeypatch.setattr(LocalStore, "delete", counted(LocalStore.delete))
+    return lambda: left[0]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["", "x"])
+@pytest.mark.parametrize("who", ["a reader", "a writer", "the same job"])
+def test_publishing_is_finished_by_whoever_comes_next(tmp_path: Path, who: str, name: str) -> None:
+    old, new = {"a": "old", "gone": "old"}, {"a": "new", "b": "new"}
+    for moment in range(20):
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        for path, text in old.items():
+            (folder / path).write_text(text)
+        store = LocalStore(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            work = Work(store, name)
+            work.begin(JOB_A)
+            for path, text in new.items():
+                work.place.write_bytes(f"new/{path}", text.encode())
+            left = killed_at(moment, patch)
+            with contextlib.suppress(Killed):
+                work.publish([(f"new/{path}", path) for path in new], ["gone"], facts={"n": 1})
+            done = left() >= 0
+        work.close()
+        half = json.loads(work.place.read(JOB)).get("half")
+        if who == "a reader":
+            settle(store, name)
+        elif who == "a writer":
+            with alone(store, name):
+                pass
+        else:
+            with Work(store, name) as work:
+                assert work.begin(JOB_A) and work.roll_forward() == bool(half or done)
+                assert work.noted.get("facts") == ({"n": 1} if half or done else None)
+        assert contents(folder) == (new if half or done else old)
+        if done:
+            return
+    raise AssertionError("it is never done")
+
+
+def test_a_reader_waits_for_a_writer_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.jobs.work._PATIENCE", 0.1)
+    store = LocalStore(tmp_path)
+    job = {"version": 1, "identity": {"verb": "delete"}, "half": True, "moves": [], "deletes": []}
+    place_of(store).write_bytes(JOB, json.dumps(job).encode())
+    with FileLock(tmp_path / FOLDER / LOCK), pytest.raises(DataError, match="a 'delete' is putting") as caught:
+        settle(store)
+    assert caught.value.kind == "unfinished-change"
+    settle(store)
+    assert "half" not in json.loads(place_of(store).read(JOB))
+
+
+@pytest.mark.parametrize("path", ["../mine", "/etc/mine", "link/mine"])
+def test_a_hostile_note_reaches_nothing_outside(tmp_path: Path, path: str) -> None:
+    folder = tmp_path / "d"
+    (tmp_path / "outside").mkdir()
+    for mine in (tmp_path / "mine", tmp_path / "outside/mine"):
+        mine.write_text("mine")
+    store = LocalStore(folder)
+    place_of(store).write_bytes("new/x", b"x")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    for moves, deletes in (([["new/x", path]], []), ([[path, "x"]], []), ([], [path])):
+        job = {"version": 1, "identity": {"verb": "delete"}, "half": True, "moves": moves, "deletes": deletes}
+        place_of(store).write_bytes(JOB, json.dumps(job).encode())
+        with contextlib.suppress(FeedmillError):
+            settle(store)
+        assert (tmp_path / "mine").read_text() == (tmp_path / "outside/mine").read_text() == "mine"
+        assert not (folder / "x").exists()
+
+
+@pytest.mark.parametrize("old", [".nv-meta/feedmill.work/job.json", ".feedmill-convert/job.json", ".x.feedmill-job"])
+def test_unfinished_work_of_earlier_releases_is_named(tmp_path: Path, old: str) -> None:
+    store = LocalStore(tmp_path)
+    store.write_bytes(old, b"{}")
+    name = "x" if ".x." in old else ""
+    for act in (lambda: Work(store, name), lambda: settle(store, name)):
+        with pytest.raises(ConfigError, match="an earlier release") as caught:
+            act()
+        assert caught.value.file == str(tmp_path / old)

@@ -1,0 +1,60 @@
+"""The job of a conversion: who may write to its place."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+import feedmill as fm
+from converted import sample_set
+from feedmill.converting.job import ConvertWork
+from feedmill.errors import DataError, StorageError
+
+
+def test_one_conversion_at_a_time(tmp_path: Path) -> None:
+    first = ConvertWork(str(tmp_path / "x"), is_file=False)
+    with pytest.raises(StorageError, match="another process is writing here"):
+        ConvertWork(str(tmp_path / "x"), is_file=False)
+    first.begin({"a": 1})
+    first.close()
+    second = ConvertWork(str(tmp_path / "x"), is_file=False)
+    assert second.is_of({"a": 1})
+    second.finish()
+    second.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"version": 1, "identity": {}, "half": True, "replace": []},
+        {"version": 1, "identity": {}, "half": True, "moves": [["a"]], "deletes": []},
+        {"version": 1, "identity": 5},
+        {"identity": {}},
+        {"version": 1, "identity": {}, "replace": [5]},
+        {"version": 1, "identity": {}, "staged": True, "writes": "x"},
+    ],
+)
+def test_a_damaged_job_is_an_error_and_nothing_is_removed(job: object, tmp_path: Path) -> None:
+    source = sample_set(tmp_path / "source", 3)
+    (tmp_path / "out/.feedmill-work").mkdir(parents=True)
+    (tmp_path / "out/mine").write_bytes(b"mine")
+    (tmp_path / "out/.feedmill-work/job.json").write_text(json.dumps(job))
+    with pytest.raises(DataError, match="what an interrupted run was doing") as caught:
+        fm.convert(source, tmp_path / "out", "mds", overwrite=True, workers=1, progress=False)
+    assert caught.value.kind == "bad-job" and "remove" in str(caught.value)
+    assert (tmp_path / "out/mine").read_bytes() == b"mine"
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    work = ConvertWork(str(tmp_path / "x"), is_file=False)
+    work.close()
+    assert not (tmp_path / "x").exists()
