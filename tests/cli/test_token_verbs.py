@@ -73,7 +73,7 @@ def test_index(tmp_path: Path) -> None:
     assert "line 2" in run("index", tmp_path / "a.jsonl", status=1)
     assert "line 2 at byte 9 was left out" in run("index", tmp_path / "a.jsonl", "--on-error", "skip", status=1)
     assert "Add --overwrite" in run("index", tmp_path / "a.jsonl", status=1)
-    assert "Write fail or skip" in run("index", tmp_path / "a.jsonl", "--on-error", "x", status=1)
+    assert "Use 'raise' or 'skip'" in run("index", tmp_path / "a.jsonl", "--on-error", "x", status=1)
     (tmp_path / "b.pbin").write_bytes((MODALITIES / "main_2b.pbin").read_bytes())
     assert "69 documents" in run("index", tmp_path / "b.pbin")
     assert (tmp_path / "b.pbin.feedmill.bounds").exists()

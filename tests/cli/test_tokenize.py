@@ -57,7 +57,7 @@ def test_errors_are_one_message(source: Path, tmp_path: Path) -> None:
         (("-t", tmp_path / "none"), "no such tokenizer"),
         (("-t", tokenizer, "--eos", "<|end|>"), "Did you mean"),
         (("-t", tokenizer, "--to", "zip"), "no token format"),
-        (("-t", tokenizer, "--on-error", "ignore"), "Use fail or skip"),
+        (("-t", tokenizer, "--on-error", "ignore"), "Use 'raise' or 'skip'"),
         (("-t", tokenizer, "--tokenizer-backend", "fast"), "no tokenizer backend"),
         (("-t", tokenizer, "--text", "nothing"), "line 1"),
         (("-t", tokenizer, "--loss", "mask"), "loss mask"),

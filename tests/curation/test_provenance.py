@@ -110,7 +110,7 @@ def test_statistics_of_attributes_of_other_texts_are_refused() -> None:
     write(OTHER)
     with pytest.raises(DataError, match=r"another version of .*documents/a\.jsonl"):
         stat(["d/attributes"], processes=1, progress=False)
-    assert len(stat(["d/attributes"], processes=1, on_error="continue", progress=False).failed) == 1
+    assert len(stat(["d/attributes"], processes=1, on_error="skip", progress=False).failed) == 1
     report = stat(["d/attributes"], processes=1, allow_stale=True, progress=False)
     assert (report.stale, report.stats.rows, len(report.warnings)) == (1, 2, 1)
     Path(DOCUMENTS).unlink()  # then there is nothing that the attributes could be of instead

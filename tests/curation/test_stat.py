@@ -83,7 +83,7 @@ def test_a_large_file_is_cut_over_processes(tmp_path: Path, monkeypatch: pytest.
     for processes in (1, 3):
         with pytest.raises(DataError, match="line 9001"):
             stat([str(tmp_path)], processes=processes)
-        assert len(stat([str(tmp_path)], processes=processes, on_error="continue").failed) == 1
+        assert len(stat([str(tmp_path)], processes=processes, on_error="skip").failed) == 1
 
 
 def test_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_bad_rows(line: bytes, message: str, tmp_path: Path, monkeypatch: pytest
         stat([str(tmp_path / "*.jsonl")], processes=1)
     assert caught.value.file == str(bad) and caught.value.record == "line 4"
     monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
-    report = stat([str(tmp_path / "*.jsonl")], on_error="continue")
+    report = stat([str(tmp_path / "*.jsonl")], on_error="skip")
     assert (report.files, report.stats.rows, len(report.failed)) == (1, 1, 1)
 
 
@@ -162,7 +162,7 @@ def test_options(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="regular expression"):
         stat([str(tmp_path)], attributes="(")
     with pytest.raises(ConfigError, match="policy"):
-        stat([str(tmp_path)], on_error="stop")
+        stat([str(tmp_path)], on_error="ignore")
 
 
 def test_many_sources_are_bounded() -> None:

@@ -65,7 +65,7 @@ def test_a_large_file_is_cut_over_processes(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(DataError) as caught:
             run(tmp_path / "bad", processes=n)
         assert "large.jsonl" in str(caught.value) and "line 2501" in str(caught.value)
-        assert run(tmp_path / "bad", processes=n, on_error="continue").failed
+        assert run(tmp_path / "bad", processes=n, on_error="skip").failed
         assert not [path for path in (tmp_path / "bad/attributes").rglob("*") if path.is_file()]
 
 
@@ -224,7 +224,7 @@ def test_a_run_may_go_on_over_bad_files_and_reports_them(tmp_path: Path) -> None
     write_tree(tmp_path, 2)
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / "documents" / name).write_bytes(GOOD + b"\n")
-    report = run(tmp_path, on_error="continue", processes=2)
+    report = run(tmp_path, on_error="skip", processes=2)
     assert len(report.failed) == 2 and report.files == 4 and report.rows == 150
     assert [error["kind"] for error in report.as_dict()["failed"]] == ["bad-document"] * 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -43,8 +43,8 @@ def convert(
         bool, typer.Option("--allow-loss", help="Convert although the format has no place for some of the content.")
     ] = False,
     on_error: Annotated[
-        Literal["stop", "skip"], typer.Option("--on-error", help="Stop at a bad sample, or leave it out and list it.")
-    ] = "stop",
+        str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad sample, or leave it out and list it.")
+    ] = "raise",
     max_bad: Annotated[int | None, typer.Option("--max-bad", metavar="N", min=0, help="Most samples left out.")] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Read the destination back and compare every sample.")
@@ -63,6 +63,7 @@ def convert(
     sample is read back and compared with the source, and the proof is stored beside the destination.
     """
     from feedmill.converting.convert import convert as convert_data
+    from feedmill.jobs.policy import on_error_policy
 
     report = convert_data(
         source,
@@ -76,7 +77,7 @@ def convert(
         seq_len=seq_len,
         wids=wids,
         allow_loss=allow_loss,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         max_bad=max_bad,
         overwrite=overwrite,
         verify=verify,

@@ -19,8 +19,8 @@ def index(
         str | None, typer.Option("--output", metavar="FILE", help="Where the index of a JSONL file goes.")
     ] = None,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="fail|skip", help="What a line that is not JSON does.")
-    ] = "fail",
+        str, typer.Option("--on-error", metavar="raise|skip", help="What a line that is not JSON does.")
+    ] = "raise",
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes.")] = None,
     overwrite: OverwriteFiles = False,
     json: Json = False,
@@ -29,13 +29,16 @@ def index(
 
     Exit status 1 where lines were left out.
     """
-    from feedmill.errors import ConfigError
+    from feedmill.jobs.policy import on_error_policy
     from feedmill.tokens.index import index as write_index
 
-    if on_error not in ("fail", "skip"):
-        raise ConfigError(f"--on-error is {on_error!r}", fix="Write fail or skip.")
     report = write_index(
-        path, output, skip_bad=on_error == "skip", overwrite=overwrite, workers=workers, progress=not json
+        path,
+        output,
+        skip_bad=on_error_policy(on_error) == "skip",
+        overwrite=overwrite,
+        workers=workers,
+        progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
     if report.dropped:

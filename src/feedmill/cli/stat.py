@@ -41,8 +41,8 @@ def stat(
         int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Processes; default: one per core.")
     ] = None,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or continue without it.")
-    ] = "fail",
+        str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad file, or leave it out and name it.")
+    ] = "raise",
     allow_stale: AllowStale = False,
     allow_empty: AllowEmpty = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,

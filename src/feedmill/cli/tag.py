@@ -48,8 +48,8 @@ def tag(
     ] = None,
     redo: Annotated[bool, typer.Option("--redo", help="Make again what is up to date.")] = False,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="fail|continue", help="Stop at a bad file, or finish the others first.")
-    ] = "fail",
+        str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad file, or finish the others first.")
+    ] = "raise",
     allow_empty: AllowEmpty = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     list_: Annotated[bool, typer.Option("--list", help="Show the taggers and stop.")] = False,

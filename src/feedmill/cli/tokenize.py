@@ -70,7 +70,8 @@ BackendName = Annotated[
     str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens, hf, or sentencepiece.")
 ]
 OnErrorPolicy = Annotated[
-    str, typer.Option("--on-error", metavar="POLICY", help="A document that cannot be used: fail, or skip and count.")
+    str,
+    typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad document, or leave it out and count it."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 Workers = Annotated[
@@ -98,7 +99,7 @@ def tokenize(
     shard_sequences: ShardSequences = None,
     loss: Loss = None,
     tokenizer_backend: BackendName = "auto",
-    on_error: OnErrorPolicy = "fail",
+    on_error: OnErrorPolicy = "raise",
     allow_empty: AllowEmpty = False,
     overwrite: Overwrite = False,
     workers: Workers = None,

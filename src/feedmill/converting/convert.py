@@ -9,11 +9,12 @@ from dataclasses import replace
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
 from feedmill.converting.job import ConvertWork, place_of
 from feedmill.converting.placing import is_staged, refuse_present, settled, stage
-from feedmill.converting.plan import OnError, Options, Plan, check_places
+from feedmill.converting.plan import Options, Plan, check_places
 from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family, is_one_file
 from feedmill.converting.unread import unread
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy
 from feedmill.storage import is_local_folder
 from feedmill.storage.limits import parse_size
 
@@ -33,7 +34,7 @@ def convert(
     seq_len: int | None = None,
     wids: bool = False,
     allow_loss: bool = False,
-    on_error: OnError = "stop",
+    on_error: OnError = RAISE,
     max_bad: int | None = None,
     overwrite: bool = False,
     verify: bool = True,
@@ -59,7 +60,7 @@ def convert(
         seq_len: for ``vla-text``, the sequence length of the training program.
         wids: write an index ``wids.json`` beside plain tars.
         allow_loss: convert although the format has no place for some of the content.
-        on_error: ``stop`` at a sample that cannot be converted, or ``skip`` it and list it.
+        on_error: ``raise`` at a sample that cannot be converted, or ``skip`` it and list it.
         max_bad: stop when more samples than these were skipped.
         overwrite: replace what an earlier conversion has written there; on a local disk that stays until the new
             result is whole and proved.
@@ -75,11 +76,13 @@ def convert(
     """
     check_target(to)
     size = parse_size(shard_size)
-    if any(most is not None and most < 1 for most in (samples_per_shard, size)) or on_error not in ("stop", "skip"):
+    if any(most is not None and most < 1 for most in (samples_per_shard, size)):
         raise ConfigError(
-            f"shards of {samples_per_shard} samples or {size} bytes, or on_error={on_error!r}, are invalid",
+            f"shards of {samples_per_shard} samples or {size} bytes, where at least 1 was expected",
             kind="bad-option",
+            fix="Give larger limits.",
         )
+    on_error = on_error_policy(on_error)
     options = Options(
         split, tuple(fields), samples_per_shard, size, token_size, seq_len, wids, allow_loss,
         on_error, max_bad, overwrite, verify, workers, progress,

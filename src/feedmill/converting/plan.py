@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import RAISE, OnError
 from feedmill.storage import real_place
 
-OnError = Literal["stop", "skip"]
 SAMPLES_EACH = 10_000
 """Samples of an output, unless another number is asked for."""
 
@@ -26,7 +26,7 @@ class Options:
     seq_len: int | None = None
     wids: bool = False
     allow_loss: bool = False
-    on_error: OnError = "stop"
+    on_error: OnError = RAISE
     max_bad: int | None = None
     overwrite: bool = False
     verify: bool = True

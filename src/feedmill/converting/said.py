@@ -19,6 +19,7 @@ from feedmill.formats.jsonl import JsonlDataset
 from feedmill.formats.rows import RowsDataset
 from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.formats.webdataset import TarDataset
+from feedmill.jobs.policy import RAISE
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache import cached_copy
 from feedmill.writing.copying import runs_of_splits
@@ -183,7 +184,7 @@ def keeps_companions(to: str, facts: Facts, options: Options) -> bool:
 
 def keeps_media(to: str, facts: Facts, options: Options) -> bool:
     """Whether the media metadata of a prepared folder goes along: where its samples do, all of them and whole."""
-    whole = not options.fields and options.split is None and not facts.excluded and options.on_error == "stop"
+    whole = not options.fields and options.split is None and not facts.excluded and options.on_error == RAISE
     return facts.media and to == "webdataset" and whole
 
 

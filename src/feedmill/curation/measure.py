@@ -156,7 +156,7 @@ class Measurer:
             file=self.file,
             record=f"line {line}",
             kind="bad-row",
-            fix="Fix or remove the line, or name other files; '--on-error continue' counts the others.",
+            fix="Fix or remove the line, or name other files; '--on-error skip' counts the others.",
         )
 
 

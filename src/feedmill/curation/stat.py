@@ -22,14 +22,14 @@ from feedmill.curation.measure import Column, Measured, Measurer, compiled, work
 from feedmill.curation.provenance import STALE, check_attributes
 from feedmill.curation.rows import uncollected
 from feedmill.curation.series import Series
-from feedmill.errors import ConfigError, DataError, FeedmillError, refuse_empty
+from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.policy import RAISE, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store, split_url
 
-FAIL, CONTINUE = "fail", "continue"
 MOST_SOURCES = 1000
 _PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text.lengths_compiled")
 OTHERS = "(others)"
@@ -188,7 +188,7 @@ def stat(
     *,
     attributes: str | None = None,
     processes: int | None = None,
-    on_error: str = FAIL,
+    on_error: str = RAISE,
     allow_stale: bool = False,
     allow_empty: bool = False,
     progress: bool | None = None,
@@ -199,7 +199,7 @@ def stat(
         patterns: see `feedmill.curation.inputs.find_inputs`.
         attributes: a regular expression: attributes in whose names it is found nowhere are left out.
         processes: None for one per core.
-        on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to leave it out and report it.
+        on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to leave it out and report it.
         allow_empty: accept files without a row.
         allow_stale: count attributes that were made of other documents than those that are there.
 
@@ -209,8 +209,7 @@ def stat(
             made of other documents (``stale-attributes``).
     """
     begin = time.perf_counter()
-    if on_error not in (FAIL, CONTINUE):
-        raise ConfigError(f"there is no policy {on_error!r} for errors", fix=f"Use {FAIL!r} or {CONTINUE!r}.")
+    on_error = on_error_policy(on_error)
     compiled(attributes)
     # The largest first, so that no process is left alone with a large file at the end.
     files = sorted(find_inputs(patterns), key=lambda file: (-file.size, file.path))
@@ -243,7 +242,7 @@ def _current(files: list[Input], report: StatReport, on_error: str, allow_stale:
         except DataError as error:
             report.stale += error.kind == STALE
             if not allow_stale or error.kind != STALE:
-                if on_error == FAIL:
+                if on_error == RAISE:
                     raise
                 report.failed.append(error)
                 continue
@@ -278,7 +277,7 @@ def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
             for part in parts:
                 stats.merge(part)
     except FeedmillError as error:
-        if task.on_error == FAIL:
+        if task.on_error == RAISE:
             raise
         return error
     return stats

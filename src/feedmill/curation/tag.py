@@ -29,6 +29,7 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of, whole_lines
 from feedmill.formats.foreign import json_lines
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.policy import RAISE, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store, split_url
@@ -36,7 +37,6 @@ from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
 from feedmill.storage.limits import max_unpacked
 
-FAIL, CONTINUE = "fail", "continue"
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
 
 
@@ -96,7 +96,7 @@ def tag(
     modules: Sequence[str] = (),
     processes: int | None = 1,
     redo: bool = False,
-    on_error: str = FAIL,
+    on_error: str = RAISE,
     exact: bool = False,
     allow_empty: bool = False,
     progress: bool = True,
@@ -111,7 +111,7 @@ def tag(
         modules: files or modules with taggers of the user's own; they are run.
         processes: None for one per core.
         redo: whether to make again what is up to date.
-        on_error: ``"fail"`` to stop at the first bad file, ``"continue"`` to finish the others first.
+        on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
         allow_empty: whether files without a document are accepted, and a pattern without files if another has some.
 
@@ -120,8 +120,7 @@ def tag(
         DataError: of kind ``bad-document``, naming file and line; nothing of that file's attributes is there then.
     """
     begin = time.perf_counter()
-    if on_error not in (FAIL, CONTINUE):
-        raise ConfigError(f"there is no policy {on_error!r} for errors", fix=f"Use {FAIL!r} or {CONTINUE!r}.")
+    on_error = on_error_policy(on_error)
     load_modules(modules)
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, modules, exact)
@@ -178,7 +177,7 @@ def tag_file(task: Task, workers: int = 1) -> Done:
         return _tag_file(task, workers)
     except FeedmillError as error:
         error.file = error.file or task.input.path
-        if task.on_error == FAIL:
+        if task.on_error == RAISE:
             raise
         return Done(task.input.path, 0, task.input.size, False, error)
 

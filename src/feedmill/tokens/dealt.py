@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
 from feedmill.tokens.hub_splits import by_split
 from feedmill.tokens.sources import SourceFile, find_files, kind_of
@@ -58,7 +59,7 @@ def tokenize_dealt(
     tokenizer: str | os.PathLike[str],
     eos: str | None,
     column: str = "text",
-    on_error: Any = "skip",
+    on_error: OnError = SKIP,
     workers: int | None = None,
     overwrite: bool = False,
     ignored: Iterable[str] = (),

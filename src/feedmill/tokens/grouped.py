@@ -21,6 +21,7 @@ import xxhash
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, write_manifest
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import Work, is_unfinished, tidy
@@ -31,7 +32,7 @@ from feedmill.tokens.parts import Group, GroupFile, Part, write_group
 from feedmill.tokens.ring import Ring, groups
 from feedmill.tokens.segments import adds_space
 from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut
-from feedmill.tokens.tokenize import PRELOAD, OnError
+from feedmill.tokens.tokenize import PRELOAD
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.typed import Typed, TypedReader
 from feedmill.tokens.work import Recipe, identity_of, offer, tasks_of, work
@@ -82,7 +83,7 @@ def tokenize_grouped(
     ring: Ring = Ring(),
     limit: int = 1 << 30,
     seed: int = 3920,
-    on_error: OnError = "fail",
+    on_error: OnError = RAISE,
     exact: bool = False,
     allow_empty: bool = False,
     overwrite: bool = False,
@@ -109,10 +110,11 @@ def tokenize_grouped(
     Raises:
         ConfigError: for options, and where the folder has token files of another job.
         EmptyResult: there is not one document with text.
-        DataError: a document cannot be used (and `on_error` is ``fail``), or a file is damaged.
+        DataError: a document cannot be used (and `on_error` is ``raise``), or a file is damaged.
     """
     begin = time.perf_counter()
-    _check(bos, eos, processes, ring, limit, on_error)
+    _check(bos, eos, processes, ring, limit)
+    on_error = on_error_policy(on_error)
     TypedReader(typed)  # errors in the fields are reported before the work begins
     loaded = load_tokenizer(tokenizer, template_source="file")  # Dolma reads tokenizer.json alone
     kind = _dtype(loaded, dtype, (bos, eos), exact)
@@ -150,7 +152,7 @@ def tokenize_grouped(
     return report
 
 
-def _check(bos: int | None, eos: int | None, processes: int, ring: Ring, limit: int, on_error: str) -> None:
+def _check(bos: int | None, eos: int | None, processes: int, ring: Ring, limit: int) -> None:
     if bos is None and eos is None:
         raise ConfigError(
             "neither BOS nor EOS is given, and documents would run together",
@@ -159,8 +161,6 @@ def _check(bos: int | None, eos: int | None, processes: int, ring: Ring, limit: 
         )
     if min(bos or 0, eos or 0) < 0 or processes < 1 or ring.files < 1 or ring.batch < 1 or limit < 1:
         raise ConfigError("ids must not be negative, sizes and processes not below 1", fix="Fix the options.")
-    if on_error not in ("fail", "skip"):
-        raise ConfigError(f"there is no policy {on_error!r} for errors", fix="Use fail or skip.")
 
 
 def _dtype(tokenizer: Tokenizer, given: str | None, ids: Sequence[int | None], exact: bool) -> np.dtype[Any]:

@@ -20,6 +20,7 @@ import xxhash
 
 from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
+from feedmill.jobs.policy import RAISE, SKIP, OnError, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import Work, is_unfinished, tidy
@@ -33,7 +34,6 @@ from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, identity_of, offer, tasks_of, work
 
 Rule = Literal["missing", "always"]
-OnError = Literal["fail", "skip"]
 LossRule = Literal["mask", "datatrove"]
 AUTO = "auto"
 PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # what workers import
@@ -86,7 +86,7 @@ def tokenize(
     shard_sequences: int | None = None,
     loss: bool = False,
     loss_rule: LossRule = "mask",
-    on_error: OnError = "fail",
+    on_error: OnError = RAISE,
     allow_empty: bool = False,
     workers: int | None = None,
     overwrite: bool = False,
@@ -125,7 +125,7 @@ def tokenize(
 
     Raises:
         ConfigError: the options contradict each other, name a token that is not there, or the output exists.
-        DataError: a document cannot be tokenized (`on_error` is ``fail``), or a file is damaged.
+        DataError: a document cannot be tokenized (`on_error` is ``raise``), or a file is damaged.
         EmptyResult: there is not one document, or all were skipped.
         NotFound, MissingExtra, StorageError: as their names say.
     """
@@ -136,7 +136,8 @@ def tokenize(
     )
     eos = _eos(loaded, eos)
     bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
-    _check(formats if not isinstance(output, Mapping) else list(output), on_error, rule, loss, loss_rule)
+    on_error = on_error_policy(on_error)
+    _check(formats if not isinstance(output, Mapping) else list(output), rule, loss, loss_rule)
     outputs = plan_outputs(
         output,
         formats,
@@ -207,9 +208,8 @@ def _eos(tokenizer: Tokenizer, eos: str | None) -> str | None:
     return tokenizer.declared_eos
 
 
-def _check(formats: Sequence[str], on_error: str, rule: str, loss: bool, loss_rule: str) -> None:
+def _check(formats: Sequence[str], rule: str, loss: bool, loss_rule: str) -> None:
     for value, known in (
-        (on_error, ("fail", "skip")),
         (rule, ("missing", "always")),
         (loss_rule, ("mask", "datatrove")),
     ):
@@ -329,7 +329,7 @@ class _Job:
             "template": report.template,
             "template_adds": report.template_adds,
             "specials_as_text": how.ordinary,
-            "on_error": "skip" if self.recipe.skip else "fail",
+            "on_error": SKIP if self.recipe.skip else RAISE,
             "blank_lines": report.blank,
         }
         if report.skipped_files:

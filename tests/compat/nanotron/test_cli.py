@@ -59,7 +59,7 @@ def test_what_is_left_out_is_counted_and_named(folder: Path) -> None:
     assert json.loads((folder / "logs" / "preprocess_data.json").read_text()) == report
     strict = preprocess(
         "--tokenizer-name-or-path", "tok1k/tokenizer.json", "--output-folder", "other", "--n-tasks", 1,
-        "--on-error", "fail", "jsonl", "--dataset", "jsonl",
+        "--on-error", "raise", "jsonl", "--dataset", "jsonl",
     )  # fmt: skip
     assert strict.exit_code == 1
     assert "01_empty_text.jsonl 'line 4': the text is empty" in strict.output

@@ -40,7 +40,7 @@ SCHEMA = {
     "max_size": Key(WHOLE, 1 << 30, "tokens of a file are fewer than that"),
     "dtype": Key(TEXT, None, "type of a token; by default the smallest that fits (with --exact: uint16)"),
     "seed": Key(WHOLE, 3920, "of the order"),
-    "on_error": Key(TEXT, "fail", "a bad document: fail, or skip and list it (new)"),
+    "on_error": Key(TEXT, "raise", "a bad document: raise, or skip and list it (new)"),
     "allow_empty": Key(FLAG, False, "accept a result without a single document (new)"),
     "overwrite": Key(FLAG, False, "replace token files that are there (new)"),
     "debug": Key(FLAG, False, "accepted"),

@@ -68,8 +68,8 @@ def pack_encoded_data(
     config_path: Annotated[str, typer.Argument(metavar="CONFIG", help="A packing configuration (YAML).")],
     file_existence_policy: ExistencePolicy = Policy.error,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="fail|skip", help="What a document without tokens does.")
-    ] = "fail",
+        str, typer.Option("--on-error", metavar="raise|skip", help="What a document without tokens does.")
+    ] = "raise",
     template_source: TemplateFrom = "auto",
     allow_empty: AllowEmpty = False,
 ) -> None:
@@ -77,6 +77,7 @@ def pack_encoded_data(
     from feedmill.compat.modalities.config import load_config
     from feedmill.compat.modalities.packing import pack
     from feedmill.errors import ConfigError
+    from feedmill.jobs.policy import on_error_policy
 
     if config_path.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):  # as in Modalities' page on memory-mapped datasets
         raise ConfigError(
@@ -91,7 +92,7 @@ def pack_encoded_data(
         config_path,
         policy=policy,
         template_source=template_source,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         allow_empty=allow_empty,
     )
     if report is None:

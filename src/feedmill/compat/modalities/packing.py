@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.compat.modalities.config import check_spelling, count_of, section, text_of
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import RAISE, OnError
 from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def pack(
     *,
     policy: str = "error",
     template_source: Any = "auto",
-    on_error: Any = "fail",
+    on_error: OnError = RAISE,
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> TokenizeReport | None:
@@ -34,7 +35,7 @@ def pack(
         where: its path, for errors.
         policy: ``error``, ``skip`` or ``override``: what an existing target means.
         template_source: see `feedmill.tokens.tokenizer.load_tokenizer`.
-        on_error: ``fail`` or ``skip``: what a document without tokens does.
+        on_error: ``raise`` or ``skip``: what a document without tokens does.
         allow_empty: write the file even if it has no documents.
 
     Raises:

@@ -47,7 +47,7 @@ def preprocess_data(
     n_tasks: Annotated[int, typer.Option("--n-tasks", metavar="N", min=1, help="Outputs; inputs are dealt.")] = 8,
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes (new).")] = None,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="skip|fail", help="What a bad document does (new).")
+        str, typer.Option("--on-error", metavar="skip|raise", help="What a bad document does (new).")
     ] = "skip",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there (new).")] = False,
 ) -> None:
