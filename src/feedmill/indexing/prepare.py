@@ -182,6 +182,7 @@ def prepare(
                 report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=energon_exact)
             if field_map and len(report.parts) < MAX_PARTS:
                 check_parts(field_map, report.parts)
+            shard_units.sync()  # what tells that the index is not complete must not be lost before it is
             write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
             if description is not None:
                 write_description(store, description, dataset_yaml_name, report.parts)
