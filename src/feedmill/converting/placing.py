@@ -1,8 +1,8 @@
 """Where a conversion's outputs lie: a destination that is made ready, and an old result that is replaced at the end.
 
 On a local disk an old result stays as it is until the new one is whole and proved: that is written to ``new/`` in the
-folder of the job and then put in its place, which is only renaming. Killed in that moment, the next command to the same
-place finishes it. In an object store nothing can be renamed: there the old result goes first.
+folder of the job and then put in its place, which is only renaming. Killed in that moment, whoever opens or writes it
+next finishes it. In an object store nothing can be renamed: there the old result goes first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ def begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite
                 raise unfinished_job(destination)
             _discard(destination, work.noted, is_file=is_file)
         replace = _present(store, name, destination, overwrite=overwrite, is_file=is_file)
-        work.clear()
         work.begin(identity, writes=job["writes"], staged=job["staged"], replace=replace)
     else:
         work.begin(identity)

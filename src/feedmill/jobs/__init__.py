@@ -1,4 +1,4 @@
-"""Units of work on all cores, with the same output whatever the parallelism; and what survives when a run is killed.
+"""Units of work on all cores, with the same output for any number of processes; and what survives when a run is killed.
 
 - `run.py`: a function over many items on processes, results in order; `processes.py`, `parcels.py`: what it is made of.
 - `threads.py`: the same on threads; `buffers.py`, `cores.py`: memory and cores for both.

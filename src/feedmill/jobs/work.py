@@ -22,7 +22,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -159,7 +158,7 @@ class Work:
         self.job = job
 
     def publish(self, moves: Sequence[tuple[str, str]], deletes: Sequence[str], **facts: Any) -> None:
-        """Put staged outputs in place and remove files that they replace. From now on it is finished whatever happens:
+        """Put staged outputs in place and remove files that they replace. Killed from now on, it is finished
         by the same job, or by whoever opens or writes the output next (see `settle`).
 
         Args:
@@ -232,9 +231,7 @@ class Work:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

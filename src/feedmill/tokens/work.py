@@ -272,7 +272,7 @@ def identity_of(tokenizer: Tokenizer) -> str:
 
 
 def piece_name(number: int, units: tuple[Unit, ...], recipe_key: str) -> str:
-    """The name of the piece of some units: it changes with whatever decides what is in it."""
+    """The name of the piece of some units: it is a hash of all that decides the content."""
     words = [recipe_key]
     for unit in units:
         words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
