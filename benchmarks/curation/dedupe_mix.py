@@ -1,6 +1,6 @@
 """Deduplicating and mixing beside Dolma: whole commands, the same configuration file for both sides.
 
-    PYTHONPATH=src FEEDMILL_DOLMA_PYTHON=../dolma-venv/bin/python python benchmarks/dedupe_mix.py CORPUS [--repeat 3]
+    python -m benchmarks.curation.dedupe_mix CORPUS [--repeat 3]
         [--only documents,mix-jq] [--processes 1 2]
 
 CORPUS is a folder with ``documents/*.jsonl.gz`` and ``corpus.json`` (its ``docs``, ``paras``, ``text_bytes`` and
@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measure import alternate, feedmill, run
+from benchmarks import peers
+from benchmarks.lib.measure import alternate, feedmill, run
 
 FALSE_POSITIVES = 1e-4
 TAGGERS = ("gopher_v2", "char_length_with_paragraphs_v1", "pii_regex_with_counts_fast_v2")
@@ -135,8 +136,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     facts = json.loads((options.corpus / "corpus.json").read_text())
-    python = os.environ.get("FEEDMILL_DOLMA_PYTHON")
-    dolma = str(Path(python).with_name("dolma")) if python else None
+    dolma = peers.program("dolma", "dolma") if peers.python("dolma") else None
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "RUST_LOG": "error"}
     prepare(options.corpus)
 

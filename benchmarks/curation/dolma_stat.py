@@ -1,6 +1,5 @@
 """``dolma tokens`` and ``dolma stat`` beside Dolma's own: whole commands, the same options. README.md says more.
 
-FEEDMILL_DOLMA_PYTHON       a Python that has Dolma
 FEEDMILL_DOLMA_CORPUS       a folder with ``documents/*.jsonl.gz`` and ``corpus.json``; by default 32 MB are made
 FEEDMILL_BENCH_TOKENIZER    a folder with GPT-2's tokenizer.json
 """
@@ -12,25 +11,18 @@ import os
 import shutil
 from pathlib import Path
 
-import corpus
-from measure import Failed, Row, alternate, feedmill, run
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Failed, Row, alternate, feedmill, run
 
-PYTHON, CORPUS, TOKENIZER = "FEEDMILL_DOLMA_PYTHON", "FEEDMILL_DOLMA_CORPUS", "FEEDMILL_BENCH_TOKENIZER"
+CORPUS, TOKENIZER = "FEEDMILL_DOLMA_CORPUS", "FEEDMILL_BENCH_TOKENIZER"
 TAGGERS = ("char_length_with_paragraphs_v1", "gopher_v2", "pii_regex_with_counts_fast_v2")
 SET = "stat_bench"
 EOS = 50256
 
 
-def missing() -> str | None:
-    """What to do to have everything measured, or None where it is."""
-    names = [name for name in (PYTHON, TOKENIZER) if not os.environ.get(name)]
-    return f"'dolma tokens' and 'dolma stat' are not measured: set {', '.join(names)}." if names else None
-
-
 def documents() -> Path:
-    """The folder of the corpus. Raises `Failed` where something is missing."""
-    if missing():
-        raise Failed(missing())
+    """The folder of the corpus."""
     folder = Path(os.environ[CORPUS]) if os.environ.get(CORPUS) else corpus.documents(2, 16)
     corpus.warm(folder)
     return folder
@@ -47,8 +39,7 @@ def attributes() -> str:
 
 def both(words: list[str], repeat: int, clean: Path) -> tuple[dict[str, list[float]], ...]:
     """The same words given to both sides; `clean` is removed before each run."""
-    theirs = [os.environ[PYTHON], "-m", "dolma.cli", *words]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    theirs = [peers.need("dolma"), "-m", "dolma.cli", *words]
 
     def ours() -> dict[str, float]:
         shutil.rmtree(clean, ignore_errors=True)
@@ -56,7 +47,7 @@ def both(words: list[str], repeat: int, clean: Path) -> tuple[dict[str, list[flo
 
     def peer() -> dict[str, float]:
         shutil.rmtree(clean, ignore_errors=True)
-        return run(theirs, environment)
+        return run(theirs, peers.environment())
 
     ours()  # what is compiled is in its cache then
     return alternate(repeat, ours, peer)
@@ -64,6 +55,8 @@ def both(words: list[str], repeat: int, clean: Path) -> tuple[dict[str, list[flo
 
 def tokens(repeat: int) -> list[Row]:
     """The whole command with GPT-2's vocabulary, one process and two."""
+    if not os.environ.get(TOKENIZER):
+        raise Failed(f"set {TOKENIZER}")
     folder, rows = documents(), []
     size = json.loads((folder / "corpus.json").read_text())["text_bytes"]
     for processes in (1, 2):

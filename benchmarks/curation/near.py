@@ -1,6 +1,6 @@
 """Near-duplicates: 100,000 documents with planted near-copies, beside brute force and beside rensa and datasketch.
 
-Set FEEDMILL_MINHASH_PYTHON to a Python that has both (``pip install rensa datasketch``). The documents are words drawn
+The documents are words drawn
 from a Zipf distribution, 250 in the median; every fifth is a copy of an earlier one in which words are replaced until
 the Jaccard similarity is about 0.70, 0.75, ... 0.95. Brute force compares all pairs that share any shingle.
 """
@@ -9,34 +9,22 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import corpus
 import numpy as np
-from measure import HERE, Failed, Row, feedmill, run
 
-PEER = "FEEDMILL_MINHASH_PYTHON"
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import ROOT, Failed, Row, feedmill, run
+
 DOCUMENTS, ADDED, FILES, WIDTH, THRESHOLD = 100_000, 10_000, 8, 5, 0.8
 SOME = 20_000
 """Documents that the slower peer is measured on."""
 LEVELS = (0.70, 0.75, 0.80, 0.85, 0.90, 0.95)
 BOUND = 15.0
-
-
-def peer() -> str | None:
-    """The Python that has the peers."""
-    return os.environ.get(PEER)
-
-
-def missing() -> str | None:
-    """What to do to have the peers measured, or None where they are."""
-    return None if peer() else f"MinHash libraries are not measured: set {PEER} to a Python with rensa and datasketch."
 
 
 def documents() -> Path:
@@ -172,7 +160,7 @@ def near(repeat: int) -> Iterable[Row]:
         for name, before, command in _runs(path):
             if before is not None:
                 before(path)
-            used = run(command)
+            used = run(command, folder=ROOT)
             wall.setdefault(name, []).append(used["s"])
             processor.setdefault(name, []).append(used["cpu_s"])
     yield Row("near", f"{DOCUMENTS:,} documents, whole command, 2 processes", "s", wall["all 2"], bound=BOUND)
@@ -200,9 +188,9 @@ def _runs(path: Path) -> Iterable[tuple[str, Callable[[Path], None] | None, list
     yield "added", None, _command(path, "second", 1)
     yield "nothing", None, feedmill("neardedupe", _tiny(path), "--processes", 1, "--json")
     for name, count in (("rensa", DOCUMENTS), ("datasketch", SOME)):
-        if python := peer():
+        if python := peers.python("minhash"):
             options = (name, path / "first/documents", count, THRESHOLD, WIDTH, path / f"{name}.json")
-            yield name, None, [python, str(HERE / "near_side.py"), *map(str, options)]
+            yield name, None, [python, "-m", "benchmarks.curation.peers.minhash", *map(str, options)]
 
 
 def _tiny(path: Path) -> Path:
@@ -247,7 +235,7 @@ def _quality(path: Path) -> Iterable[Row]:
         "near", "recall of duplicates among the added", "%", [share], note=f"{share:.2f} %; {extra} marked wrongly"
     )
     for name in ("rensa", "datasketch"):
-        if (path / f"{name}.json").exists() and peer():
+        if (path / f"{name}.json").exists() and peers.python("minhash"):
             flags = np.array(json.loads((path / f"{name}.json").read_text())["marked"], np.bool_)
             true = wanted[: len(flags)]
             right = int((flags & true).sum())
@@ -257,6 +245,3 @@ def _quality(path: Path) -> Iterable[Row]:
 
 
 PARTS: dict[str, Callable[[int], Iterable[Row]]] = {"near": near}
-
-if __name__ == "__main__":
-    subprocess.run([sys.executable, HERE / "run.py", "--only", "near", *sys.argv[1:]], check=False)

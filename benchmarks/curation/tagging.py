@@ -1,7 +1,7 @@
 """Tagging beside Dolma: whole commands on 128 MB of text, the same arguments on both sides. README.md says more.
 
-Dolma's interpreter is named by ``FEEDMILL_DOLMA_PYTHON``; without it Feedmill runs alone. ``FEEDMILL_DOLMA_CORPUS`` may
-name a corpus of your own: a folder with ``documents/*.jsonl.gz`` and ``corpus.json`` (its ``text_bytes``).
+``FEEDMILL_DOLMA_CORPUS`` may name a corpus of your own: a folder with ``documents/*.jsonl.gz`` and
+``corpus.json`` (its ``text_bytes``).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import corpus
-from measure import Row, alternate, feedmill, run
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Row, alternate, feedmill, run
 
-PEER, CORPUS = "FEEDMILL_DOLMA_PYTHON", "FEEDMILL_DOLMA_CORPUS"
+CORPUS = "FEEDMILL_DOLMA_CORPUS"
 LENGTHS = ("char_length_with_paragraphs_v1", "whitespace_tokenizer_with_paragraphs_v1")
 GROUPS: dict[str, tuple[tuple[str, ...], float | None]] = {
     "lengths of paragraphs, two taggers": (LENGTHS, 10),
@@ -31,11 +32,6 @@ SLOW = {"uniseg_length_paragraphs_v1": 4, "paragraph_repetitions_v1": 4}
 """Dolma takes seconds for a megabyte: measured on files of that many megabytes in all."""
 
 
-def missing() -> str | None:
-    """What to do to have the peer measured, or None where it is."""
-    return None if os.environ.get(PEER) else f"tagging is measured without Dolma: {PEER} names none"
-
-
 def side(ours: bool, folder: Path, taggers: tuple[str, ...], processes: int) -> dict[str, float]:
     """One whole command."""
     shutil.rmtree(folder / "attributes/bench", ignore_errors=True)
@@ -44,15 +40,14 @@ def side(ours: bool, folder: Path, taggers: tuple[str, ...], processes: int) -> 
     words += ["--processes", str(processes)]
     if ours:
         return run(feedmill("dolma", *words))
-    program = Path(os.environ[PEER]).with_name("dolma")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return run([str(program), *words], {**environment, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"})
+    environment = {**peers.environment(), "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    return run([peers.program("dolma", "dolma"), *words], environment)
 
 
 def _rows(
     name: str, taggers: tuple[str, ...], wanted: float | None, folder: Path, processes: int, repeat: int
 ) -> list[Row]:
-    has_peer = bool(os.environ.get(PEER))
+    has_peer = peers.python("dolma") is not None
     side(True, folder, taggers, processes)  # not counted: the compiled code comes into its cache
     ours, theirs = alternate(
         repeat,

@@ -28,7 +28,7 @@ def folder() -> Path:
     named = os.environ.get("FEEDMILL_BENCH_DIR")
     path = Path(named) if named else Path(tempfile.gettempdir()) / "feedmill-bench"
     path.mkdir(parents=True, exist_ok=True)
-    return path
+    return path.resolve()
 
 
 def shards(count: int, samples: int) -> Path:
@@ -46,7 +46,7 @@ def shards(count: int, samples: int) -> Path:
                 caption = " ".join(rng.choices(WORDS, k=rng.randint(20, 150)))
                 text = json.dumps({"id": number, "caption": caption}, ensure_ascii=False).encode()
                 for part, data in (("jpg", rng.choice(pictures)), ("json", text)):
-                    out.write(_header(f"{number:09d}.{part}", len(data)))
+                    out.write(tar_header(f"{number:09d}.{part}", len(data)))
                     out.write(data.ljust(-(-len(data) // 512) * 512, b"\0"))
             out.write(b"\0" * 1024)
     done.touch()
@@ -154,7 +154,8 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else sum(tar.stat().st_size for tar in path.rglob("*.tar"))
 
 
-def _header(name: str, length: int) -> bytes:
+def tar_header(name: str, length: int) -> bytes:
+    """A member's header, with the same time each time."""
     member = tarfile.TarInfo(name)
     member.size, member.mtime = length, 1_700_000_000
     return member.tobuf(tarfile.USTAR_FORMAT)

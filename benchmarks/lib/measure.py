@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 # Programs that are installed have their bytecode: ours and the peers' get theirs in their first run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -83,10 +83,10 @@ def alternate(repeat: int, ours: Measure, theirs: Measure | None) -> tuple[dict[
     return found
 
 
-def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> dict[str, float]:
+def run(command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None) -> dict[str, float]:
     """Wall time, processor time and peak memory of a whole process. Raises `Failed` with the end of its stderr."""
     begin = time.perf_counter()
-    done = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
+    done = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=folder)
     assert done.stderr is not None
     errors = done.stderr.read()
     _, status, usage = os.wait4(done.pid, 0)
@@ -97,14 +97,17 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> dict[st
     return {"s": wall, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss / 1e3}
 
 
-def child(python: str, script: str, *arguments: object, env: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What a script beside this file prints as the last line, JSON, with the wall time of its process as ``wall``."""
-    command = [python, str(HERE / script), *map(str, arguments)]
+def child(python: str, module: str, *arguments: object, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What ``SUBJECT.peers.NAME`` prints as the last line, JSON, with the wall time of its process as ``wall``.
+
+    It is run from the root, as a module: run as a file, `webdataset.py` would find itself where it imports webdataset.
+    """
+    command = [python, "-m", f"benchmarks.{module}", *map(str, arguments)]
     begin = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, check=False)
     wall = time.perf_counter() - begin
     if done.returncode:
-        raise Failed(f"{script} {' '.join(map(str, arguments))} failed:\n{done.stderr[-1500:]}")
+        raise Failed(f"{module} {' '.join(map(str, arguments))} failed:\n{done.stderr[-1500:]}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return {**found, "wall": wall}
 

@@ -8,8 +8,9 @@ import random
 import tarfile
 from pathlib import Path
 
-import corpus
 import numpy as np
+
+from benchmarks.lib import corpus
 
 COUNT, SHARD, POOL, SIZE = 4_000, 1_000, 48, (375, 500)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 WARM = 8
 """Batches before the clock starts."""
@@ -31,6 +32,12 @@ def rate(batches: Iterator[float], seconds: float) -> dict[str, float]:
     spent = processor_seconds() - busy
     # Below zero where processes that had worked are gone by now: then it is not known.
     return {"rate": done / taken, "cpu_rate": done / spent if spent > 0 else math.nan}
+
+
+def endless(loader: Iterable[Any]) -> Iterator[Any]:
+    """One pass after another."""
+    while True:
+        yield from loader
 
 
 def below(process: int) -> list[int]:

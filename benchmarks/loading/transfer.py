@@ -1,6 +1,6 @@
 """Whether copying batches to an accelerator lengthens a training step; needs one, and says so where there is none.
 
-    python benchmarks/transfer.py [--device cuda] [--step-ms 20] [--megabytes 64] [--steps 200]
+    python -m benchmarks.loading.transfer [--device cuda] [--step-ms 20] [--megabytes 64] [--steps 200]
 
 A step computes for about `--step-ms` on the device; two threads make batches of `--megabytes`. The same steps are
 timed with a batch that is on the device already, with `device=`, and with a copy in the loop.

@@ -1,7 +1,4 @@
-"""Media metadata beside Energon, and clips of video beside bare PyAV. README.md says what is compared.
-
-Energon's interpreter is named by ``FEEDMILL_ENERGON_PYTHON``; for video it needs PyAV too.
-"""
+"""Media metadata beside Energon, and clips of video beside bare PyAV. README.md says what is compared."""
 
 from __future__ import annotations
 
@@ -15,16 +12,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import corpus
-from energon import CORES, DESCRIPTION, _peer_env, missing, peer
-from measure import Row, alternate, child, feedmill, run
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Row, alternate, child, feedmill, run
+from benchmarks.prepared.suite import CORES, DESCRIPTION, with_peer
+
+PEERS = ("energon",)
 
 CLIPS, SHARDS = 200, 4
 DIFFERENT = 20
 """Different videos; each comes ten times."""
 OPTION = "--media-metadata-by-extension"
-
-__all__ = ["PARTS", "missing"]
 
 
 def videos() -> Path:
@@ -93,27 +91,25 @@ def prepare_media(repeat: int) -> Iterable[Row]:
         corpus.unprepare(path)
         corpus.warm(path)
         common = ("--non-interactive", "--no-progress", "--num-workers", str(CORES), "--split-ratio", "1,0,0")
-        return run([_energon(), "prepare", str(path), *common, *DESCRIPTION, OPTION], _peer_env())
+        return run([_energon(), "prepare", str(path), *common, *DESCRIPTION, OPTION], peers.environment())
 
     ours()
-    a, b = alternate(repeat, ours, theirs if peer() else None)
+    a, b = alternate(repeat, ours, with_peer(theirs))
     yield Row("prepare-media", "prepare with media metadata, 40,000 images", "s", a["s"], b.get("s", []), 6)
     ours()
     a, b = alternate(
         repeat,
         lambda: run(feedmill("prepare-media", path, OPTION)),
-        (lambda: run([_energon(), "prepare-media", str(path), "--no-progress", OPTION], _peer_env()))
-        if peer()
-        else None,
+        with_peer(lambda: run([_energon(), "prepare-media", str(path), "--no-progress", OPTION], peers.environment())),
     )
     yield Row("prepare-media", "prepare-media, 40,000 images", "s", a["s"], b.get("s", []), note="whole command")
     files = videos() / "files"
-    a, b = alternate(repeat, partial(_folder, files, _ours_on), partial(_folder, files, _theirs_on) if peer() else None)
+    a, b = alternate(repeat, partial(_folder, files, _ours_on), with_peer(partial(_folder, files, _theirs_on)))
     yield Row("prepare-media", f"prepare-media, folder of {CLIPS} videos with sound", "s", a["s"], b.get("s", []))
 
 
 def _energon() -> str:
-    return str(Path(peer() or "").with_name("energon"))
+    return peers.program("energon", "energon")
 
 
 def _folder(path: Path, command: Callable[[Path], tuple[list[str], dict[str, str] | None]]) -> dict[str, float]:
@@ -129,7 +125,7 @@ def _ours_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
 
 def _theirs_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
     words = [_energon(), "prepare-media", str(path), "--no-progress", "--num-workers", str(CORES), OPTION]
-    return words, _peer_env()
+    return words, peers.environment()
 
 
 def video(repeat: int) -> Iterable[Row]:
@@ -143,15 +139,15 @@ def video(repeat: int) -> Iterable[Row]:
         what = "videos on one core" if cores == 1 else f"videos on {cores} cores"
         yield Row("video", f"{what}, bare PyAV with key-frame seek", "/s", a["per_s"], b["per_s"], 1, note=note)
         yield Row("video", "the same, processor time", "s", a["cpu"], b["cpu"], note="of the process")
-    if peer():
-        theirs = partial(_clips, peer() or "", "energon", path, 1, env=_peer_env())
+    if peers.python("energon"):
+        theirs = partial(_clips, peers.need("energon"), "energon", path, 1, env=peers.environment())
         a, b = alternate(max(repeat // 2, 1), partial(ours, 1), theirs)
         yield Row("video", "videos on one core, Energon's AVDecoder", "/s", a["per_s"], b["per_s"])
 
 
 def _clips(python: str, how: str, path: Path, cores: int, env: dict[str, str] | None = None) -> dict[str, Any]:
     corpus.warm(path)
-    found = child(python, "media_side.py", how, path, "--cores", cores, env=env or dict(os.environ))
+    found = child(python, f"media.peers.{how}", "clips", path, cores, env=env or dict(os.environ))
     found.pop("wall")
     return found
 

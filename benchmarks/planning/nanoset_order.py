@@ -1,6 +1,6 @@
 """What the orders of other tools cost: seconds, and memory at most beyond the start, on one core.
 
-PYTHONPATH=src python benchmarks/nanoset_order.py [SAMPLES ...]
+python -m benchmarks.planning.nanoset_order [SAMPLES ...]
 
 Nanotron's own index of 10^8 samples of 4 folders takes 19.0 s and 4.0 GB (1.6 GB of it to keep), Modalities' shuffled
 sampler of 10^8 samples 9.5 s and 4.2 GB; both were measured on 2 cores of an AMD EPYC at 2.6 GHz.

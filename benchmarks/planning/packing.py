@@ -1,16 +1,15 @@
 """What packing costs, and how full the rows are: documents of log-normal length (median 300) into rows of 4,096.
 
-PYTHONPATH=src python benchmarks/packing.py [documents]
+python -m benchmarks.planning.packing [documents]
 
-Set FEEDMILL_GRAIN_PYTHON to a Python that can import `grain` to see its first-fit and best-fit packing beside it, on
-the first documents of the same lengths (documents that are longer than a row are cut to one row for both). Grain
-packs while it reads, so its time includes copying tokens; ours is the plan alone. The fill can be compared as it is.
+Where Grain is at hand (`peers.toml`), its first-fit and best-fit packing is shown beside it, on the first documents of
+the same lengths (documents that are longer than a row are cut to one row for both). Grain packs while it reads, so its
+time includes copying tokens; ours is the plan alone. The fill can be compared as it is.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import peers
 from feedmill.formats.base import Dataset
 from feedmill.kernels.order.binpack import best_fit_decreasing
 from feedmill.planning.packing.packed import PackedPlan, Packing
@@ -110,9 +110,9 @@ def beside_grain(lengths: np.ndarray, folder: Path) -> None:
     seconds = time.perf_counter() - begin
     print(f"\n{len(some):,} documents, cut to {SEQ_LEN:,} tokens, the packing alone")
     line(f"feedmill best_fit, buffer {len(some):,}", seconds, rows, int(some.sum()), len(some))
-    python = os.environ.get("FEEDMILL_GRAIN_PYTHON")
+    python = peers.python("grain")
     if not python:
-        print("Grain is missing: set FEEDMILL_GRAIN_PYTHON to a Python that has it")
+        print(f"Grain is missing. {peers.advice(['grain'])}")
         return
     np.save(folder / "lengths.npy", some)
     command = [python, "-c", GRAIN, str(folder / "lengths.npy"), str(SEQ_LEN), str(GRAIN_BINS)]

@@ -3,23 +3,22 @@
 Blended by weights with a table and without one, and in stages. Then microseconds per batch of 64 for the last of 4,096
 ranks beside a single rank, with 4, 100 and 1,000 sources.
 
-PYTHONPATH=src python benchmarks/plan_order.py
+python -m benchmarks.planning.plan_order
 
-Set FEEDMILL_GRAIN_PYTHON to a Python with `grain` and FEEDMILL_STREAMING_PYTHON to one with `mosaicml-streaming` to see
-Grain's global shuffle and mix, one index a call as its loader asks for them, and MosaicML's py1e order, which is made
-as a whole, beside them in the same run.
+Where they are at hand (`peers.toml`), Grain's global shuffle and mix, one index a call as its loader asks for them, and
+MosaicML's py1e order, which is made as a whole, are shown beside them in the same run.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 import tracemalloc
 
 import numpy as np
 
+from benchmarks import peers
 from feedmill.planning.dealing.dealer import Dealer, Dealing
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Node, Repeat, Shuffle, StagedBlend
@@ -142,22 +141,22 @@ def main() -> None:
             f"batch of {BATCH}  {sources:5,} sources   one rank {one:8.1f} us"
             f"   rank 4095 of 4096 {last:8.1f} us   {last / one:.2f}"
         )
-    peer("FEEDMILL_GRAIN_PYTHON", GRAIN, json.dumps(SIZES), json.dumps(WEIGHTS))
-    peer("FEEDMILL_STREAMING_PYTHON", STREAMING)
+    peer("grain", GRAIN, json.dumps(SIZES), json.dumps(WEIGHTS))
+    peer("streaming", STREAMING)
 
 
-def peer(variable: str, program: str, *arguments: str) -> None:
+def peer(name: str, program: str, *arguments: str) -> None:
     """Print what a peer's program measures, or how to have it measured."""
-    python = os.environ.get(variable)
+    python = peers.python(name)
     if not python:
-        print(f"{variable} names no Python: that peer is left out")
+        print(f"left out: {peers.table()[name]['is']}. {peers.advice([name])}")
         return
     done = subprocess.run([python, "-c", program, *arguments], capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
     if not lines:
-        print(f"{variable}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no result'}")
-    for name, value, unit in map(json.loads, lines):
-        print(f"{name:34} {value:.4f} {unit}")
+        print(f"{name}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no result'}")
+    for what, value, unit in map(json.loads, lines):
+        print(f"{what:34} {value:.4f} {unit}")
 
 
 if __name__ == "__main__":

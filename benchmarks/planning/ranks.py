@@ -4,7 +4,7 @@
 2. The costliest rank of a step divided by the mean over ranks, for packed rows of documents of log-normal length
    (median 600 tokens, sigma 1.2) by attention cost: in slices, and balanced; and the bound that no deal can beat.
 
-PYTHONPATH=src python benchmarks/ranks.py
+python -m benchmarks.planning.ranks
 """
 
 from __future__ import annotations

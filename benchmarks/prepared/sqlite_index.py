@@ -1,6 +1,6 @@
 """Seconds to write Energon's index.sqlite: Feedmill's page writer beside SQLite inserting the same rows.
 
-    python benchmarks/sqlite_index.py [--samples 40000 400000 2000000] [--repeat 3]
+    python -m benchmarks.prepared.sqlite_index [--samples 40000 400000 2000000] [--repeat 3]
 
 Two parts a sample, eight shards. "first" includes loading the compiled code; "then" is the best of the other runs,
 as in a `prepare` that has scanned its shards with the compiled scanner. "shuffled" has its keys in no order.

@@ -1,7 +1,4 @@
-"""Preparing and loading beside Megatron Energon, on one corpus of 5 KB samples. README.md says what is compared.
-
-Energon's interpreter is named by ``FEEDMILL_ENERGON_PYTHON``; without it Feedmill's side runs alone.
-"""
+"""Preparing and loading beside Megatron Energon, on one corpus of 5 KB samples. README.md says what is compared."""
 
 from __future__ import annotations
 
@@ -14,52 +11,48 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import corpus
-from measure import Row, alternate, child, feedmill, run
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Row, alternate, child, feedmill, run
 
-PEER = "FEEDMILL_ENERGON_PYTHON"
+PEERS = ("energon",)
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 SHARD = 5_000
 DESCRIPTION = ("--sample-type", "CaptioningSample", "--field-map", '{"image": "jpg", "caption": "json[caption]"}')
 CRUDE = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
 
 
-def peer() -> str | None:
-    """Energon's interpreter, or None where none is named."""
-    return os.environ.get(PEER) or None
-
-
-def missing() -> str | None:
-    """What to do to have the peer measured, or None where it is."""
-    return None if peer() else f"Energon is not measured: set {PEER} to a Python that has megatron-energon installed."
-
-
 def ours(what: str, path: Path, *options: object) -> dict[str, Any]:
     """One measurement of Feedmill in a fresh process."""
     corpus.warm(path)
-    return child(sys.executable, "feedmill_side.py", what, path, *options)
+    return child(sys.executable, "prepared.peers.feedmill", what, path, *options)
 
 
 def theirs(what: str, path: Path, *options: object) -> dict[str, Any]:
     """One measurement of Energon in a fresh process."""
     corpus.warm(path)
-    return child(peer() or "", "energon_side.py", what, path, *options, env=_peer_env())
+    return child(peers.need("energon"), "prepared.peers.energon", what, path, *options, env=peers.environment())
 
 
 def script(package: str, what: str, path: Path, *options: object) -> dict[str, Any]:
     """One measurement of the script that runs with either package."""
     corpus.warm(path)
     mine = package.startswith("feedmill")
-    python = sys.executable if mine else peer() or ""
-    return child(python, "energon_script.py", package, what, path, *options, env=None if mine else _peer_env())
+    python = sys.executable if mine else peers.need("energon")
+    return child(
+        python,
+        "prepared.peers.training_script",
+        package,
+        what,
+        path,
+        *options,
+        env=None if mine else peers.environment(),
+    )
 
 
-def _peer_env() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
-def _with_peer(measure: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float]] | None:
-    return measure if peer() else None
+def with_peer(measure: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float]] | None:
+    """The measurement where Energon is at hand."""
+    return measure if peers.python("energon") else None
 
 
 def prepared(shards: int) -> Path:
@@ -85,18 +78,18 @@ def _prepare_ours(path: Path, *options: str) -> dict[str, float]:
 def _prepare_theirs(path: Path) -> dict[str, float]:
     corpus.unprepare(path)
     corpus.warm(path)
-    command = [str(Path(peer() or "").with_name("energon")), "prepare", str(path)]
+    command = [peers.program("energon", "energon"), "prepare", str(path)]
     if path.suffix != ".jsonl":
         command += ["--non-interactive", "--no-progress", "--num-workers", str(CORES), "--split-ratio", "1,0,0"]
         command += DESCRIPTION
-    return run(command, _peer_env())
+    return run(command, peers.environment())
 
 
 def _prepare_rows(part: str, shards: int, wanted: float, repeat: int) -> Iterable[Row]:
     path = corpus.shards(shards, SHARD)
     name = f"prepare {shards * SHARD:,} samples"
     _prepare_ours(path)  # compiles what was never compiled on this machine
-    a, b = alternate(repeat, partial(_prepare_ours, path), _with_peer(partial(_prepare_theirs, path)))
+    a, b = alternate(repeat, partial(_prepare_ours, path), with_peer(partial(_prepare_theirs, path)))
     peak = b.get("peak_mb", [])
     yield Row(part, name, "s", a["s"], b.get("s", []), wanted, note="whole command, with a hash of every shard")
     yield Row(part, f"{name}: peak memory", "MB", a["peak_mb"], peak, note="largest process")
@@ -123,7 +116,7 @@ def jsonl(repeat: int) -> Iterable[Row]:
     """The index of a JSONL file."""
     path = corpus.jsonl(200_000)
     _prepare_ours(path)
-    a, b = alternate(repeat, partial(_prepare_ours, path), _with_peer(partial(_prepare_theirs, path)))
+    a, b = alternate(repeat, partial(_prepare_ours, path), with_peer(partial(_prepare_theirs, path)))
     size = f"{corpus.size(path) / 1e6:.0f} MB"
     yield Row("jsonl", "prepare 200,000 lines", "s", a["s"], b.get("s", []), note=f"whole command, {size}")
 
@@ -139,7 +132,7 @@ def load(repeat: int) -> Iterable[Row]:
         ("stored order, images as float32 tensors", None, 4_000, ("--images", "torchrgb")),
     ):
         args = (path, "--count", count, *images)
-        a, b = alternate(repeat, partial(ours, "order", *args), _with_peer(partial(theirs, "order", *args)))
+        a, b = alternate(repeat, partial(ours, "order", *args), with_peer(partial(theirs, "order", *args)))
         yield Row("load", what, "/s", a["per_s"], b.get("per_s", []), wanted, note="Energon: validation mode")
         whole = f"{what}: whole process, {count:,} samples"
         yield Row("load", whole, "s", a["wall"], b.get("wall", []), note="with start-up and imports")
@@ -153,14 +146,14 @@ def shuffled(repeat: int) -> Iterable[Row]:
     path, count = prepared(8), 60_000
     for what, buffer in (("no shuffle buffer", 0), ("a buffer of 1,000", 1_000)):
         args = (path, "--shuffle", "block", "--count", count)
-        peer_runs = _with_peer(partial(theirs, "order", *args, "--buffer", buffer))
+        peer_runs = with_peer(partial(theirs, "order", *args, "--buffer", buffer))
         a, b = alternate(min(repeat, 2), partial(ours, "order", *args), peer_runs)
         name = f"shuffled, raw, mean of {count:,}; Energon with {what}"
         yield Row("shuffled", name, "/s", a["per_s"], b.get("per_s", []), 50, note="Feedmill: block shuffle")
     a, _ = alternate(repeat, partial(ours, "order", path, "--shuffle", "global", "--count", count), None)
     yield Row("shuffled", "shuffled, raw, global shuffle", "/s", a["per_s"], note="every sample from anywhere")
     args = (path, "--shuffle", "block", "--count", 4_000, "--images", "torchrgb")
-    a, b = alternate(repeat, partial(ours, "order", *args), _with_peer(partial(theirs, "order", *args)))
+    a, b = alternate(repeat, partial(ours, "order", *args), with_peer(partial(theirs, "order", *args)))
     name = "shuffled, images as float32 tensors, mean of 4,000"
     yield Row("shuffled", name, "/s", a["per_s"], b.get("per_s", []), note="Energon at its beginning, without a buffer")
 
@@ -170,7 +163,7 @@ def flat(_repeat: int) -> Iterable[Row]:
     path = prepared(80)
     long = ours("windows", path, "--shuffle", "block", "--count", 50_000, "--windows", 10)
     yield from _window_rows("Feedmill, 500,000 samples", long)
-    if peer():
+    if peers.python("energon"):
         short = theirs("windows", prepared(8), "--shuffle", "block", "--count", 10_000, "--windows", 6)
         yield from _window_rows("Energon, 60,000 samples", short, theirs=True)
 
@@ -197,7 +190,7 @@ def keys(repeat: int) -> Iterable[Row]:
     listed = corpus.folder() / "names.json"
     listed.write_text(json.dumps(names))
     args = (path, "--names", listed)
-    a, b = alternate(repeat, partial(ours, "keys", *args), _with_peer(partial(theirs, "keys", *args)))
+    a, b = alternate(repeat, partial(ours, "keys", *args), with_peer(partial(theirs, "keys", *args)))
     assert len({*a["bytes"], *b.get("bytes", a["bytes"])}) == 1, "the two sides read different bytes"
     note = f"{count:,} random names, one thread"
     yield Row("keys", "access by key", "/s", a["per_s"], b.get("per_s", []), 5, note=note)
@@ -209,7 +202,7 @@ def first(repeat: int) -> Iterable[Row]:
     path = prepared(8)
     recipe = corpus.folder() / "first.yaml"
     recipe.write_text(f"source: {path}\n")
-    a, b = alternate(repeat, partial(ours, "first", path), _with_peer(partial(theirs, "first", path)))
+    a, b = alternate(repeat, partial(ours, "first", path), with_peer(partial(theirs, "first", path)))
     note = "start of the interpreter, imports, open, plan, one decoded sample, exit"
     yield Row("first", "first sample, whole process", "s", a["wall"], b.get("wall", []), bound=0.5, note=note)
     a, _ = alternate(repeat, partial(ours, "first", path, "--recipe", recipe), None)
@@ -224,7 +217,7 @@ def captions(repeat: int) -> Iterable[Row]:
     path = prepared(8)
     for workers, wanted in ((0, 3), (2, 5)):
         args = ("captions", path, "--workers", workers)
-        a, b = alternate(repeat, partial(script, OURS, *args), _with_peer(partial(script, THEIRS, *args)))
+        a, b = alternate(repeat, partial(script, OURS, *args), with_peer(partial(script, THEIRS, *args)))
         name = f"captioning batches of 32, float32 images, {workers} workers"
         yield Row("captions", name, "/s", a["per_s"], b.get("per_s", []), wanted, note="the same script; samples")
 
@@ -244,7 +237,7 @@ def aux(repeat: int) -> Iterable[Row]:
         f"  train:\n    path: aux.jsonl\n    aux: {{media: {path.name}}}\n"
     )
     args = ("by_name", path, "--names", listed)
-    a, b = alternate(repeat, partial(script, OURS, *args), _with_peer(partial(script, THEIRS, *args)))
+    a, b = alternate(repeat, partial(script, OURS, *args), with_peer(partial(script, THEIRS, *args)))
     assert len({*a["bytes"], *b.get("bytes", a["bytes"])}) == 1, "the two sides read different bytes"
     note = "the same script; files, 20 to a sample, in random order"
     yield Row("aux", "auxiliary files by name in a cooker", "/s", a["per_s"], b.get("per_s", []), 8, note=note)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import corpus
 import numpy as np
-from measure import Failed, Row, alternate, child
 
-WEBDATASET, STREAMING = "FEEDMILL_WEBDATASET_PYTHON", "FEEDMILL_STREAMING_PYTHON"
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Failed, Row, alternate, child
+
+PEERS = ("webdataset", "streaming")
 SAMPLES, SHARDS = 20_000, 16
-
-
-def missing() -> str | None:
-    """What to do to have everything measured, or None where it is."""
-    names = [name for name in (WEBDATASET, STREAMING) if not os.environ.get(name)]
-    return f"plain shards are not measured beside their peers: set {', '.join(names)}." if names else None
 
 
 def tars() -> Path:
@@ -32,7 +28,7 @@ def tars() -> Path:
                 for number in range(shard * each, (shard + 1) * each):
                     for part in ("a.bin", "b.bin", "c.bin"):
                         data = rng.bytes(int(rng.integers(4000, 6000)))
-                        out.write(corpus._header(f"sample_{number:08d}.{part}", len(data)))
+                        out.write(corpus.tar_header(f"sample_{number:08d}.{part}", len(data)))
                         out.write(data.ljust(-(-len(data) // 512) * 512, b"\0"))
                 out.write(b"\0" * 1024)
         (folder / "done").touch()
@@ -52,23 +48,14 @@ def mds() -> Path:
             "        ids = rng.integers(0, 50000, 512, dtype=np.uint16)\n"
             "        out.write({'n': n, 'text': 'word ' * 200, 'ids': ids})\n"
         )
-        import subprocess
-
         done = subprocess.run(
-            [_python(STREAMING), "-c", program, str(folder)], capture_output=True, text=True, check=False
+            [peers.need("streaming"), "-c", program, str(folder)], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise Failed(done.stderr[-1500:])
     for path in folder.iterdir():
         corpus.warm(path)
     return folder
-
-
-def _python(name: str) -> str:
-    found = os.environ.get(name)
-    if not found:
-        raise Failed(f"set {name}")
-    return found
 
 
 def plain(repeat: int) -> list[Row]:
@@ -78,16 +65,16 @@ def plain(repeat: int) -> list[Row]:
         for kind in kinds:
             found, peer = alternate(
                 repeat,
-                lambda w=workers, k=kind: child(sys.executable, "plain_side.py", "feedmill", folder, w, k),
-                lambda w=workers: child(_python(WEBDATASET), "plain_side.py", "webdataset", folder, w, 64),
+                lambda w=workers, k=kind: child(sys.executable, "shards.peers.feedmill", "plain", folder, w, k),
+                lambda w=workers: child(peers.need("webdataset"), "shards.peers.webdataset", "plain", folder, w, 64),
             )
             what = f"raw samples of plain tars, {workers} workers" + (f" ({kind})" if workers else "")
             wanted = None if kind == "processes" else 4  # they are for transforms: here samples are pickled for nothing
             rows.append(Row("plain", what, "/s", found["per_s"], peer["per_s"], wanted=wanted, note="lists of 64"))
     found, peer = alternate(
         repeat,
-        lambda: child(sys.executable, "plain_side.py", "feedmill", folder, 0, "threads"),
-        lambda: child(_python(WEBDATASET), "plain_side.py", "webdataset", folder, 0, 0),
+        lambda: child(sys.executable, "shards.peers.feedmill", "plain", folder, 0, "threads"),
+        lambda: child(peers.need("webdataset"), "shards.peers.webdataset", "plain", folder, 0, 0),
     )
     note = "the peer sample by sample"
     return [
@@ -102,8 +89,8 @@ def streaming(repeat: int) -> list[Row]:
     for order in ("in-order", "shuffled"):
         found, peer = alternate(
             repeat,
-            lambda o=order: child(sys.executable, "plain_side.py", "feedmill-mds", folder, o),
-            lambda o=order: child(_python(STREAMING), "plain_side.py", "streaming", folder, o),
+            lambda o=order: child(sys.executable, "shards.peers.feedmill", "mds", folder, o),
+            lambda o=order: child(peers.need("streaming"), "shards.peers.streaming", "mds", folder, o),
         )
         if {*found["bytes"]} != {*peer["bytes"]}:
             raise Failed("the two sides read different samples")

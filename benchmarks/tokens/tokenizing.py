@@ -2,7 +2,6 @@
 
 FEEDMILL_BENCH_TOKENIZER    a folder with GPT-2's tokenizer.json
 FEEDMILL_BENCH_CORPUS       a program that is called with a file's name and its size in MB, and makes a JSONL corpus
-FEEDMILL_MODALITIES_PYTHON, FEEDMILL_DATATROVE_PYTHON    interpreters that have the peers
 """
 
 from __future__ import annotations
@@ -15,19 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import corpus
-from measure import Failed, Row, alternate, child, feedmill, run
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import ROOT, Failed, Row, alternate, child, feedmill, run
 
 TOKENIZER, MAKER = "FEEDMILL_BENCH_TOKENIZER", "FEEDMILL_BENCH_CORPUS"
-PEERS = {"Modalities": "FEEDMILL_MODALITIES_PYTHON", "datatrove": "FEEDMILL_DATATROVE_PYTHON"}
 SMALL, LARGE, HUGE = 50, 500, 2000  # MB
 PEER_SMALL = 5
-
-
-def missing() -> str | None:
-    """What to do to have everything measured, or None where it is."""
-    names = [name for name in (TOKENIZER, MAKER, *PEERS.values()) if not os.environ.get(name)]
-    return f"tokenizing is not measured, or not beside its peers: set {', '.join(names)}." if names else None
 
 
 def text(size: int) -> Path:
@@ -56,9 +49,8 @@ def modalities(size: int) -> dict[str, float]:
     """``modalities data pack_encoded_data`` with one process; the raw index is made before and not counted."""
     source, out = text(size), corpus.folder() / "tokens"
     out.mkdir(exist_ok=True)
-    python, index, config = os.environ[PEERS["Modalities"]], out / f"{size}.idx", out / f"{size}.yaml"
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
-    environment.pop("PYTHONPATH", None)
+    python, index, config = peers.need("modalities"), out / f"{size}.idx", out / f"{size}.yaml"
+    environment = {**peers.environment(), "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
     command = [python, "-m", "modalities", "data"]
     if not index.exists():
         run([*command, "create_raw_index", str(source), "--index_path", str(index)], environment)
@@ -85,15 +77,14 @@ def modalities(size: int) -> dict[str, float]:
 
 def datatrove(size: int) -> dict[str, float]:
     """One task of datatrove's `DocumentTokenizer`; its tokenizer uses all cores."""
-    here, out = Path(__file__).with_name("tokenize_side.py"), corpus.folder() / "tokens" / "datatrove"
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    python = os.environ[PEERS["datatrove"]]
-    return run([python, str(here), "datatrove", os.environ[TOKENIZER], str(text(size)), str(out)], environment)
+    out = corpus.folder() / "tokens" / "datatrove"
+    command = [peers.need("datatrove"), "-m", "benchmarks.tokens.peers.datatrove", "tokenize"]
+    return run([*command, os.environ[TOKENIZER], str(text(size)), str(out)], peers.environment(), ROOT)
 
 
 def _present() -> dict[str, Callable[[int], dict[str, float]]]:
     measures = {"Modalities": modalities, "datatrove": datatrove}
-    return {name: measures[name] for name, variable in PEERS.items() if os.environ.get(variable)}
+    return {name: measure for name, measure in measures.items() if peers.python(name.lower())}
 
 
 def whole(repeat: int) -> list[Row]:
@@ -120,7 +111,7 @@ def engine(repeat: int) -> list[Row]:
             found.setdefault(f"{workers}", []).append(large["s"])
             found.setdefault(f"rate {workers}", []).append((LARGE - SMALL) / (large["s"] - small["s"]))
         for threads in ("one", "own"):
-            told = child(sys.executable, "tokenize_side.py", "bare", os.environ[TOKENIZER], text(LARGE), threads)
+            told = child(sys.executable, "tokens.peers.engine", "bare", os.environ[TOKENIZER], text(LARGE), threads)
             found.setdefault(threads, []).append(told["rate"])
     huge = alternate(min(repeat, 3), lambda: ours(HUGE, 2), lambda: ours(HUGE, 1))
     return [

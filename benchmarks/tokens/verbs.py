@@ -1,8 +1,4 @@
-"""Merging and shuffling token files beside Modalities and datatrove. README.md says what is compared.
-
-The peers' interpreters are named by ``FEEDMILL_MODALITIES_PYTHON`` and ``FEEDMILL_DATATROVE_PYTHON``; a peer that is
-not named is not measured.
-"""
+"""Merging and shuffling token files beside Modalities and datatrove. README.md says what is compared."""
 
 from __future__ import annotations
 
@@ -13,27 +9,21 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import corpus
-from measure import Row, alternate, child, feedmill, run
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Row, alternate, child, feedmill, run
 
-PEERS = {"modalities": "FEEDMILL_MODALITIES_PYTHON", "datatrove": "FEEDMILL_DATATROVE_PYTHON"}
 SMALL, LARGE = 20_000, 400_000
 """Documents: 27 MB, as much as 50 MB of text has, and 550 MB."""
-
-
-def missing() -> str | None:
-    """What to do to have the peers measured, or None where they are."""
-    names = [name for name in PEERS.values() if not os.environ.get(name)]
-    return f"merging and shuffling are measured without a peer where there is no {', '.join(names)}" if names else None
 
 
 def side(name: str, what: str, source: Path, runs: int) -> dict[str, float]:
     """One measurement of one side in a fresh process."""
     corpus.warm(source)
-    python = sys.executable if name == "feedmill" else os.environ[PEERS[name]]
-    env = dict(os.environ) if name == "feedmill" else {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    mine = name == "feedmill"
+    python, env = (sys.executable, dict(os.environ)) if mine else (peers.need(name), peers.environment())
     target = corpus.folder() / f"verbs_{name}"
-    found = child(python, "verbs_side.py", name, what, source, target, "--runs", runs, env=env)
+    found = child(python, f"tokens.peers.{name}", "rewrite", what, source, target, runs, env=env)
     shutil.rmtree(target)
     return {"first": found["first"], "mb_s": found["mb_s"]}
 
@@ -57,13 +47,11 @@ def peer_command(what: str, source: Path) -> dict[str, float]:
         "shuffle": ["shuffle_tokenized_data", "--input_data_path", source, "--output_data_path", target, "--seed", 1],
         "merge": ["merge_packed_data", source, source, target],
     }[what]
-    program = Path(os.environ[PEERS["modalities"]]).parent / "modalities"
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return run([str(program), "data", *map(str, words)], env)
+    return run([peers.program("modalities", "modalities"), "data", *map(str, words)], peers.environment())
 
 
 def _rows(peer: str, what: str, name: str, source: Path, repeat: int, wanted: float | None = None) -> list[Row]:
-    theirs = partial(side, peer, what, source, 2) if os.environ.get(PEERS[peer]) else None
+    theirs = partial(side, peer, what, source, 2) if peers.python(peer) else None
     ours, other = alternate(repeat, partial(side, "feedmill", what, source, 4), theirs)
     rate = [Row("token-verbs", f"{name}, MB/s", "/s", ours["mb_s"], other.get("mb_s", []), wanted, note=peer)]
     return [*rate, Row("token-verbs", "  the first call", "/s", ours["first"], other.get("first", []), note=peer)]
@@ -76,7 +64,7 @@ def verbs(repeat: int) -> list[Row]:
     rows += _rows("modalities", "chunk", "shuffled chunk", small, repeat, 10)
     rows += _rows("modalities", "merge", "merge", small, repeat)
     rows += _rows("datatrove", "merger", "datatrove's merger", folder, repeat)
-    has_peer = bool(os.environ.get(PEERS["modalities"]))
+    has_peer = peers.python("modalities") is not None
     for what in ("shuffle", "merge"):
         theirs = partial(peer_command, what, small) if has_peer else None
         ours, other = alternate(repeat, partial(command, what, small), theirs)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
-import corpus
 import numpy as np
-import vla_side
-from measure import Failed, Row, alternate, child
 
-PEER = "FEEDMILL_WEBDATASET_PYTHON"
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Row, alternate, child
+from benchmarks.vla.batches import ACTIONS, IMAGES, OTHERS, STATE
+
+PEERS = ("webdataset",)
 SAMPLES, SHARDS = 20_000, 16
 ROBOTICS, SIDE = 2_000, 224
-
-
-def missing() -> str | None:
-    """What to do to have everything measured, or None where it is."""
-    return None if os.environ.get(PEER) else f"VLA Foundry's data is not measured beside WebDataset: set {PEER}."
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -76,11 +72,11 @@ def robotics() -> Path:
     scenes = [
         np.asarray(Image.fromarray(rng.integers(0, 256, (14, 14, 3), np.uint8)).resize((SIDE, SIDE))) for _ in range(40)
     ]
-    names = [*vla_side.ACTIONS, *vla_side.STATE, *(f"other_{i}" for i in range(vla_side.OTHERS))]
+    names = [*ACTIONS, *STATE, *(f"other_{i}" for i in range(OTHERS))]
 
     def parts(number: int) -> list[tuple[str, bytes]]:
         found = []
-        for place, name in enumerate(vla_side.IMAGES):
+        for place, name in enumerate(IMAGES):
             out = io.BytesIO()
             noise = rng.integers(0, 12, (SIDE, SIDE, 3), np.uint8)
             Image.fromarray(np.maximum(scenes[(number + place) % 40], 12) - noise).save(out, "JPEG", quality=90)
@@ -102,16 +98,13 @@ def robotics() -> Path:
 
 
 def _rows(part: str, folder: Path, what: str, name: str, wanted: float, repeat: int) -> list[Row]:
-    peer = os.environ.get(PEER)
-    if not peer:
-        raise Failed(f"set {PEER}")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    peer, environment = peers.need("webdataset"), peers.environment()
     rows = []
     for workers in (0, 2):
         found, theirs = alternate(
             repeat,
-            lambda workers=workers: child(sys.executable, "vla_side.py", f"feedmill-{name}", folder, workers),
-            lambda workers=workers: child(peer, "vla_side.py", f"webdataset-{name}", folder, workers, env=environment),
+            lambda workers=workers: child(sys.executable, "vla.peers.feedmill", name, folder, workers),
+            lambda workers=workers: child(peer, "vla.peers.webdataset", name, folder, workers, env=environment),
         )
         said = f"{what}, {workers} workers"
         rows.append(

@@ -1,6 +1,6 @@
 """Near-duplicates by a MinHash library, as its users write it: shingles in Python, LSH, later documents are marked.
 
-near_side.py rensa|datasketch FOLDER COUNT THRESHOLD WIDTH RESULT
+rensa|datasketch FOLDER COUNT THRESHOLD WIDTH RESULT
 """
 
 from __future__ import annotations
@@ -81,4 +81,5 @@ def main() -> None:
     Path(result).write_text(json.dumps({"marked": [int(one) for one in found]}))
 
 
-main()
+if __name__ == "__main__":
+    main()

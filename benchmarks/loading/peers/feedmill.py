@@ -1,12 +1,12 @@
-"""One measurement of a loader, in a process of its own; prints JSON.
+"""One measurement of Feedmill's loader, or of a floor without it (bare-...), in a process of its own; prints JSON.
 
-loading_side.py feedmill-tokens FILE WORKERS     windows of 2,049 tokens in random order, batches of 64, torch tensors
-loading_side.py bare-tokens FILE                 the same windows copied by numpy, row by row, and as one fancy index
-loading_side.py feedmill-raw FOLDER WORKERS      parts as bytes in training order, batches of 64
-loading_side.py feedmill-jpeg FOLDER WORKERS     pictures decoded, as one uint8 array a batch
-loading_side.py bare-jpeg THREADS                simplejpeg on as many threads, of bytes in memory
-loading_side.py resume FOLDER                    from a state at position 10^9 to the first batch, imports left out
-loading_side.py flat FOLDER WORKERS SAMPLES      memory over so many samples; WORKERS may be `2p` for processes
+tokens FILE WORKERS       windows of 2,049 tokens in random order, batches of 64, torch tensors
+bare-tokens FILE          the same windows copied by numpy, row by row, and as one fancy index
+raw FOLDER WORKERS        parts as bytes in training order, batches of 64
+jpeg FOLDER WORKERS       pictures decoded, as one uint8 array a batch
+bare-jpeg THREADS         simplejpeg on as many threads, of bytes in memory
+resume FOLDER             from a state at position 10^9 to the first batch, imports left out
+flat FOLDER WORKERS SAMPLES    memory over this many samples; WORKERS may be `2p` for processes
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from rates import memory_mb, rate
+
+from benchmarks.lib import pictures
+from benchmarks.lib.rates import memory_mb, rate
+from benchmarks.lib.side import answer
 
 BATCH, SEQ_LEN, SECONDS = 64, 2048, 3.0
 
 
-def feedmill_tokens(path: str, workers: str) -> dict[str, float]:
+def tokens(path: str, workers: str) -> dict[str, float]:
     """Windows through a loader."""
     import feedmill as fm
 
@@ -59,7 +61,7 @@ def bare_tokens(path: str) -> dict[str, float]:
     return max(rate(rows(), SECONDS), rate(fancy(), SECONDS), key=lambda found: found["rate"])
 
 
-def feedmill_raw(folder: str, workers: str) -> dict[str, float]:
+def raw(folder: str, workers: str) -> dict[str, float]:
     """Bytes of every part."""
     import feedmill as fm
 
@@ -74,7 +76,7 @@ def feedmill_raw(folder: str, workers: str) -> dict[str, float]:
     return rate(map(use, loader), SECONDS)
 
 
-def feedmill_jpeg(folder: str, workers: str) -> dict[str, float]:
+def jpeg(folder: str, workers: str) -> dict[str, float]:
     """Pictures in one array."""
     import feedmill as fm
 
@@ -92,7 +94,6 @@ def bare_jpeg(threads: str) -> dict[str, float]:
     """Decoding alone."""
     from concurrent.futures import ThreadPoolExecutor
 
-    import pictures
     import simplejpeg
 
     data = pictures.jpegs()
@@ -149,11 +150,5 @@ def flat(folder: str, workers: str, samples: str) -> dict[str, float]:
     return {"mb": end - first, "whole_mb": end, "per_s": seen / (time.perf_counter() - begun)}
 
 
-def main() -> None:
-    name, *words = sys.argv[1:]
-    function: Callable[..., dict[str, float]] = globals()[name.replace("-", "_")]
-    print(json.dumps(function(*words)))
-
-
 if __name__ == "__main__":
-    main()
+    answer(globals())

@@ -1,6 +1,6 @@
 """Energon's side of the loading benchmarks: one measurement in one process, printed as a line of JSON.
 
-Runs in an environment that has Energon and need not have Feedmill. Verbs and output are those of `feedmill_side.py`.
+Runs in an environment that has Energon and need not have Feedmill. Verbs and output are those of `feedmill.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Feedmill's side of the loading benchmarks: one measurement in one process, printed as a line of JSON.
 
-python benchmarks/feedmill_side.py order FOLDER --shuffle block --count 60000
+python -m benchmarks.prepared.peers.feedmill order FOLDER --shuffle block --count 60000
 """
 
 from __future__ import annotations

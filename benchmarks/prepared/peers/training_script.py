@@ -1,7 +1,7 @@
 """One training script in Energon's words, run with either package: captioning batches, and files by name.
 
-    python benchmarks/energon_script.py feedmill.compat.energon captions FOLDER --workers 2
-    python benchmarks/energon_script.py megatron.energon captions FOLDER --workers 2
+    python -m benchmarks.prepared.peers.training_script feedmill.compat.energon captions FOLDER --workers 2
+    python -m benchmarks.prepared.peers.training_script megatron.energon captions FOLDER --workers 2
 
 Only the package that is imported differs. Prints a line of JSON.
 """

@@ -1,46 +1,47 @@
-"""One measurement in a process of its own: the bare engine (in Feedmill's Python), or datatrove (in the peer's).
-
-tokenize_side.py bare TOKENIZER FILE one|own     the engine alone over the texts of a file, on one thread or its own
-tokenize_side.py datatrove TOKENIZER FILE OUT    JsonlReader and DocumentTokenizer, one task
-"""
+"""datatrove: ``positions FOLDER SEQ_LEN``, ``rewrite merger INPUT OUTPUT RUNS``, ``tokenize TOKENIZER FILE OUT``."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import sys
-import time
+from pathlib import Path
+
+from benchmarks.lib.side import answer
+from benchmarks.tokens.timing import Work, numbers, rewritten, singles
 
 
-def bare(tokenizer: str, path: str, threads: str) -> dict[str, float]:
-    """Seconds inside the engine, and the bytes of the file."""
-    import msgspec
-    from fastokens import Tokenizer
+def positions(folder: str, seq_len: str) -> dict[str, float]:
+    """Random windows with positions from the index."""
+    from datatrove.utils.dataset import DatatroveFolderDataset
 
-    model = Tokenizer.from_file(os.path.join(tokenizer, "tokenizer.json"))
-    allowed = os.sched_getaffinity(0)
-    if threads == "one":
-        os.sched_setaffinity(0, {min(allowed)})
-    model.encode_batch_flat(["one", "two"], True)
-    os.sched_setaffinity(0, allowed)
-    decode = msgspec.json.Decoder(msgspec.defstruct("Line", [("text", str)], gc=False)).decode
-    seconds = tokens = size = 0
-    rest = b""
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            size += len(block)
-            lines = (rest + block).split(b"\n")
-            rest = lines.pop()
-            texts = [decode(line).text for line in lines]
-            begin = time.perf_counter()
-            ids, _ = model.encode_batch_flat(texts, True)
-            seconds += time.perf_counter() - begin
-            tokens += len(ids) // 4
-    return {"s": seconds, "bytes": size, "tokens": tokens, "rate": size / seconds / 1e6}
+    dataset = DatatroveFolderDataset(
+        folder,
+        int(seq_len),
+        filename_pattern="*.ds",
+        recursive=False,
+        token_size=2,
+        shuffle=True,
+        return_positions=True,
+    )
+    return singles(dataset, numbers(len(dataset)), int(seq_len) + 1)
 
 
-def datatrove(tokenizer: str, path: str, out: str) -> dict[str, float]:
+def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:
+    """See `rewritten`."""
+    return rewritten(_rewriting, what, source, target, runs)
+
+
+def _rewriting(what: str, source: Path, target: Path) -> Work:
+    """datatrove's merger."""
+    from datatrove.pipeline.tokens import DocumentTokenizerMerger
+    from loguru import logger
+
+    logger.remove()
+    assert what == "merger"
+    return lambda: DocumentTokenizerMerger(str(source), str(target), "m", seed=1, progress=False).run()
+
+
+def tokenize(tokenizer: str, path: str, out: str) -> dict[str, float]:
     """Nothing but the run: its process is timed from outside."""
     from datatrove.executor.local import LocalPipelineExecutor
     from datatrove.pipeline.readers import JsonlReader
@@ -48,17 +49,17 @@ def datatrove(tokenizer: str, path: str, out: str) -> dict[str, float]:
 
     shutil.rmtree(out, ignore_errors=True)
     folder, name = os.path.split(path)
-    tokenize = DocumentTokenizer(
+    step = DocumentTokenizer(
         output_folder=os.path.join(out, "tokens"),
         tokenizer_name_or_path=os.path.join(tokenizer, "tokenizer.json"),
         eos_token="<|endoftext|>",
         shuffle_documents=False,
         max_tokens_per_file=int(1e9),
     )
-    pipeline = [JsonlReader(folder, glob_pattern=name, text_key="text"), tokenize]
+    pipeline = [JsonlReader(folder, glob_pattern=name, text_key="text"), step]
     LocalPipelineExecutor(pipeline=pipeline, tasks=1, logging_dir=os.path.join(out, "logs")).run()
     return {}
 
 
 if __name__ == "__main__":
-    print(json.dumps({"bare": bare, "datatrove": datatrove}[sys.argv[1]](*sys.argv[2:])))
+    answer(globals())

@@ -1,57 +1,26 @@
-"""One measurement of reading token files, in a process of its own; prints JSON.
+"""Feedmill's side, in a process of its own; prints JSON.
 
-reading_side.py feedmill-open FILE               fm.open of a .pbin
-reading_side.py feedmill-windows FILE SEQ_LEN    random windows in batches of 64, in one array
-reading_side.py feedmill-positions FOLDER SEQ_LEN    the same of .ds files, with each token's place in its document
-reading_side.py feedmill-index FILE INDEX        the raw index of a JSONL file, one worker
-reading_side.py modalities-index FILE INDEX      IndexGenerator
-reading_side.py modalities-windows FILE SEQ_LEN  PackedMemMapDatasetContinuous, window by window
-reading_side.py datatrove-positions FOLDER SEQ_LEN   DatatroveFolderDataset with positions from the index
+open FILE                   fm.open of a .pbin
+windows FILE SEQ_LEN        random windows in batches of 64, in one array
+positions FOLDER SEQ_LEN    the same of .ds files, with each token's place in its document
+index FILE INDEX            the raw index of a JSONL file, one worker
+rewrite shuffle|chunk|merge|merger INPUT OUTPUT RUNS
 """
 
 from __future__ import annotations
 
-import json
 import resource
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-BATCH, SECONDS = 64, 3.0
+from benchmarks.lib.side import answer
+from benchmarks.tokens.timing import Work, batches, numbers, rewritten
 
 
-def _numbers(count: int) -> np.ndarray:
-    return np.random.default_rng(1).integers(0, count, (4096, BATCH))
-
-
-def _batches(read: Any, numbers: np.ndarray, width: int) -> dict[str, float]:
-    """Tokens per second of whole batches."""
-    for row in numbers[:8]:
-        read(row)
-    begun, done = time.perf_counter(), 0
-    for row in numbers[8:]:
-        read(row)
-        done += BATCH * width
-        if time.perf_counter() - begun > SECONDS:
-            break
-    return {"rate": done / (time.perf_counter() - begun) / 1e6}
-
-
-def _singles(dataset: Any, numbers: np.ndarray, width: int) -> dict[str, float]:
-    """Tokens per second, one window after another."""
-    begun, done = time.perf_counter(), 0
-    for number in numbers.ravel().tolist():
-        dataset[number]
-        done += width
-        if time.perf_counter() - begun > SECONDS:
-            break
-    return {"rate": done / (time.perf_counter() - begun) / 1e6}
-
-
-def feedmill_open(path: str) -> dict[str, float]:
+def open(path: str) -> dict[str, float]:
     """Milliseconds and MB of opening, once imports are done; the documents are counted."""
     import feedmill as fm
 
@@ -64,29 +33,29 @@ def feedmill_open(path: str) -> dict[str, float]:
     return {"ms": 1e3 * taken, "mb": (after - before) / 1e3, "documents": len(dataset)}
 
 
-def feedmill_windows(path: str, seq_len: int) -> dict[str, float]:
+def windows(path: str, seq_len: str) -> dict[str, float]:
     """Random windows of a `.pbin`."""
     import feedmill as fm
 
-    windows: Any = fm.open(path, seq_len=seq_len)
-    return _batches(windows.gather, _numbers(len(windows)), windows.width)
+    windows: Any = fm.open(path, seq_len=int(seq_len))
+    return batches(windows.gather, numbers(len(windows)), windows.width)
 
 
-def feedmill_positions(folder: str, seq_len: int) -> dict[str, float]:
+def positions(folder: str, seq_len: str) -> dict[str, float]:
     """Random windows of `.ds` files with positions."""
     import feedmill as fm
     from feedmill.formats.tokens.gather import positions_from
 
-    windows: Any = fm.open(folder, seq_len=seq_len)
+    windows: Any = fm.open(folder, seq_len=int(seq_len))
 
     def read(row: np.ndarray) -> Any:
         tokens = windows.gather(row)
         return tokens, positions_from(windows.resets(row, tokens), tokens.shape)
 
-    return _batches(read, _numbers(len(windows)), windows.width)
+    return batches(read, numbers(len(windows)), windows.width)
 
 
-def feedmill_index(path: str, index: str) -> dict[str, float]:
+def index(path: str, index: str) -> dict[str, float]:
     """Seconds in the function itself, with one worker, once its compiled code is loaded."""
     from feedmill.tokens.index import index as write_index
 
@@ -98,39 +67,26 @@ def feedmill_index(path: str, index: str) -> dict[str, float]:
     return {"s": time.perf_counter() - begun}
 
 
-def modalities_index(path: str, index: str) -> dict[str, float]:
-    """Seconds in the generator itself."""
-    from modalities.dataloader.create_index import IndexGenerator
-
-    Path(index).unlink(missing_ok=True)
-    begun = time.perf_counter()
-    IndexGenerator(Path(path)).create_index(Path(index))
-    return {"s": time.perf_counter() - begun}
+def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:
+    """See `rewritten`."""
+    return rewritten(_rewriting, what, source, target, runs)
 
 
-def modalities_windows(path: str, seq_len: int) -> dict[str, float]:
-    """Random windows, one at a time: it has no other way."""
-    from modalities.dataloader.dataset_factory import DatasetFactory
+def _rewriting(what: str, source: Path, target: Path) -> Work:
+    """The same work by Feedmill, in the peer's own order."""
+    from feedmill.tokens.merge import merge
+    from feedmill.tokens.shuffle import shuffle, shuffle_chunk
 
-    dataset = DatasetFactory.get_packed_mem_map_dataset_continuous(Path(path), seq_len, "input_ids", True)
-    return _singles(dataset, _numbers(len(dataset)), seq_len + 1)
-
-
-def datatrove_positions(folder: str, seq_len: int) -> dict[str, float]:
-    """Random windows with positions from the index."""
-    from datatrove.utils.dataset import DatatroveFolderDataset
-
-    dataset = DatatroveFolderDataset(
-        folder, seq_len, filename_pattern="*.ds", recursive=False, token_size=2, shuffle=True, return_positions=True
-    )
-    return _singles(dataset, _numbers(len(dataset)), seq_len + 1)
-
-
-def main() -> None:
-    name, *words = sys.argv[1:]
-    arguments = [int(word) if word.isdigit() else word for word in words]
-    print(json.dumps(globals()[name.replace("-", "_")](*arguments)))
+    files = [str(path) for path in sorted(source.glob("*.ds"))] if source.is_dir() else [str(source)]
+    if what == "merger":
+        options = {"order": "datatrove", "seed": 1, "progress": False}
+        return lambda: merge(files, f"{target}/{{part:3}}_m.ds", **options)
+    if what == "shuffle":
+        return lambda: shuffle(files, f"{target}/x.pbin", seed=1, order="modalities", progress=False)
+    if what == "chunk":
+        return lambda: shuffle_chunk(files, f"{target}/x.pbin", chunk=0, chunks=1, global_seed=1, progress=False)
+    return lambda: merge([*files, *files], f"{target}/x.pbin", progress=False)
 
 
 if __name__ == "__main__":
-    main()
+    answer(globals())
