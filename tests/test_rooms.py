@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,41 @@ def test_rooms_use_only_what_lies_below(name: str) -> None:
         if room(path) == name:
             above = {other for other in used(path) - {name} if LEVEL[other] >= LEVEL[name]}
             assert not above - ({"cli"} if name == "compat" else set()), f"{path.name} uses {above}"
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of this package that a module imports when it runs, inside functions too; not those of types only."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                for other in child.orelse:
+                    walk(other)
+                continue
+            if isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module:
+                found.update(f"{child.module}.{alias.name}" for alias in child.names)
+                found.add(child.module)
+            walk(child)
+
+    walk(ast.parse(path.read_text()))
+    return found
+
+
+def module(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """A package that its own modules name stands for what it imports, not for itself."""
+    uses = {module(path): imported(path) for path in MODULES}
+    known = {name: {other for other in found if other in uses and other != name} for name, found in uses.items()}
+    for name, found in known.items():
+        found -= {other for other in found if name.startswith(f"{other}.")}
+    try:
+        TopologicalSorter(known).prepare()
+    except CycleError as error:
+        raise AssertionError(f"imports go round: {' -> '.join(error.args[1])}") from None

@@ -45,7 +45,7 @@ _HOME = {
     "PackedPlan": "planning.packing.packed",
     "Packing": "planning.packing.packed",
     "Plan": "planning.plan",
-    "PrepareReport": "indexing.prepare",
+    "PrepareReport": "indexing.report",
     "Recipe": "planning.recipes.recipe",
     "RepairReport": "indexing.repair",
     "Sample": "formats.base",
@@ -108,9 +108,10 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.base import TokenDataset
     from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.indexing.check import CheckReport, check
-    from feedmill.indexing.prepare import PrepareReport, prepare
+    from feedmill.indexing.prepare import prepare
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
+    from feedmill.indexing.report import PrepareReport
     from feedmill.loading.checkpoint import Checkpoint
     from feedmill.loading.cooking import Cooker, cooker
     from feedmill.loading.encoder import TaskEncoder, stateless

@@ -265,7 +265,7 @@ def test_what_needs_no_shard_is_judged_before_any_is_read(
     (root / ".nv-meta").mkdir()
     if not options:
         (root / ".nv-meta" / "split.yaml").write_text("split_parts: 3")
-    monkeypatch.delattr("feedmill.indexing.prepare.scan_all")
+    monkeypatch.delattr("feedmill.indexing.prepare_tars.scan_all")
     with pytest.raises(ConfigError):
         prepare(str(root), **options, progress=False)
     assert [path.name for path in (root / ".nv-meta").iterdir()] == ([] if options else ["split.yaml"])

@@ -98,7 +98,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
     from concurrent.futures import ThreadPoolExecutor
 
     from feedmill.formats.energon_index import IndexRows, write_index
-    from feedmill.indexing.prepare import find_shards
+    from feedmill.indexing.prepare_tars import find_shards
     from feedmill.indexing.scanning import load_kernel, scan_all, shard_digest
 
     times = {"imports": time.perf_counter() - BEGIN}

@@ -10,7 +10,7 @@ import typer
 from feedmill.cli.output import counted
 
 if TYPE_CHECKING:
-    from feedmill.indexing.prepare import PrepareReport
+    from feedmill.indexing.report import PrepareReport
 
 MAX_PARTS_FOR_A_MAP = 10
 """With more distinct parts a field map is not offered: parts that vary that much need a function."""
@@ -32,7 +32,7 @@ def confirm_overwrite(url: str, overwrite: bool) -> None:
 def ask_ratio(url: str) -> str:
     """Show which shards there are, and ask for the split."""
     from feedmill.errors import ConfigError
-    from feedmill.indexing.prepare import find_shards
+    from feedmill.indexing.prepare_tars import find_shards
     from feedmill.indexing.splitting import parse_ratio
     from feedmill.storage import open_store
 
@@ -50,7 +50,7 @@ def ask_ratio(url: str) -> str:
 
 def describe(url: str, report: PrepareReport, name: str) -> None:
     """Show the first samples, ask for type and fields, and write the description."""
-    from feedmill.indexing.prepare import write_description
+    from feedmill.indexing.prepare_tars import write_description
     from feedmill.samples.description import CRUDE, describe_type, type_names
     from feedmill.storage import open_store
 

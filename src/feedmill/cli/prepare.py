@@ -11,7 +11,7 @@ from feedmill.cli.options import Json, Threads
 from feedmill.cli.output import emit, facts, human_size
 
 if TYPE_CHECKING:
-    from feedmill.indexing.prepare import PrepareReport
+    from feedmill.indexing.report import PrepareReport
 
 Target = Annotated[
     str, typer.Argument(metavar="PATH", help="Folder of tar shards, a .jsonl file, or a metadataset; a path or URL.")

@@ -20,6 +20,7 @@ import msgspec
 
 from feedmill.curation import registry
 from feedmill.curation.documents import Batch, Row, RowWithMetadata
+from feedmill.curation.sentences import sentences
 from feedmill.curation.spans import attribute_name
 from feedmill.errors import FeedmillError
 
@@ -285,8 +286,6 @@ def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
 
 def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  # noqa: ARG001 - Dolma's signature
     """The sentences that BlingFire finds; a blank text has one, its first character. Raises `MissingExtra`."""
-    from feedmill.curation.taggers.models import sentences
-
     return [TextSlice(text, low, high) for low, high in sentences(text)]
 
 

@@ -23,7 +23,7 @@ from feedmill.formats.tokens import megatron
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_sizes
 from feedmill.formats.webdataset import TarDataset
-from feedmill.indexing.prepare import find_shards
+from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.samples.avdecoder import AVDecoder

@@ -13,7 +13,7 @@ from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.jsonl_splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.indexing import splitting
-from feedmill.indexing.prepare import PrepareReport
+from feedmill.indexing.report import PrepareReport
 from feedmill.jobs.work import alone
 from feedmill.storage import Store, open_store, split_url
 

@@ -24,7 +24,9 @@ from feedmill.formats.energon_write import write_splits
 from feedmill.formats.offsets import load_offsets, read_records
 from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, Found, sniff
 from feedmill.formats.sources import IMG2DATASET, KINDS
-from feedmill.indexing.prepare import PrepareReport, find_shards, prepare
+from feedmill.indexing.prepare import prepare
+from feedmill.indexing.prepare_tars import find_shards
+from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.work import alone
 from feedmill.kernels.files import tar

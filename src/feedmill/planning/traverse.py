@@ -9,7 +9,8 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.recipes.member import aux_url
-from feedmill.planning.recipes.recipe import Recipe, members
+from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.sources import members
 from feedmill.storage import join_url
 
 

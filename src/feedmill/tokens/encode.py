@@ -13,7 +13,8 @@ from feedmill.errors import FeedmillError
 from feedmill.kernels.bos_eos import add_bos_eos
 from feedmill.tokens.documents import Batch
 from feedmill.tokens.segments import joined, paragraphs
-from feedmill.tokens.tokenizer import Encoded, Int64s, Tokenizer
+from feedmill.tokens.tokenizer import Tokenizer
+from feedmill.tokens.vocabulary import Encoded, Int64s
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import orjson
 
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.tokens.ahead import take_native
-from feedmill.tokens.tokenizer import Encoded, Int64s, Uint32s, Vocabulary
+from feedmill.tokens.vocabulary import Encoded, Int64s, Uint32s, Vocabulary
 
 
 def read_vocabulary(path: Path, data: bytes) -> Vocabulary:

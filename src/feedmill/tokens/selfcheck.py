@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from feedmill.tokens.tokenizer import Engine
+from feedmill.tokens.vocabulary import Engine
 
 _WORDS = (
     "Hello world", " leading", "trailing ", "  two  spaces  ", "\ttabs\t\tand\nnewlines\r\n\r\n", "I'm you're he'll WE'VE",

@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,31 +23,17 @@ import xxhash
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.tokens.manifest import TokenizerFacts
+from feedmill.tokens import engines
 from feedmill.tokens.ahead import load_ahead
 from feedmill.tokens.kinds import is_sentencepiece, refuse_folder, refuse_others
+from feedmill.tokens.selfcheck import differences
 from feedmill.tokens.template import Template, TemplateSource, around, resolve
+from feedmill.tokens.vocabulary import Encoded, Engine, Int64s, Uint32s, Vocabulary
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece"]
-Int64s = npt.NDArray[np.int64]
-Uint32s = npt.NDArray[np.uint32]
 
 BACKENDS = ("auto", "fastokens", "hf", "sentencepiece")
 _PACKAGES = {"fastokens": "fastokens", "hf": "tokenizers", "sentencepiece": "sentencepiece"}
-
-
-class Encoded(NamedTuple):
-    """The ids of several texts one after another: uint32[n], and int64[texts], how many belong to each."""
-
-    ids: Uint32s
-    lengths: Int64s
-
-
-class Engine(Protocol):
-    """What a backend does. Texts are `str` without lone surrogates."""
-
-    def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded: ...
-
-    def decode(self, ids: list[int], skip_special: bool) -> str: ...
 
 
 class Tokenizer:
@@ -130,45 +116,16 @@ class Tokenizer:
         """
         if self.backend == "sentencepiece":
             raise ConfigError("loss masks need a tokenizer.json", file=str(self.path), kind="no-offsets")
-        from feedmill.tokens.engines import HuggingFace
 
         engine = self._engine
-        if not isinstance(engine, HuggingFace):
-            engine = self._reference = getattr(self, "_reference", None) or HuggingFace(self.path)
+        if not isinstance(engine, engines.HuggingFace):
+            engine = self._reference = getattr(self, "_reference", None) or engines.HuggingFace(self.path)
         template = self.around if self.template else None
         ids, places = engine.offsets(text, template is not None and template.own, self.ordinary)
         if template is None or template.own:
             return ids, places
         head, tail = (np.zeros((len(tokens), 2), np.int64) for tokens in (template.before, template.after))
         return around(ids, np.array([len(ids)]), template)[0], np.concatenate((head, places, tail))
-
-
-class Vocabulary:
-    """Tokens and ids of a model file, read without an engine.
-
-    Args:
-        ids: token -> id, added tokens included.
-        base: entries without the added tokens.
-        special: added tokens marked special.
-    """
-
-    def __init__(self, ids: dict[str, int], base: int, special: dict[str, int]) -> None:
-        self.ids, self.special = ids, special
-        self.size_without_added, self.size_with_added = base, len(ids)
-        self.largest = max(ids.values(), default=-1)
-        self.bos: str | None = None
-        self.eos: str | None = None
-        self.document: dict[str, Any] | None = None  # the tokenizer.json, while it is loaded
-
-    def close_to(self, token: str) -> list[str]:
-        """Up to three tokens that look like this one, special ones first."""
-        from difflib import get_close_matches
-
-        found = get_close_matches(token, list(self.special), 3, 0.4)
-        if len(found) < 3 and token:
-            rest = [t for t in self.ids if t not in found and abs(len(t) - len(token)) <= 4 and t[0] == token[0]]
-            found += get_close_matches(token, rest, 3 - len(found), 0.6)
-        return found or list(self.special)[:3]
 
 
 def load_tokenizer(
@@ -207,7 +164,6 @@ def load_tokenizer(
         raise ConfigError(f"this is {kind}, which the backend {backend!r} does not read", file=str(path))
     if not pieces and backend != "hf":
         load_ahead(path)
-    from feedmill.tokens import engines
 
     if pieces:
         loaded = engines.SentencePiece(path)
@@ -229,7 +185,6 @@ def load_tokenizer(
 
 def _fast(path: Path, forced: bool, check: bool, switched_off: Mapping[str, Any]) -> tuple[Engine | None, str | None]:
     """The fast engine, or why it is not used. Raises where it was asked for by name and cannot be used at all."""
-    from feedmill.tokens import engines
 
     if switched_off:
         what = f"fastokens cannot switch off the {' and '.join(switched_off)} of the file"
@@ -248,7 +203,6 @@ def _fast(path: Path, forced: bool, check: bool, switched_off: Mapping[str, Any]
         return None, error.what
     if reference is None:
         return engine, None
-    from feedmill.tokens.selfcheck import differences
 
     wrong = differences(engine, reference)
     if not wrong:

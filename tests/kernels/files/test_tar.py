@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from feedmill.errors import DataError
 from feedmill.kernels.files import tar
-from feedmill.kernels.files.tar_compiled import scan_compiled
 from feedmill.kernels.files.tar_fields import BLOCK
 from tars import sparse_tar, tar_bytes
 
@@ -73,7 +72,7 @@ def test_walk_equals_tarfile_and_compiled_equals_walk(members: list, form: int, 
     reference = tar.scan_reference(as_array(data))
     assert reference.problem is None
     assert reference.starts[-1] == end
-    compiled = scan_compiled(as_array(data))
+    compiled = tar.scan_compiled(as_array(data))
     if compiled is None:  # a folder's name of 100 bytes: ustar keeps all of it as the prefix of an empty name
         assert any(data[m.start] == 0 for m in found)
     else:
@@ -91,7 +90,7 @@ def test_damage_is_found_or_harmless_and_never_crashes(members: list, form: int,
         at = data.draw(st.integers(0, len(raw) - 1))
         broken = raw[:at] + bytes([raw[at] ^ data.draw(st.integers(1, 255))]) + raw[at + 1 :]
     found = tar.scan(as_array(broken), compiled=False)
-    compiled = scan_compiled(as_array(broken))
+    compiled = tar.scan_compiled(as_array(broken))
     if compiled is not None:
         same(found, compiled)
     if found.problem is None and found.closed and len(broken) == len(raw) and form == tarfile.USTAR_FORMAT:
@@ -121,7 +120,7 @@ def test_global_pax_header_holds_for_what_follows() -> None:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"comment": "x"}) as target:
         target.addfile(tarfile.TarInfo("a.txt"))
     data = out.getvalue()
-    assert scan_compiled(as_array(data)) is None  # left to the reference
+    assert tar.scan_compiled(as_array(data)) is None  # left to the reference
     assert tar.scan(as_array(data), compiled=True).keys == ["a"]
 
 
@@ -188,7 +187,7 @@ def test_base_256_sizes() -> None:
     data[124:136] = b"\x80" + (5).to_bytes(11, "big")
     data[148:156] = b" " * 8
     data[148:156] = f"{sum(data[:512]):06o}\0 ".encode()
-    found = scan_compiled(as_array(bytes(data)))
+    found = tar.scan_compiled(as_array(bytes(data)))
     assert found is not None
     assert found.sizes.tolist() == [5]
     same(tar.scan_reference(as_array(bytes(data))), found)
@@ -199,7 +198,7 @@ def test_signed_checksums_of_old_writers_are_accepted() -> None:
     data[148:156] = b" " * 8
     signed = sum(b - 256 if b > 127 else b for b in data[:512])
     data[148:156] = f"{signed:06o}\0 ".encode()
-    found = scan_compiled(as_array(bytes(data)))
+    found = tar.scan_compiled(as_array(bytes(data)))
     assert found is not None
     same(tar.scan_reference(as_array(bytes(data))), found)
 
@@ -274,7 +273,7 @@ NAMES = [
 @pytest.mark.parametrize(("name", "wanted"), NAMES)
 def test_sample_names(name: str, wanted: tuple[str, str] | None) -> None:
     assert tar.sample_name(name) == wanted
-    found = scan_compiled(as_array(tar_bytes([(name, b"x")])))
+    found = tar.scan_compiled(as_array(tar_bytes([(name, b"x")])))
     assert found is not None
     assert list(zip(found.keys, found.parts, strict=True)) == ([wanted] if wanted else [])
 

@@ -10,6 +10,7 @@ import numpy as np
 from feedmill.curation.documents import Batch
 from feedmill.curation.fasttexts import load_model
 from feedmill.curation.registry import register
+from feedmill.curation.sentences import sentences
 from feedmill.curation.spans import Spans
 from feedmill.errors import ConfigError, MissingExtra
 
@@ -17,18 +18,6 @@ _JIGSAW = "jigsaw_fasttext_bigrams_{}_final.bin"
 _MIXED = "cc_wiki_wikiref_sw_pes2o_adult_fakenews_math_books_openhermes.bin"
 _PREFIX = "__label__"
 Label = tuple[str, float]
-
-
-def sentences(text: str) -> list[tuple[int, int]]:
-    """Start and end of each sentence, in characters, by BlingFire. Raises `MissingExtra`."""
-    try:
-        from blingfire import text_to_sentences_and_offsets
-    except ImportError:
-        raise MissingExtra("sentences need the package blingfire", "curation") from None
-    if not text:
-        return []
-    _, offsets = text_to_sentences_and_offsets(text)
-    return [(int(low), int(high)) for low, high in offsets]
 
 
 def load_tokenizer(path: str) -> Any:

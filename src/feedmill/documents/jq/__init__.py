@@ -5,6 +5,8 @@ distinguished for indexing, ``/`` gives floats, and there are no paths, assignme
 refused when an expression is parsed. An expression is parsed once and becomes plain functions; no code is generated.
 """
 
-from feedmill.documents.jq.compile import Filter, JqError, compile_jq
+from feedmill.documents.jq import filters, functions  # noqa: F401 - they put themselves into the registry
+from feedmill.documents.jq.compile import Filter, compile_jq
+from feedmill.documents.jq.values import JqError
 
 __all__ = ["Filter", "JqError", "compile_jq"]

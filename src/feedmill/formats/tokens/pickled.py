@@ -15,20 +15,20 @@ import numpy as np
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
-from feedmill.kernels.files import pairs
+from feedmill.kernels.files import pair_codes, pairs
 from feedmill.storage import Store
 
 BLOCK = 1 << 20
 """Bytes read at once: pieces of this size stay in the processor's cache."""
 
 _WHAT = {
-    pairs.FOREIGN_OPCODE: "the pickle has the opcode {}, which no list of pairs of integers has",
-    pairs.MISPLACED: "the pickle has the opcode {} where a list of pairs of integers has another",
-    pairs.BAD_NUMBER: "a number of the pickled list is negative or beyond 2^63 - 1 (opcode {})",
-    pairs.BAD_PROTOCOL: "the pickle is of a protocol other than 2 to 5",
-    pairs.BAD_FRAME: "a frame of the pickle does not fit its opcodes (at {})",
-    pairs.TRAILING: "there are bytes behind the end of the pickled list",
-    pairs.TRUNCATED: "the pickled list is cut short",
+    pair_codes.FOREIGN_OPCODE: "the pickle has the opcode {}, which no list of pairs of integers has",
+    pair_codes.MISPLACED: "the pickle has the opcode {} where a list of pairs of integers has another",
+    pair_codes.BAD_NUMBER: "a number of the pickled list is negative or beyond 2^63 - 1 (opcode {})",
+    pair_codes.BAD_PROTOCOL: "the pickle is of a protocol other than 2 to 5",
+    pair_codes.BAD_FRAME: "a frame of the pickle does not fit its opcodes (at {})",
+    pair_codes.TRAILING: "there are bytes behind the end of the pickled list",
+    pair_codes.TRUNCATED: "the pickled list is cut short",
 }
 
 
@@ -51,7 +51,7 @@ def read_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> 
             _WHAT[fault.code].format(pairs.opcode_name(fault.opcode)),
             file=store.locate(path),
             offset=offset + fault.offset,
-            kind="bad-pickle" if fault.code != pairs.TRUNCATED else "truncated",
+            kind="bad-pickle" if fault.code != pair_codes.TRUNCATED else "truncated",
             fix=fix,
         ) from None
 

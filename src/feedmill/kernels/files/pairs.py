@@ -20,31 +20,51 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.files.pair_codes import (
+    APPEND,
+    APPENDS,
+    AT_APPEND,
+    AT_END,
+    AT_LIST,
+    AT_SECOND,
+    AT_START,
+    AT_TUPLE,
+    BAD_FRAME,
+    BAD_NUMBER,
+    BAD_PROTOCOL,
+    BININT,
+    BININT1,
+    BININT2,
+    EMPTY_LIST,
+    FINE,
+    FOREIGN_OPCODE,
+    FRAME,
+    FRAME_BYTES,
+    GROUP,
+    IN_GROUP,
+    IN_LIST,
+    INTS,
+    KNOWN,
+    LONG1,
+    MARK,
+    MEMOIZE,
+    MEMOS,
+    MISPLACED,
+    MOST,
+    PROTO,
+    SIZES,
+    STOP,
+    TRAILING,
+    TRUNCATED,
+    TUPLE2,
+)
+
 Int64s = npt.NDArray[np.int64]
 
 COMPILED_FROM = 1 << 17
 """Bytes of a pickle from which loading the compiled kernel pays for itself."""
 ENCODE_FROM = 1 << 16
 """Pairs from which it does for writing, beside Python's own pickler, which keeps every tuple in memory meanwhile."""
-FRAME_BYTES = 1 << 16
-GROUP = 1000
-MOST = (1 << 63) - 1
-
-PROTO, FRAME, EMPTY_LIST, MARK, STOP, APPEND, APPENDS, TUPLE2 = 0x80, 0x95, 0x5D, 0x28, 0x2E, 0x61, 0x65, 0x86
-MEMOIZE, BINPUT, LONG_BINPUT = 0x94, 0x71, 0x72
-BININT1, BININT2, BININT, LONG1 = 0x4B, 0x4D, 0x4A, 0x8A
-
-# What can be wrong. An opcode that is in the list above may still be out of place.
-FINE, FOREIGN_OPCODE, MISPLACED, BAD_NUMBER, BAD_PROTOCOL, BAD_FRAME, TRAILING, TRUNCATED = range(8)
-
-# What is expected next.
-AT_START, AT_LIST, IN_LIST, IN_GROUP, AT_SECOND, AT_TUPLE, AT_APPEND, AT_END = range(8)
-
-_MEMOS = (MEMOIZE, BINPUT, LONG_BINPUT)
-_INTS = (BININT1, BININT2, BININT, LONG1)
-_KNOWN = frozenset((PROTO, FRAME, EMPTY_LIST, MARK, STOP, APPEND, APPENDS, TUPLE2, *_MEMOS, *_INTS))
-# Bytes of each opcode with its argument; LONG1 has more by its own word.
-SIZES = {PROTO: 2, FRAME: 9, BINPUT: 2, LONG_BINPUT: 5, BININT1: 2, BININT2: 3, BININT: 5, LONG1: 2}
 
 
 class Fault(NamedTuple):
@@ -119,7 +139,7 @@ def decode_plain(data: bytes) -> tuple[Int64s, Int64s]:
         size = SIZES.get(op, 1)
         if phase == AT_END:
             raise PickleFault(Fault(TRAILING, at, op))
-        if op not in _KNOWN:
+        if op not in KNOWN:
             raise PickleFault(Fault(FOREIGN_OPCODE, at, op))
         if op == LONG1 and at + 1 < len(data):
             size += data[at + 1]
@@ -134,9 +154,9 @@ def decode_plain(data: bytes) -> tuple[Int64s, Int64s]:
             frame_end = at + size + int.from_bytes(argument, "little")
             if frame_end > MOST:
                 raise PickleFault(Fault(BAD_FRAME, at, op))
-        elif op in _MEMOS and memo:
+        elif op in MEMOS and memo:
             memo = False
-        elif op in _INTS and phase in (IN_LIST, IN_GROUP, AT_SECOND):
+        elif op in INTS and phase in (IN_LIST, IN_GROUP, AT_SECOND):
             value = _number(op, argument)
             if value < 0:
                 raise PickleFault(Fault(BAD_NUMBER, at, op))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.kernels.files import pairs
+from feedmill.kernels.files import pair_codes as pairs
 from feedmill.kernels.native import kernel
 
 # Copies, because numba reads globals of its own module only as constants.
@@ -22,7 +22,7 @@ AT_SECOND, AT_TUPLE, AT_APPEND, AT_END = pairs.AT_SECOND, pairs.AT_TUPLE, pairs.
 PHASE, SINGLE, MEMO, HELD, FRAME_END, OFFSET, COUNT, CODE, OPCODE, STATE = range(10)
 
 _sizes = np.zeros(256, np.int64)  # 0: a foreign opcode
-for _opcode in pairs._KNOWN:
+for _opcode in pairs.KNOWN:
     _sizes[_opcode] = pairs.SIZES.get(_opcode, 1)
 
 

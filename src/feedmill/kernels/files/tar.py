@@ -226,13 +226,19 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
     if compiled is None:
         compiled = len(buffer) >= COMPILED_FROM
     if compiled:
-        from feedmill.kernels.files.tar_compiled import scan_compiled
-
         found = scan_compiled(buffer) or scan_reference(buffer)
     else:
         found = scan_reference(buffer)
     found.trailing = found.closed and bool(buffer[int(found.starts[-1]) :].any())
     return found
+
+
+def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
+    """`scan` by the kernel; None where the tar holds something that the reference has to look at."""
+    from feedmill.kernels.files.tar_compiled import find_samples
+
+    found = find_samples(buffer)
+    return None if found is None else ShardScan(*found)
 
 
 def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:

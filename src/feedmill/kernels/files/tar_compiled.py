@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.codecache import njit
-from feedmill.kernels.files.tar import ShardScan
 from feedmill.kernels.files.tar_fields import BLOCK
 
 _DONE, _OPEN, _FULL, _OTHER = 0, 1, 2, 3
@@ -235,8 +234,8 @@ def _scan(buf, words, state, starts, sample, data, sizes, keys, parts, name):  #
         state[0] = stop
 
 
-def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
-    """The samples of a tar, or None where it holds something that the reference has to look at."""
+def find_samples(buffer: npt.NDArray[np.uint8]) -> tuple[Any, ...] | None:
+    """The fields of a `ShardScan` of a tar, or None where it holds something that the reference has to look at."""
     words = buffer[: len(buffer) // 8 * 8].view(np.uint64)
     room = max(64, len(buffer) // (16 * BLOCK))
     state = np.zeros(6, np.int64)
@@ -252,7 +251,7 @@ def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
         return None
     n, m = int(state[1]), int(state[2])
     starts = np.append(starts[:n], state[0])
-    return ShardScan(
+    return (
         _words(keys, int(state[3])),
         starts,
         sample[:m].copy(),

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.jsonl.limits import MOST_DEPTH, MOST_NUMBER
 from feedmill.kernels.jsonl.lines import newlines
 
 Int64s = npt.NDArray[np.int64]
 COMPILED_FROM = 1 << 17
 """Bytes from which loading the compiled kernel pays for itself."""
-MOST_DEPTH = 64
-MOST_NUMBER = 300
 
 
 def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> tuple[Int64s, npt.NDArray[np.bool_]]:

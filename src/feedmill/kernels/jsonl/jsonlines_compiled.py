@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.kernels.jsonl import jsonlines
+from feedmill.kernels.jsonl.limits import MOST_DEPTH, MOST_NUMBER
 from feedmill.kernels.machine import load64, trailing
 from feedmill.kernels.native import kernel
 from feedmill.kernels.utf8_compiled import behind_character
-
-MOST_DEPTH, MOST_NUMBER = jsonlines.MOST_DEPTH, jsonlines.MOST_NUMBER
 
 # What may come next.
 VALUE, FIRST_VALUE, FIRST_KEY, KEY, COLON, AFTER = range(6)

@@ -15,11 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from feedmill.kernels.jsonl.limits import RECORD
 
-RECORD = 24
-PLACE_DIGITS, EXACT_DIGITS = 18, 15
-"""Digits of the largest start or end, and of numbers that a float holds whatever they are."""
+Int64s = npt.NDArray[np.int64]
 
 
 def pack(lists: Sequence[bytes]) -> list[bytes] | None:

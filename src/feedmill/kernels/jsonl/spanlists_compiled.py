@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.kernels.jsonl.spanlists import EXACT_DIGITS, PLACE_DIGITS, RECORD
+from feedmill.kernels.jsonl.limits import EXACT_DIGITS, PLACE_DIGITS, RECORD
 from feedmill.kernels.native import kernel
 
 _OPEN, _CLOSE, _COMMA, _SPACE, _MINUS, _PLUS, _POINT, _E = 91, 93, 44, 32, 45, 43, 46, 101

@@ -28,8 +28,8 @@ from feedmill.planning.recipes.member import (
     shuffle_as,
     within,
 )
-from feedmill.planning.recipes.recipe import members
 from feedmill.planning.recipes.skip import read_entries, with_skips
+from feedmill.planning.recipes.sources import Open, members
 from feedmill.planning.recipes.staging import check_names, stage_length
 from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon_join import Part
     from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
-    from feedmill.planning.recipes.recipe import Open, Recipe
+    from feedmill.planning.recipes.recipe import Recipe
     from feedmill.planning.recipes.schema import Member, RecipeModel
 
 ALL_SPLITS = "*"

@@ -13,7 +13,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Node, shuffled
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import unique_names
-from feedmill.planning.recipes.recipe import kind_of
+from feedmill.planning.recipes.sources import kind_of
 from feedmill.storage import join_url
 
 if TYPE_CHECKING:

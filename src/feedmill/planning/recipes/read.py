@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feedmill.errors import ConfigError
 from feedmill.planning import dialects
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
-from feedmill.planning.recipes.recipe import Recipe, members, place_of
+from feedmill.planning.recipes.sources import members, place_of
 from feedmill.storage import is_local_file, is_local_folder, join_url, open_store, split_url
 
 if TYPE_CHECKING:
@@ -19,7 +19,22 @@ _LARGEST = 1 << 26
 _RECIPES = (".yaml", ".yml", ".json")
 
 
-def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str, ...] = ()) -> Recipe:
+class Parsed(NamedTuple):
+    """What a `Recipe` is made of; `nested` are the recipes that its sources name, by place."""
+
+    model: RecipeModel
+    base: str
+    file: str | None
+    marks: Marks | Translation | None
+    nested: dict[Place, Parsed]
+
+    @property
+    def files(self) -> int:
+        """How many recipes it is made of, each as often as it is named."""
+        return 1 + sum(inner.files for inner in self.nested.values())
+
+
+def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str, ...] = ()) -> Parsed:
     """Read one recipe, or make one of a dataset; `chain` holds the recipes that led to it. See `Recipe.load`."""
     dialects.check_mode(mode, url)
     folder, name = split_url(url)
@@ -44,7 +59,7 @@ def is_dataset(url: str) -> bool:
     return url.endswith(SUFFIXES) or is_local_folder(url) or ("://" in url and not url.endswith(_RECIPES))
 
 
-def of_dataset(url: str, split: str | None, mode: str) -> Recipe:
+def of_dataset(url: str, split: str | None, mode: str) -> Parsed:
     """The recipe of one dataset: endless and shuffled for training, in stored order for validation."""
     folder, name = split_url(url.rstrip("/"))
     source: dict[str, Any] = {"path": name or url}
@@ -65,7 +80,7 @@ def parse(
     split: str | None = None,
     mode: str = TRAIN,
     chain: tuple[str, ...] = (),
-) -> Recipe:
+) -> Parsed:
     """A recipe from text or plain data, in whichever dialect it is written. See `Recipe.parse`."""
     from feedmill.planning.recipes.marks import Marks
 
@@ -118,7 +133,7 @@ def load_document(url: str) -> Any:
 
 def _validated(
     data: Any, base: str, file: str | None, marks: Marks | Translation | None, chain: tuple[str, ...] = ()
-) -> Recipe:
+) -> Parsed:
     if not isinstance(data, Mapping):
         raise ConfigError(
             f"a recipe is a mapping of keys to values, this is {'empty' if data is None else type(data).__name__}",
@@ -126,7 +141,7 @@ def _validated(
             kind="bad-recipe",
             fix="Begin with a line such as 'source: my-data/' or 'blend:'.",
         )
-    recipe = Recipe(_model(data, file, marks), base=base, file=file, marks=marks)
+    recipe = Parsed(model_of(data, file, marks), base, file, marks, {})
     inner = marks.nested if isinstance(marks, Translation) else {}
     for place, member in members(recipe.model):
         if place in inner:
@@ -137,14 +152,8 @@ def _validated(
     return recipe
 
 
-def restated(recipe: Recipe, words: Mapping[str, Any]) -> Recipe:
-    """The recipe with other words at its top. Raises `ConfigError` where they do not go with it."""
-    said = {**recipe.model.model_dump(exclude_unset=True), **words}
-    model = _model(said, recipe.file, recipe._marks)
-    return Recipe(model, base=recipe.base, file=recipe.file, marks=recipe._marks, nested=recipe.nested)
-
-
-def _model(data: Mapping[str, Any], file: str | None, marks: Marks | Translation | None) -> RecipeModel:
+def model_of(data: Mapping[str, Any], file: str | None, marks: Marks | Translation | None) -> RecipeModel:
+    """A recipe as validated data. Raises `ConfigError` that names every line that is wrong."""
     from pydantic import ValidationError
 
     from feedmill.planning.recipes.problems import problems
@@ -156,17 +165,17 @@ def _model(data: Mapping[str, Any], file: str | None, marks: Marks | Translation
         raise _invalid(problems(error), marks, file) from None
 
 
-def _nested(outer: Recipe, place: Place, path: str, chain: tuple[str, ...]) -> Recipe:
+def _nested(outer: Parsed, place: Place, path: str, chain: tuple[str, ...]) -> Parsed:
     url = join_url(outer.base, path)
     if url in chain:
         loop = " -> ".join(split_url(each)[1] for each in (*chain[chain.index(url) :], url))
         raise ConfigError(
             f"the recipes contain each other: {loop}",
-            file=outer.where((*place, "recipe")),
+            file=place_of(outer.marks, (*place, "recipe")),
             kind="recipe-cycle",
             fix="Take one of them out of the other.",
         )
-    dialects.check_chain(len(chain), outer.where((*place, "recipe")))
+    dialects.check_chain(len(chain), place_of(outer.marks, (*place, "recipe")))
     return load(url, chain=chain)
 
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from feedmill.planning.recipes import compile as compiling
+from feedmill.planning.recipes import read
+from feedmill.planning.recipes.sources import Open, kind_of, place_of
 from feedmill.planning.tree import Tree, render
 from feedmill.storage import split_url
 
 if TYPE_CHECKING:
-    from feedmill.formats.base import Dataset
     from feedmill.planning.dialects import Translation
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.marks import Marks, Place
     from feedmill.planning.recipes.schema import Member, RecipeModel
-
-Open = Callable[..., "Dataset"]
-"""``open(path, split=..., dataset_config=..., split_config=..., decode=...)``; what a recipe leaves out is left out."""
 
 
 class Recipe:
@@ -50,11 +49,6 @@ class Recipe:
         self.nested = dict(nested or {})
         self._marks = marks
 
-    @property
-    def files(self) -> int:
-        """How many recipes it is made of, each as often as it is named."""
-        return 1 + sum(nested.files for nested in self.nested.values())
-
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, split: str | None = None, mode: str = "train") -> Recipe:
         """Read a recipe, and the recipes it names, from a path or URL.
@@ -68,9 +62,7 @@ class Recipe:
             NotFound: there is no such file or split.
             ConfigError: it is not a recipe; the message names every line that is wrong.
         """
-        from feedmill.planning.recipes import read
-
-        return read.load(_absolute(os.fspath(path)), split, mode)
+        return cls._of(read.load(_absolute(os.fspath(path)), split, mode))
 
     @classmethod
     def parse(
@@ -82,9 +74,18 @@ class Recipe:
         mode: str = "train",
     ) -> Recipe:
         """A recipe from YAML text or plain data; its paths are seen from the folder or URL `base`. See `load`."""
-        from feedmill.planning.recipes import read
+        return cls._of(read.parse(recipe, _absolute(os.fspath(base)), None, split, mode))
 
-        return read.parse(recipe, _absolute(os.fspath(base)), None, split, mode)
+    @classmethod
+    def _of(cls, parsed: read.Parsed) -> Recipe:
+        nested = {place: cls._of(inner) for place, inner in parsed.nested.items()}
+        return cls(parsed.model, base=parsed.base, file=parsed.file, marks=parsed.marks, nested=nested)
+
+    def restated(self, words: Mapping[str, Any]) -> Recipe:
+        """The recipe with other words at its top. Raises `ConfigError` where they do not go with it."""
+        said = {**self.model.model_dump(exclude_unset=True), **words}
+        model = read.model_of(said, self.file, self._marks)
+        return Recipe(model, base=self.base, file=self.file, marks=self._marks, nested=self.nested)
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -114,14 +115,12 @@ class Recipe:
             ConfigError: a source is empty, a subset lies outside its source, or a source would be repeated more often
                 than its `max_repeats`; the message names the line.
         """
-        from feedmill.planning.recipes.compile import compile_recipe
-
         again = partial(self.plan, open, trust=trust)
         if open is None:
             from feedmill.samples.open import open as open_dataset
 
             open = partial(open_dataset, trust=True) if trust else open_dataset
-        plan = compile_recipe(self, open, trust=trust)
+        plan = compiling.compile_recipe(self, open, trust=trust)
         plan.again = again
         return plan
 
@@ -177,14 +176,6 @@ class Recipe:
 
 _SHOWN = ("split", "dataset_config", "split_config", "repetitions", "epochs", "max_repeats")
 
-KINDS = ("blend", "blend_epochized", "concat")
-"""Keys of lists of sources."""
-
-
-def kind_of(mix: Member | RecipeModel) -> str:
-    """Which list of sources it has; 'concat' where it has none."""
-    return next((kind for kind in KINDS if getattr(mix, kind) is not None), "concat")
-
 
 def _plain(value: Any) -> Any:
     """As JSON has it; what it has no word for, such as dates and bytes in subflavors, as text."""
@@ -208,28 +199,3 @@ def _shuffle_words(shuffle: Any) -> str:
 
 def _absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
-
-
-def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
-    """Every source of a recipe with its place, those of blends and concatenations written in place included."""
-    found: list[tuple[tuple[int | str, ...], Member]] = []
-
-    def walk(place: tuple[int | str, ...], owner: Any) -> None:
-        for kind in KINDS:
-            for number, member in enumerate(getattr(owner, kind) or ()):
-                found.append(((*place, kind, number), member))
-                walk((*place, kind, number), member)
-
-    if model.source is not None:
-        found.append((("source",), model.source))
-        walk(("source",), model.source)
-    walk((), model)
-    return found
-
-
-def place_of(marks: Marks | Translation | None, place: Place) -> str:
-    """``file:line`` of a value, or its path in plain data."""
-    if marks is not None:
-        return marks.where(place)
-    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
-    return f"recipe {dotted}".rstrip()

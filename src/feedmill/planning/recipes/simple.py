@@ -55,7 +55,7 @@ def recipe_for(
             fix="Write it in the metadataset, where the dataset stands.",
         )
     order = _order(mode, seed, shuffle, epochs)
-    return read.restated(recipe, order) if order else recipe
+    return recipe.restated(order) if order else recipe
 
 
 def _order(mode: str, seed: int, shuffle: str | None, epochs: int | None) -> dict[str, Any]:

@@ -1,0 +1,340 @@
+"""Making a dataset ready: index every sample, divide shards into splits, say how samples are read.
+
+Nothing is written before every shard has been scanned, and each file appears whole, so a run that is refused, killed
+or out of disk leaves the old index as it was. The same command run again takes over
+what a killed one has scanned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from random import Random
+from typing import Any
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
+from feedmill.formats.braces import expand
+from feedmill.formats.energon_media import write_tables
+from feedmill.formats.finished_shard import SHARDS
+from feedmill.indexing import splitting
+from feedmill.indexing.media import Gathered, gather
+from feedmill.indexing.media_notes import MEDIA, MediaNotes
+from feedmill.indexing.report import PrepareReport
+from feedmill.indexing.scanning import Scanned, check_names, scan_all
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.units import Units
+from feedmill.jobs.work import alone, settle
+from feedmill.samples.description import check_parts, describe_type, loader_template
+from feedmill.samples.media import MediaFilter
+from feedmill.storage import Entry, Store, open_store
+
+SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")
+MAX_PARTS = 50
+"""Distinct part names that the report keeps."""
+
+
+def prepare_tars(
+    url: str,
+    *,
+    split_ratio: Sequence[float | Fraction] | str | None,
+    split_parts: Sequence[str],
+    exclude: str | None,
+    shuffle_tars: bool,
+    tar_index_only: bool,
+    sample_type: str | None,
+    field_map: Mapping[str, str] | None,
+    dataset_yaml_name: str,
+    media: MediaFilter | None,
+    shards: Sequence[str] | None,
+    skip_bad_shards: bool,
+    rescan: bool,
+    digest: bool,
+    energon_exact: bool,
+    workers: int | None,
+    progress: bool,
+) -> PrepareReport:
+    """Index a folder of tar shards; see `feedmill.prepare`."""
+    store = open_store(url)
+    settle(store, indexed=store.exists(energon.INFO) or store.exists(energon.INFO_YAML))
+    report = PrepareReport(url)
+    with alone(store) as place:
+        entries = _chosen(store, exclude, shards, listed=tar_index_only, exact=energon_exact)
+        _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
+        _check_writable(store)
+        energon_write.check_description_name(store, dataset_yaml_name)
+        dividing = partial(
+            _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
+        )
+        if not tar_index_only:
+            dividing([entry.path for entry in entries])  # nonsense is refused now, not after the scan
+        description = describe_type(sample_type, field_map) if sample_type is not None else None
+        shard_units, notes = Units(place, SHARDS), MediaNotes(Units(place, MEDIA))
+        try:
+            scanned = _scan(store, entries, shard_units, report, skip_bad_shards, workers, digest, rescan, progress)
+            kept = [found.shard for found in scanned]
+            splits = None if tar_index_only else dividing(kept)
+            if splits is not None and split_ratio is None and not split_parts:
+                report.warnings += splitting.leaving((energon.read_splits(store) or energon.Splits()).parts, kept)
+            if splits is not None and split_ratio is not None and not split_parts:
+                sizes = {name: len(names) for name, names in splits.items()}
+                numbers = splitting.ratio_of(split_ratio)
+                report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=energon_exact)
+            if field_map and len(report.parts) < MAX_PARTS:
+                check_parts(field_map, report.parts)
+            shard_units.sync()  # what tells that the index is not complete must not be lost before it is
+            write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
+            if description is not None:
+                write_description(store, description, dataset_yaml_name, report.parts)
+            energon_write.match_modes(store, kept)
+        finally:
+            shard_units.close()
+            notes.units.close()
+        shard_units.clear()
+        notes.units.clear()
+        present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
+        report.splits = {name: len(names) for name, names in present.items()}
+    return report
+
+
+def _chosen(
+    store: Store, exclude: str | None, shards: Sequence[str] | None, *, listed: bool, exact: bool
+) -> list[Entry]:
+    """The shards to be indexed, in the order of the index. Raises `NotFound` where none is left."""
+    old = _old_info(store, required=listed)
+    entries = find_shards(store, exclude, order=list(old) if listed or not exact else ())
+    if listed:
+        entries = _listed(store, entries, old)
+    if shards is not None:
+        wanted = set(shards)
+        entries = [entry for entry in entries if entry.path in wanted]
+    if not entries:
+        raise NotFound(
+            "none of the shards that the index lists is there",
+            file=store.url,
+            kind="no-shards",
+            fix="Bring them back, or index what is there with 'feedmill prepare'.",
+        )
+    return entries
+
+
+def _old_info(store: Store, *, required: bool) -> dict[str, int]:
+    try:
+        return energon.read_info(store)
+    except NotFound:
+        if required:
+            raise
+    except DataError:
+        if required:
+            raise
+    return {}
+
+
+def _listed(store: Store, entries: Sequence[Entry], old: Iterable[str]) -> list[Entry]:
+    """Those of the shards that the index lists, in its order. Raises `NotFound` where one is gone."""
+    found = {entry.path: entry for entry in entries}
+    for shard in old:
+        if shard not in found:
+            raise NotFound("the index lists this shard, but it is gone", file=store.locate(shard), kind="missing-shard")
+    return [found[shard] for shard in old]
+
+
+def write_description(store: Store, description: Mapping[str, Any], name: str, parts: Sequence[str]) -> None:
+    """Write the description file, and the ``sample_loader.py`` that it names where that is missing."""
+    loader = f"{energon.META}/sample_loader.py"
+    if "sample_loader" in description and not store.exists(loader):
+        template = loader_template(description["sample_type"]["__class__"], parts)
+        store.write_bytes(loader, template.encode())
+    energon_write.write_yaml(store, name, description)
+
+
+def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] = ()) -> list[Entry]:
+    """The tar shards of a folder: those of `order` first and in that order, then the others by path.
+
+    Raises:
+        NotFound: there is none.
+        ConfigError: `exclude` is not a regular expression.
+    """
+    try:
+        unwanted = re.compile(exclude) if exclude else None
+    except re.error as error:
+        raise ConfigError(f"{exclude!r} is not a regular expression ({error})", kind="bad-pattern") from None
+    found = {e.path: e for e in store.files(suffixes=SUFFIXES) if not (unwanted and unwanted.search(e.path))}
+    if not found:
+        raise NotFound(
+            "there are no tar files in this folder" + (f" but those that {exclude!r} excludes" if unwanted else ""),
+            file=store.url,
+            kind="no-shards",
+            fix="Check the path; shards must end in .tar.",
+        )
+    known = [found.pop(path) for path in order if path in found]
+    return known + list(found.values())
+
+
+def _check_names(store: Store, entries: Sequence[Entry], *, divided: bool) -> None:
+    """Refuse shards that the index, or the split file if one is written, could not name."""
+    for entry in entries:
+        if not entry.path.isascii() and entry.path.encode(errors="replace").decode() != entry.path:
+            why = "is not valid UTF-8"
+        elif divided and expand(entry.path) != [entry.path]:
+            why = "has braces that stand for other names in a split file"
+        else:
+            continue
+        raise ConfigError(
+            f"the name of this shard {why}",
+            file=store.locate(entry.path),
+            kind="bad-name",
+            fix="Rename it, or leave it out with --exclude.",
+        )
+
+
+def _check_writable(store: Store) -> None:
+    """Fail now, not after hours of scanning."""
+    probe = f"{energon.META}/.feedmill-write-test"
+    store.write_bytes(probe, b"")
+    store.delete(probe)
+
+
+def _scan(
+    store: Store,
+    entries: Sequence[Entry],
+    units: Units,
+    report: PrepareReport,
+    skip_bad: bool,
+    workers: int | None,
+    digest: bool,
+    rescan: bool,
+    progress: bool,
+) -> list[Scanned]:
+    good: list[Scanned] = []
+    bad: list[DataError] = []
+    parts: dict[str, None] = {}
+    with Progress("indexing", sum(e.size for e in entries), "B", enabled=progress) as bar:
+        scans = scan_all(
+            store, entries, workers=workers, digest=digest, rescan=rescan, units=units, advance=bar.advance
+        )
+        for found in scans:
+            if found.scan.problem is not None:
+                bad.append(found.scan.problem)
+                continue
+            good.append(found)
+            if len(parts) < MAX_PARTS:
+                parts.update(dict.fromkeys(found.scan.parts))
+            if not found.scan.closed:
+                report.warnings.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            if found.scan.trailing:
+                where = store.locate(found.shard)
+                report.warnings.append(f"{where}: data follows the end of the archive; its samples are not indexed")
+            report.samples += len(found.scan.keys)
+            report.bytes += found.record.size
+            report.scanned += found.origin == "scanned"
+            report.reused += found.origin != "scanned"
+    if bad and not skip_bad:
+        raise _refusal(bad)
+    if not good:
+        raise _refusal(bad)
+    report.left_out, report.shards, report.parts = bad, len(good), list(parts)[:MAX_PARTS]
+    return good
+
+
+def _refusal(bad: Sequence[DataError]) -> DataError:
+    first = bad[0]
+    more = f" {len(bad) - 1} more shards have problems: 'feedmill check' lists them all." if len(bad) > 1 else ""
+    fix = f"{first.fix or ''} No index was written. To index the other shards, add --skip-bad-shards.{more}".strip()
+    return DataError(first.what, file=first.file, offset=first.offset, record=first.record, kind=first.kind, fix=fix)
+
+
+def _splits(
+    store: Store,
+    shards: list[str],
+    ratio: Sequence[float | Fraction] | str | None,
+    patterns: Sequence[str],
+    shuffle: bool,
+    exact: bool,
+) -> dict[str, list[str]] | None:
+    if patterns:
+        return splitting.by_pattern(shards, patterns, strict=not exact)
+    if ratio is not None:
+        numbers = splitting.ratio_of(ratio)
+        listed = list(shards)
+        if shuffle:
+            Random(42).shuffle(listed)
+        return splitting.by_ratio(listed, numbers, cumulative=exact)
+    present = energon.read_splits(store)
+    if present is None:
+        return {"train": list(shards)}
+    known = {shard for names in present.parts.values() for shard in names} | present.shards_out
+    if all(shard in known for shard in shards) and all(s in shards for names in present.parts.values() for s in names):
+        return None
+    return splitting.extended(present.parts, [s for s in shards if s not in present.shards_out])
+
+
+def _media(
+    store: Store,
+    scanned: Sequence[Scanned],
+    wanted: MediaFilter | None,
+    notes: MediaNotes,
+    workers: int | None,
+    report: PrepareReport,
+    progress: bool,
+) -> Gathered:
+    gathered = gather(store, scanned, wanted, notes=notes, workers=workers, progress=progress)
+    report.media = len(gathered.rows)
+    if wanted is not None and not gathered.rows and not gathered.broken:
+        report.warnings.append("no part is a media file by this choice: the media metadata is empty")
+    report.warnings += [f"no media metadata: {error}" for error in gathered.broken]
+    return gathered
+
+
+def write_all(
+    store: Store,
+    scanned: Sequence[Scanned],
+    splits: Mapping[str, Sequence[str]] | None,
+    media: Gathered | None = None,
+) -> None:
+    """Write the whole index, in an order in which every intermediate state can be read (see `energon_write`)."""
+    for found in scanned:
+        check_names(store, found)
+    rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
+    _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
+    new = [found for found in scanned if found.origin != "index"]
+    for _ in ordered_map(  # each file is synced by itself; in threads the waits overlap
+        lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new, workers=16, in_flight=32
+    ):
+        pass
+    with store.build(energon.INDEX) as path:
+        energon_index.write_index(path, rows)
+        if media is not None and media.filters:
+            write_tables(path, media.rows, media.created)
+    uuid = energon_write.write_uuid(store, {found.shard: found.record for found in scanned})
+    with store.build(energon_members.PATH) as path:
+        energon_members.write_members(path, rows, uuid)
+    energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
+    sidecar.write(store, {found.shard: found.record for found in scanned})
+    if splits is not None:
+        present = energon.read_splits(store)
+        exclude = [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)] if present else []
+        energon_write.write_splits(store, splits, exclude)
+
+
+def _name_duplicates(
+    store: Store,
+    scanned: Sequence[Scanned],
+    duplicates: Iterable[tuple[str, Sequence[int]]],
+    rows: energon_index.IndexRows,
+) -> None:
+    for key, places in duplicates:
+        first, second = (scanned[int(rows.tar_file_id[place])].shard for place in list(places)[:2])
+        where = "twice in it, with other samples between" if first == second else f"in {first!r} too"
+        raise DataError(
+            f"the key occurs {where}; keys must be unique in a dataset",
+            file=store.locate(second),
+            offset=int(rows.byte_offset[list(places)[1]]),
+            record=key,
+            kind="duplicate-key",
+            fix="Rename the members in one of the shards (members of one sample must follow each other), or leave a"
+            " shard out with --exclude. No index was written.",
+        )

@@ -1,0 +1,45 @@
+"""What preparing a dataset did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedmill.errors import DataError
+
+
+@dataclass(slots=True)
+class PrepareReport:
+    """What `prepare` did.
+
+    Attributes:
+        path: the dataset.
+        samples, shards, bytes: what the index now holds.
+        scanned, reused: shards read now, and shards taken from the index or from an interrupted run.
+        parts: distinct part names in the order met, at most 50.
+        splits: split name -> number of shards (of a JSONL file: of samples).
+        media: files with media metadata.
+        joins: of a metadataset: split and place of each join -> rows.
+        left_out: shards that could not be indexed (only with `skip_bad_shards`).
+        warnings: what is odd but harmless.
+        seconds: wall time.
+    """
+
+    path: str
+    samples: int = 0
+    shards: int = 0
+    bytes: int = 0
+    scanned: int = 0
+    reused: int = 0
+    parts: list[str] = field(default_factory=list)
+    splits: dict[str, int] = field(default_factory=dict)
+    joins: dict[str, int] = field(default_factory=dict)
+    left_out: list[DataError] = field(default_factory=list)
+    media: int = 0
+    warnings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name != "left_out"}
+        return {**plain, "seconds": round(self.seconds, 3), "left_out": [e.as_dict() for e in self.left_out]}

@@ -1,0 +1,8 @@
+"""What the kernels of this folder and their plain forms are limited to."""
+
+MOST_DEPTH, MOST_NUMBER = 64, 300
+"""Levels of a plain line, and characters of its numbers."""
+RECORD = 24
+"""Bytes of a packed span."""
+PLACE_DIGITS, EXACT_DIGITS = 18, 15
+"""Digits of the largest start or end of a span, and of numbers that a float holds whatever they are."""
