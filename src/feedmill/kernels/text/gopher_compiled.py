@@ -133,6 +133,11 @@ def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ign
     return twice / total
 
 
+def ready() -> bool:
+    """Whether both are compiled already."""
+    return _word_signals.ready and _line_signals.ready
+
+
 def word_signals(codes: Array, offsets: Array, starts: Array, ends: Array, first: Array, table: Array) -> Array:
     """float64[texts, 15]: the signals that do not depend on lines, NaN where there is none."""
     found = np.full((len(offsets) - 1, 15), np.nan)
@@ -256,7 +261,7 @@ def _line_signals(codes, offsets, characters, joined, found, starts, ends, numbe
             i += 1
         starts[m], ends[m] = start, high
         m += 1
-        _number(codes, starts, ends, 0, m, slots, numbers, counts)
+        _number(codes, starts, ends, np.int64(0), m, slots, numbers, counts)
         bullets = ellipses = repeated = inside = 0
         for line in range(m):
             start, end = starts[line], ends[line]
