@@ -20,7 +20,7 @@ import sys, orjson
 sys.path.insert(0, sys.argv[1])
 from benchmarks.lib.rates import memory_mb
 import feedmill as fm
-from cropping import crop
+from helpers.crop_transform import crop
 
 workers, samples = sys.argv[3], int(sys.argv[4])
 how = fm.Workers(int(workers[0]), processes=workers.endswith("p"))

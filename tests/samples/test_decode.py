@@ -18,7 +18,7 @@ from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.formats.pth import dump
 from feedmill.samples import cbor
 from feedmill.samples.decode import Decoder, SampleDecoder, decode_json
-from rawsamples import sample_of
+from helpers.raw_samples import sample_of
 
 decode = Decoder()
 

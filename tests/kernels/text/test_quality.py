@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from awkward import BATCHES
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.taggers import gopher as tagger
 from feedmill.curation.taggers.c4 import _automaton, _flags, naughty_words
 from feedmill.kernels.text import c4, c4_compiled, characters, gopher, gopher_compiled
 from feedmill.kernels.text.lengths import encode
+from helpers.awkward_texts import BATCHES
 
 TABLE = characters.table()
 

@@ -1,4 +1,4 @@
-"""One process of a group under torch.distributed (gloo), for tests: ``python tests/distributed.py JSON``."""
+"""One process of a group under torch.distributed (gloo), for tests: ``distributed_rank.py JSON``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 import feedmill as fm
-from fakes import FakePlan
+from helpers.fakes import FakePlan
 
 
 def main(options: dict[str, Any]) -> None:

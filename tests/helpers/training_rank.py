@@ -1,4 +1,4 @@
-"""A rank of a training run, for tests that kill it: ``python tests/training.py JSON``. Each step leaves one line."""
+"""A rank of a training run, for tests that kill it: ``training_rank.py JSON``. Each step leaves one line."""
 
 from __future__ import annotations
 

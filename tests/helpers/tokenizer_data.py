@@ -14,7 +14,7 @@ from feedmill.formats.tokens.pbin import open_pbin
 from feedmill.storage import open_store
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 MODALITIES, NANOSETS = GOLDEN / "modalities", GOLDEN / "nanosets"
 EOS = "<|endoftext|>"
 

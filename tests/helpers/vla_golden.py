@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parent / "golden" / "vla"
+ROOT = Path(__file__).parents[1] / "golden" / "vla"
 
 
 def expected(folder: str) -> Any:

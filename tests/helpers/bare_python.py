@@ -16,7 +16,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 _FINDER = """

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tars import write_tar
+from helpers.tars import write_tar
 
 FPS = 10
 

@@ -1,4 +1,4 @@
-"""One process of a group that saves or loads a distributed checkpoint: ``python tests/checkpointed.py JSON``."""
+"""One process of a group that saves or loads a distributed checkpoint: ``checkpoint_rank.py JSON``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 import feedmill as fm
-from fakes import FakePlan
+from helpers.fakes import FakePlan
 
 LENGTH = 192
 

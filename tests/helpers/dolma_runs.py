@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backports import zstd
 
-GOLDEN = Path(__file__).parent / "golden/dolma"
+GOLDEN = Path(__file__).parents[1] / "golden/dolma"
 MANIFEST = json.loads((GOLDEN / "expected.json").read_text())
 RUNS = {run["name"]: run for run in MANIFEST["runs"]}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 
 class Tokenized(Numbered):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import sourcedata
 from feedmill.formats import shardindex
 from feedmill.formats.base import Dataset
 from feedmill.formats.tokens.bounds import bounds_path
@@ -24,7 +23,8 @@ from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
-from tars import make_shards, write_tar
+from helpers import foreign_datasets as sourcedata
+from helpers.tars import make_shards, write_tar
 
 COUNTS = [5, 1, 9, 4]
 TOTAL = sum(COUNTS)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from feedmill.cli.app import app
 
-DOLMA = Path(__file__).parent / "golden" / "dolma"
+DOLMA = Path(__file__).parents[1] / "golden" / "dolma"
 RUNS: dict[str, dict[str, Any]] = {
     run["name"]: run for run in json.loads((DOLMA / "expected.json").read_text())["runs"]
 }

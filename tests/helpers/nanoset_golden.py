@@ -12,7 +12,7 @@ import numpy as np
 
 from feedmill.formats.tokens.base import TokenDataset, TokenWriter
 
-NANOSETS = Path(__file__).parent / "golden" / "nanosets"
+NANOSETS = Path(__file__).parents[1] / "golden" / "nanosets"
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-GOLDEN = Path(__file__).parent / "golden" / "energon"
+GOLDEN = Path(__file__).parents[1] / "golden" / "energon"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A transform for worker processes of tests; apart from `working`, which does without numpy and its threads."""
+"""A transform for worker processes of tests; `worker_functions` must do without numpy and its threads."""
 
 from __future__ import annotations
 
