@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench bench-peers clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "== making the environment $(VENV) (a minute the first time)"
@@ -35,6 +35,9 @@ lint: $(STAMP)
 
 bench: $(STAMP)  ## beside the peers; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py
+
+bench-peers: $(STAMP)  ## environments of the peers of benchmarks/peers.toml, all of them or PEERS="energon dolma"
+	@$(BIN)/python -m benchmarks.peers make $(PEERS)
 
 clean:
 	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,29 +14,27 @@ import platform
 import statistics
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
-import corpus
-import dolma_stat
-import energon
-import media
-import near
-import plain
-import reading
-import tagging
-import verbs
-import vla
-from measure import Failed, Row
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it
 
-import loading
-import tokenizing
-import writing
+from benchmarks import peers  # noqa: E402
+from benchmarks.lib import corpus  # noqa: E402
+from benchmarks.lib.measure import Failed, Row  # noqa: E402
 
-SUITES = (energon, writing, tokenizing, reading, verbs, tagging, dolma_stat, near, plain, media, vla, loading)
+
+def suites() -> list[ModuleType]:
+    """The modules `suite` of all packages here: each has ``PARTS``, ``PEERS`` and what it ``NEEDS`` of variables."""
+    names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/suite.py"))
+    return [import_module(f"benchmarks.{name}.suite") for name in names]
 
 
 def main() -> int:
-    known = [name for suite in SUITES for name in suite.PARTS]
+    found = suites()
+    known = [name for suite in found for name in suite.PARTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"parts to run, by comma: {', '.join(known)}")
     parser.add_argument("--repeat", type=int, default=5, help="runs of each side; parts that take minutes do fewer")
@@ -49,10 +47,11 @@ def main() -> int:
     say(f"data in {corpus.folder()} (FEEDMILL_BENCH_DIR); making what is not there takes a minute")
     rows: list[Row] = []
     failed = False
-    for suite in SUITES:
-        if suite.missing():
-            say(suite.missing() or "")
-        for name in (name for name in suite.PARTS if name in wanted):
+    for suite in found:
+        chosen = [name for name in suite.PARTS if name in wanted]
+        if chosen:
+            say_missing(suite)
+        for name in chosen:
             say(f"running {name} ...")
             begin = time.perf_counter()
             try:
@@ -67,6 +66,16 @@ def main() -> int:
         document = {**facts, "load": os.getloadavg(), "rows": [row.as_dict() for row in rows]}
         options.json.write_text(json.dumps(document, indent=2) + "\n")
     return int(failed)
+
+
+def say_missing(suite: ModuleType) -> None:
+    """What to do to have all of a suite measured."""
+    absent = [name for name in suite.PEERS if peers.python(name) is None]
+    if absent:
+        say(f"not measured beside {', '.join(peers.table()[name]['is'] for name in absent)}. {peers.advice(absent)}")
+    unset = [name for name in getattr(suite, "NEEDS", ()) if not os.environ.get(name)]
+    if unset:
+        say(f"parts that need it are not measured: set {', '.join(unset)} (see benchmarks/README.md)")
 
 
 def say(text: str) -> None:

@@ -3,7 +3,7 @@ import signal
 
 from hypothesis import settings
 
-from stores import s3_bucket, s3_server
+from helpers.stores import s3_bucket, s3_server
 
 __all__ = ["s3_bucket", "s3_server"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-FILES = sorted((Path(__file__).parents[1] / "benchmarks").glob("*.py"))
+FILES = sorted((Path(__file__).parents[1] / "benchmarks").rglob("*.py"))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_what_a_benchmark_imports_is_there(file: Path) -> None:
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("feedmill"):

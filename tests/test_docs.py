@@ -13,11 +13,11 @@ import pytest
 import typer
 from PIL import Image
 
-import clips
-import sourcedata
 from feedmill.cli.app import VERBS, app
-from pages import LANGUAGES, Session, blocks
-from tars import write_tar
+from helpers import foreign_datasets as sourcedata
+from helpers import media_files as clips
+from helpers.pages import LANGUAGES, Session, blocks
+from helpers.tars import write_tar
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -20,13 +20,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import feedmill as fm
-from curated import write_documents, write_tree
 from feedmill.cli.app import app
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.jobs.unfinished import FOLDER
 from feedmill.storage import LocalStore
-from tars import tar_bytes
-from tokenizing import tokenizer_file, write_lines
+from helpers.document_datasets import write_documents, write_tree
+from helpers.tars import tar_bytes
+from helpers.tokenizer_data import tokenizer_file, write_lines
 
 STAGED = re.compile(r"\.[0-9a-f]{12}\.feedmill-tmp$")
 _noted: set[str] | None = None

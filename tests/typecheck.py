@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from pages import blocks  # noqa: E402
+from helpers.pages import blocks  # noqa: E402
 
 SETTINGS = {
     "typeCheckingMode": "basic",

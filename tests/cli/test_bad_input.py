@@ -12,13 +12,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import sourcedata
 from feedmill.cli.app import app
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore
-from tars import make_shards
-from tokenizing import tokenizer_file, write_lines
+from helpers import foreign_datasets as sourcedata
+from helpers.tars import make_shards
+from helpers.tokenizer_data import tokenizer_file, write_lines
 
 DEEP = 900
 

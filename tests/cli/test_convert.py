@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from converted import sample_set, tokens
 from feedmill.cli.app import app
+from helpers.conversion_sources import sample_set, tokens
 
 
 def run(*words: object) -> tuple[int, str]:

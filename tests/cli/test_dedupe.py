@@ -10,7 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from near_copies import write_documents
+from helpers.near_copies import write_documents
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from near_copies import marked, write_documents
+from helpers.near_copies import marked, write_documents
 
 WORDS = [f"w{n}" for n in range(60)]
 

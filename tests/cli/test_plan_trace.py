@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from feedmill.cli.app import app
 from feedmill.loading.loader import Loader
 from feedmill.planning.recipes.recipe import Recipe
-from tars import make_shards
+from helpers.tars import make_shards
 
 RECIPE = """seed: 3
 samples: 900

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from feedmill.cli.app import app
 from feedmill.samples.open import open as open_dataset
-from tars import make_shards
+from helpers.tars import make_shards
 
 
 def run(*arguments: object, stdin: str = "") -> Result:

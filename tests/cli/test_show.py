@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.cli.show import as_text
-from tars import write_tar
+from helpers.tars import write_tar
 
 
 @pytest.mark.parametrize(

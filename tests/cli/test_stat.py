@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from dolma_golden import DOLMA
 from feedmill.cli.app import app
 from feedmill.cli.stat import number
+from helpers.dolma_golden import DOLMA
 
 DOCUMENTS, ATTRIBUTES = DOLMA / "data/documents", DOLMA / "data/attributes/exp-1"
 

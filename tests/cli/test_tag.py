@@ -7,8 +7,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
-from curated import contents, write_tree
 from feedmill.cli.app import app
+from helpers.document_datasets import contents, write_tree
 
 
 def run(*arguments: object) -> Result:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from feedmill.cli.app import app
-from tokenizing import EOS, tokenizer_file, write_lines
+from helpers.tokenizer_data import EOS, tokenizer_file, write_lines
 
 
 def feedmill(*words: object) -> Result:

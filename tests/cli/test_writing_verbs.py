@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from written import samples
+from helpers.written_datasets import samples
 
 
 @pytest.fixture

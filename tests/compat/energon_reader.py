@@ -18,7 +18,7 @@ from megatron.energon import Cooker, DefaultTaskEncoder, WorkerConfig, get_loade
 from megatron.energon.cache.file_store import WebdatasetFileStore
 from megatron.energon.epathlib import EPath
 
-from digests import digest
+from helpers.digests import digest
 
 
 class Decoded(DefaultTaskEncoder):

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import clips
 from feedmill.samples.avclips import get_clips_uniform, get_single_frames_uniform
 from feedmill.samples.avdecoder import AVDecoder
+from helpers import media_files as clips
 
 PEER = "FEEDMILL_ENERGON_PYTHON"
 pytestmark = [

@@ -24,11 +24,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import feedmill
-from digests import GOLDEN, digest
 from feedmill.cli.app import app
 from feedmill.formats.energon.prepared import read_info, read_splits
 from feedmill.samples.media import MediaFilter, probe
-from tars import write_tar
+from helpers.digests import GOLDEN, digest
+from helpers.tars import write_tar
 
 PEER = "FEEDMILL_ENERGON_PYTHON"
 TESTS = Path(__file__).parents[1]

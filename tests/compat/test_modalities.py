@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from tokenizing import tokenizer_file
+from helpers.tokenizer_data import tokenizer_file
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MODALITIES = GOLDEN / "modalities"

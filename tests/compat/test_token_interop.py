@@ -20,7 +20,7 @@ import feedmill as fm
 from feedmill.formats.tokens.ds import open_ds, write_ds
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.storage import LocalStore
-from nanosets import NANOSETS, copy_into
+from helpers.nanoset_golden import NANOSETS, copy_into
 
 READER = Path(__file__).with_name("token_reader.py")
 

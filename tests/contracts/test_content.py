@@ -12,7 +12,7 @@ import feedmill as fm
 from feedmill.errors import FeedmillError
 from feedmill.formats.content import BLOCK, BLOCKS, MOST, content_of_files, content_word
 from feedmill.storage import LocalStore
-from kinds import FORMATS, OPTIONS, SOURCES, TOKENS, TOTAL, make, opened
+from helpers.dataset_kinds import FORMATS, OPTIONS, SOURCES, TOKENS, TOTAL, make, opened
 
 KINDS = [*FORMATS, *TOKENS, *SOURCES]
 

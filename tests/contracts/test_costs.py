@@ -11,7 +11,7 @@ import pytest
 from feedmill.formats.base import Dataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
-from kinds import FORMATS, SOURCES, TOKENS, TOTAL, make, opened
+from helpers.dataset_kinds import FORMATS, SOURCES, TOKENS, TOTAL, make, opened
 
 TARS = {"prepared", "plain", "tar", "pax", "vla", "vla-indexed", "braces", "glob", "wids", "kept-index"}
 TARS |= {"img2dataset-webdataset"}

@@ -18,8 +18,8 @@ from feedmill.formats.base import Dataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
-from kinds import FORMATS, PACKED, PARTS, REMOTE, SOURCES, TOKEN_FILE, TOKENS, TOTAL, make, opened
-from tars import make_shards, write_tar
+from helpers.dataset_kinds import FORMATS, PACKED, PARTS, REMOTE, SOURCES, TOKEN_FILE, TOKENS, TOTAL, make, opened
+from helpers.tars import make_shards, write_tar
 
 
 @pytest.fixture(scope="module", params=[*FORMATS, *TOKENS, *SOURCES])

@@ -23,12 +23,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import bare_python
-import clips
-import sourcedata
 from feedmill.cli.app import VERBS
 from feedmill.indexing.prepare import prepare
-from tars import write_tar
+from helpers import bare_python
+from helpers import foreign_datasets as sourcedata
+from helpers import media_files as clips
+from helpers.tars import write_tar
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
-from converted import sample_set
 from feedmill.converting.job import ConvertWork
 from feedmill.errors import DataError, StorageError
+from helpers.conversion_sources import sample_set
 
 
 def test_one_conversion_at_a_time(tmp_path: Path) -> None:

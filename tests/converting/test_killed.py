@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from converted import sample_set, tokens, tree
 from feedmill.errors import ConfigError, FeedmillError
-from killing import finish, kill_at_random, kill_everywhere, run_until_killed
+from helpers.conversion_sources import sample_set, tokens, tree
+from helpers.kills import finish, kill_at_random, kill_everywhere, run_until_killed
 
 WORK = {
     "webdataset": ("source", "out", "--to", "webdataset", "--samples-per-shard", 40),
@@ -36,7 +36,7 @@ def words(name: str) -> list[str]:
 
 @pytest.mark.parametrize(("name", "moment"), [("webdataset", 9), ("parquet", 5), ("rows", 3), ("tokens", 6)])
 def test_killed_and_finished(tmp_path: Path, name: str, moment: int) -> None:
-    from killing import contents
+    from helpers.kills import contents
 
     for place in ("calm", "killed"):
         make(name, tmp_path / place)
@@ -93,7 +93,7 @@ AFTER = {  # what is killed, and before which file: an output without its note, 
 @pytest.mark.parametrize(("name", "moment"), [(name, moment) for name, moments in AFTER.items() for moment in moments])
 def test_other_work_can_begin_wherever_it_was_killed(tmp_path: Path, name: str, moment: int) -> None:
     import feedmill as fm
-    from converted import files
+    from helpers.conversion_sources import files
 
     make(name, tmp_path / "w")
     assert run_until_killed(moment, words(name), tmp_path / "w")
@@ -117,7 +117,7 @@ def test_a_source_that_changed_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["webdataset", "parquet", "rows", "lines", "tokens", "sequences"])
 def test_a_result_that_is_replaced_stays_until_the_new_one_is_whole(tmp_path: Path, name: str) -> None:
-    from converted import files
+    from helpers.conversion_sources import files
 
     out = str(WORK[name][1])
     make(name, tmp_path / "calm")
@@ -156,7 +156,7 @@ def test_a_result_is_put_in_place_by_the_next_command_where_that_was_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import feedmill as fm
-    from converted import files
+    from helpers.conversion_sources import files
 
     monkeypatch.chdir(tmp_path)
     sample_set(tmp_path / "source", 90)

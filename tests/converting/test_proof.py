@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import feedmill as fm
-from converted import files, parts, rot, sample_set, tokens, tree
 from feedmill.converting import engine
 from feedmill.converting.job import ConvertWork, write_hashes
 from feedmill.converting.proof import find_proof
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.storage import open_store
+from helpers.conversion_sources import files, parts, rot, sample_set, tokens, tree
 
 
 def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feedmill as fm
-from converted import files, lines, rows, tree
 from feedmill.converting.jsontypes import canonical, columns_of, fit, schema_of, types_in, unfit
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.storage import open_store
+from helpers.conversion_sources import files, lines, rows, tree
 
 PLAIN = {"use_dictionary": False, "write_page_checksum": True}
 LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
@@ -202,7 +202,7 @@ def test_a_folder_that_is_named_like_a_file_is_a_tree(tmp_path: Path) -> None:
 
 
 def test_hugging_face(tmp_path: Path) -> None:
-    from sourcedata import huggingface
+    from helpers.foreign_datasets import huggingface
 
     (tmp_path / "hf").mkdir()
     huggingface(tmp_path / "hf", [5, 4])

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import feedmill as fm
-from converted import files, parts, rot, sample_set, samples
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.writing.write import write
-from tars import write_tar
+from helpers.conversion_sources import files, parts, rot, sample_set, samples
+from helpers.tars import write_tar
 
 BINARY = ("webdataset", "wds", "vla", "mds", "parquet")
 
@@ -272,7 +272,7 @@ def test_a_manifest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", ["lerobot_v2", "lerobot_v3"])
 def test_columns_with_keys_of_their_own(tmp_path: Path, make: str) -> None:
-    import sourcedata
+    from helpers import foreign_datasets as sourcedata
 
     (tmp_path / "s").mkdir()
     source = getattr(sourcedata, make)(tmp_path / "s", [3, 2])
@@ -295,7 +295,7 @@ def test_columns_that_begin_with_underscores_are_parts(tmp_path: Path, to: str) 
 
 
 def test_splits_of_tables_that_number_their_rows(tmp_path: Path) -> None:
-    import sourcedata
+    from helpers import foreign_datasets as sourcedata
 
     for split, counts in (("train", [3, 2]), ("test", [4])):
         (tmp_path / "s" / split).mkdir(parents=True)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feedmill as fm
-from converted import files, tokens
 from feedmill.converting.tokens import read_corpus
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.pth import dump
@@ -19,7 +18,8 @@ from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest, write_manifest
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import open_corpus
-from tars import write_tar
+from helpers.conversion_sources import files, tokens
+from helpers.tars import write_tar
 
 FORMATS = ("pbin", "ds", "megatron", "dolma")
 

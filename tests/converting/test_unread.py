@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import feedmill as fm
-from converted import lines, parts, sample_set
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.formats.registry import targets
-from golden_vla import ROOT
-from sourcedata import huggingface, lerobot_v3, parquet
-from tars import write_tar
+from helpers.conversion_sources import lines, parts, sample_set
+from helpers.foreign_datasets import huggingface, lerobot_v3, parquet
+from helpers.tars import write_tar
+from helpers.vla_golden import ROOT
 
 
 def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from documents import write_lines
 from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
@@ -18,7 +17,8 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, EmptyResult, NotFound
-from killing import command
+from helpers.document_folders import write_lines
+from helpers.kills import command
 
 VERBS = {
     "tag": lambda d, **more: tag(d, ["char_length_v1"], experiment="n", progress=False, **more),

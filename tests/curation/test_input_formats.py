@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from documents import read, write_lines
 from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
@@ -24,6 +23,7 @@ from feedmill.curation.rows import large_integers
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError
+from helpers.document_folders import read, write_lines
 
 ROW = b'{"id": "a", "text": "b"}\n'
 FILES = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_runs import GOLDEN
 from feedmill.curation.jsonpath import compile_path, compile_test
 from feedmill.errors import ConfigError
+from helpers.dolma_runs import GOLDEN
 
 CONFIG = json.loads((GOLDEN / "configs/mix_sem_jsonpath_include.json").read_text())
 EXPRESSIONS = sorted({text for stream in CONFIG["streams"] for text in stream["filter"]["include"]})

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from curated import attributes, document, write_documents
 from feedmill.curation.registry import FOLDER_VARIABLE, Choice
 from feedmill.curation.tag import tag
 from feedmill.curation.taggers.urls import clean_url, domain
 from feedmill.errors import ConfigError, FeedmillError, NotFound
+from helpers.document_datasets import attributes, document, write_documents
 
 GOLDEN = Path(__file__).parents[1] / "golden/dolma/tag"
 MODEL = GOLDEN / "models/tiny.bin"

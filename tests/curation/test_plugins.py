@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curated import attributes
 from feedmill.curation import registry
 from feedmill.curation.modules import load_modules
 from feedmill.curation.plugins import (
@@ -24,6 +23,7 @@ from feedmill.curation.plugins import (
     split_words,
 )
 from feedmill.errors import ConfigError, FeedmillError
+from helpers.document_datasets import attributes
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from documents import read, write_lines
 from feedmill.curation.dedupe.job import BloomOptions, dedupe
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
@@ -20,6 +19,7 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError
+from helpers.document_folders import read, write_lines
 
 TEXT = "Write to me@example.org now please."
 OTHER = "Dear reader, the best sentence here"

@@ -1,12 +1,12 @@
 """Deduplicating and mixing over an object store: the same files as on a local disk."""
 
-from documents import texts, write_documents
 from feedmill.curation.dedupe.job import BloomOptions, dedupe
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.storage import open_store
-from killing import contents
+from helpers.document_folders import texts, write_documents
+from helpers.kills import contents
 
 OPTIONS = DedupeOptions(name="dup", attribute="dup", unit="paragraphs", skip_empty=True)
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curated import DEEP
 from feedmill.curation.rows import (
     dump,
     has_negative_zero,
@@ -17,6 +16,7 @@ from feedmill.curation.rows import (
     parse_texts,
 )
 from feedmill.errors import DataError
+from helpers.document_datasets import DEEP
 
 PIECES = st.lists(st.sampled_from(["-0", "-", "0", ",", "]", "}", " ", "\n", "a", "漢", "-0,", "--0]"]), max_size=12)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from curated import DEEP
-from dolma_golden import DOLMA
 from feedmill.curation.stat import MOST_SOURCES, OTHERS, Stats, stat
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import write_rows
 from feedmill.storage import open_store
+from helpers.document_datasets import DEEP
+from helpers.dolma_golden import DOLMA
 
 
 def write(path: Path, rows: list[Any]) -> Path:

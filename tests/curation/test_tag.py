@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from curated import contents, document, read_json, write_documents, write_tree
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from helpers.document_datasets import contents, document, read_json, write_documents, write_tree
 
 TAGGERS = ["char_length_with_paragraphs_v1", "c4_v2", "gopher_v2"]
 

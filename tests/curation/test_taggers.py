@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from awkward import BATCHES
-from curated import attributes
 from feedmill.curation.registry import known, needs_file
 from feedmill.curation.taggers.pii import _matches, emails
 from feedmill.errors import DataError, FeedmillError
 from feedmill.kernels.text.hints import PHONE
+from helpers.awkward_texts import BATCHES
+from helpers.document_datasets import attributes
 
 OTHERS = ("cc_re", "random")  # they look at more than the text
 EVERY = [name for name in known() if not needs_file(name) and not name.startswith(OTHERS)]

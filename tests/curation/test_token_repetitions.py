@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curated import attributes
 from feedmill.curation.taggers.token_repetitions import find_periods
+from helpers.document_datasets import attributes
 
 V1, PARAGRAPHS, V2 = "tokenizer_repetitions_v1", "paragraph_tokenizer_repetitions_v1", "tokenizer_repetitions_v2r2"
 

@@ -11,7 +11,7 @@ import feedmill as fm
 from feedmill.demo.robots import write_robots
 from feedmill.samples.robotics.job import compute_statistics
 from feedmill.storage import LocalStore
-from killing import contents
+from helpers.kills import contents
 
 pytest.importorskip("PIL")
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fakes import FakePlan
 from feedmill.demo import train as train_module
 from feedmill.demo.runs import Layout, difference, run, saved_position, stream
 from feedmill.demo.train import augment, main, newest_state, save_state, train
 from feedmill.errors import FeedmillError
+from helpers.fakes import FakePlan
 
 pytest.importorskip("PIL")
 

@@ -31,7 +31,7 @@ def _each(made: tuple[Callable[[Path], Any], ...], folder: Path) -> None:
 def sample_set(folder: Path, name: str = "d", count: int = 12, first: int = 0, per_shard: int = 4) -> None:
     """A prepared dataset."""
     import feedmill as fm
-    from written import samples
+    from helpers.written_datasets import samples
 
     kind = {"samples_per_shard": per_shard, "sample_type": "CrudeWebdataset", "progress": False}
     fm.write(str(folder / name), samples(count, first), **kind)
@@ -43,7 +43,7 @@ texts_set = partial(sample_set, name="source")
 
 def text_samples(folder: Path, name: str = "source") -> None:
     """A prepared dataset whose parts are text."""
-    from converted import sample_set as made
+    from helpers.conversion_sources import sample_set as made
 
     made(folder / name, 10, binary=False, per_shard=4)
 
@@ -96,7 +96,7 @@ def picture(number: int) -> bytes:
 
 def json_lines(folder: Path, name: str = "x.jsonl", count: int = 30) -> None:
     """A JSONL file."""
-    from converted import lines
+    from helpers.conversion_sources import lines
 
     lines(folder / name, count)
 
@@ -117,7 +117,7 @@ def texts(folder: Path) -> None:
 
 def token_files(folder: Path, loss: bool = False) -> None:
     """Files of tokens."""
-    from converted import tokens
+    from helpers.conversion_sources import tokens
 
     tokens(folder / "t", files=2, loss=loss)
 
@@ -131,14 +131,14 @@ def packed(folder: Path) -> None:
 
 def documents(folder: Path) -> None:
     """A tree of documents, with duplicates."""
-    import documents as made
+    from helpers import document_folders as made
 
     made.write_documents(folder / "d", made.texts(9), made.texts(7, 1), made.texts(9))
 
 
 def near_documents(folder: Path) -> None:
     """A tree of documents, with near-duplicates."""
-    import near_copies
+    from helpers import near_copies
 
     made = near_copies.make_texts(14, 5, words=(12, 20))
     near_copies.write_documents(folder / "d", {"a.jsonl.gz": made[:8], "b.jsonl": made[8:]})
@@ -146,8 +146,8 @@ def near_documents(folder: Path) -> None:
 
 def attributes(folder: Path) -> None:
     """Documents with attributes and how to mix them."""
-    from documents import texts as made
-    from documents import write_lines
+    from helpers.document_folders import texts as made
+    from helpers.document_folders import write_lines
 
     documents(folder)
     for n, members in enumerate((made(9), made(7, 1), made(9))):
@@ -190,7 +190,7 @@ def chats(folder: Path) -> None:
 
 def rows(folder: Path) -> None:
     """A tree of rows of any kind."""
-    from converted import tree
+    from helpers.conversion_sources import tree
 
     tree(folder / "rows", 2)
 

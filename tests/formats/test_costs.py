@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sourcedata
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import kept_costs
 from feedmill.formats.base import Dataset, split_name
@@ -22,8 +21,9 @@ from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.joined import JoinedDataset
 from feedmill.samples.media import MediaFilter
 from feedmill.samples.open import open as open_dataset
-from numbered import Numbered
-from tars import make_shards, write_tar
+from helpers import foreign_datasets as sourcedata
+from helpers.number_dataset import Numbered
+from helpers.tars import make_shards, write_tar
 
 Image = pytest.importorskip("PIL.Image")
 EXTENSION = MediaFilter.parse(extension=True)

@@ -13,7 +13,7 @@ from feedmill.formats.energon.join import Part, compute
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
-from tars import make_shards
+from helpers.tars import make_shards
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from digests import GOLDEN, expected
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import join as energon_join
 from feedmill.formats.energon.join import Part, compute, energon_name, joined_samples, own_name, read_join_index
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
+from helpers.digests import GOLDEN, expected
 
 META = GOLDEN / "metadatasets"
 NEGATIVE = GOLDEN / "negative" / "joins"

@@ -17,7 +17,7 @@ from feedmill.formats.energon.prepared import PreparedShards
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
-from tars import write_tar
+from helpers.tars import write_tar
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=30)
 

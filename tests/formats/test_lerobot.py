@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import sourcedata
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.samples.open import open as open_dataset
+from helpers import foreign_datasets as sourcedata
 
 COUNTS = [14, 9, 11, 3]
 TOTAL = sum(COUNTS)

@@ -12,7 +12,7 @@ import feedmill as fm
 from feedmill.formats.format import Format, Found, named
 from feedmill.formats.registry import PACKAGES, by_name, formats, targets
 from feedmill.formats.sniff import sniff
-from kinds import make
+from helpers.dataset_kinds import make
 
 
 @pytest.mark.parametrize("format", formats(), ids=lambda format: format.name)

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sourcedata
 from feedmill.errors import NotFound
 from feedmill.formats.rows import BlockCache, magic_suffix, to_bytes
 from feedmill.samples.open import open as open_dataset
+from helpers import foreign_datasets as sourcedata
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),

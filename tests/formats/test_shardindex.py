@@ -18,7 +18,7 @@ from feedmill.formats.tar import index as shardindex
 from feedmill.formats.tar.dataset import ScannedShards, TarDataset
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
-from tars import make_shards, write_tar
+from helpers.tars import make_shards, write_tar
 
 COUNTS = [3, 2, 4]
 

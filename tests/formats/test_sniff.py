@@ -18,8 +18,8 @@ from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens.merge import merge
-from nanosets import documents
-from tars import make_shards
+from helpers.nanoset_golden import documents
+from helpers.tars import make_shards
 
 
 @pytest.fixture

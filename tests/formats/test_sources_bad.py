@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-import sourcedata
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.lerobot.meta import fill
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
+from helpers import foreign_datasets as sourcedata
 
 COUNTS = [5, 4, 3]
 

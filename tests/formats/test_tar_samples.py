@@ -15,7 +15,7 @@ from feedmill.formats.tar import samples as tar_samples
 from feedmill.formats.tar.dataset import ScannedShards, TarDataset
 from feedmill.formats.tar.samples import parse_any, parse_plain, read_together
 from feedmill.storage.local import LocalStore
-from tars import make_shards, tar_bytes, write_tar
+from helpers.tars import make_shards, tar_bytes, write_tar
 
 PARTS = st.sampled_from(["txt", "json", "a.b.json", "tar.gz", "ä", "x/y", "", ".", "__x__", "p" * 30])
 KEYS = st.sampled_from(

@@ -12,7 +12,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
-from tars import sparse_tar, write_tar
+from helpers.tars import sparse_tar, write_tar
 
 FILES = [("a.txt", b"one"), ("a.json", b"{}"), ("b.txt", b"two"), ("b.empty.bin", b""), ("c/ü.txt", b"three" * 300)]
 

@@ -16,7 +16,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.tar.wids import write_wids
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
-from tars import make_shards
+from helpers.tars import make_shards
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "vla"
 SHARDS = [f"shards/shard_{n:03d}.tar" for n in range(3)]

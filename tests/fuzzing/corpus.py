@@ -20,7 +20,6 @@ import yaml
 from backports import zstd
 
 import feedmill as fm
-import sourcedata
 from feedmill.errors import FeedmillError
 from feedmill.formats import pth
 from feedmill.formats.bloom import new_bloom, read_bloom, write_bloom
@@ -36,7 +35,8 @@ from feedmill.samples.decode import Decoder
 from feedmill.samples.encode import Encoder
 from feedmill.samples.npz import npy, npz
 from feedmill.storage import LocalStore
-from tars import make_shards, sparse_tar, tar_bytes, write_tar
+from helpers import foreign_datasets as sourcedata
+from helpers.tars import make_shards, sparse_tar, tar_bytes, write_tar
 
 COUNTS = [3, 2]
 GOLDEN = Path(__file__).parents[1] / "golden"

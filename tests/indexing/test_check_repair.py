@@ -22,8 +22,8 @@ from feedmill.indexing.prepare import prepare
 from feedmill.indexing.repair import repair
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
-from nanosets import documents
-from tars import make_shards, tar_bytes, write_tar
+from helpers.nanoset_golden import documents
+from helpers.tars import make_shards, tar_bytes, write_tar
 
 
 @pytest.fixture

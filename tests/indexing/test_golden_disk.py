@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from digests import GOLDEN, expected
 from feedmill.cli.app import app
+from helpers.digests import GOLDEN, expected
 
 CASES: dict[str, tuple[str, str, list[str]]] = {
     # golden case and dataset -> the command line it was prepared with

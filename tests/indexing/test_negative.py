@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from digests import GOLDEN, expected
 from feedmill.errors import DataError
 from feedmill.formats.energon.prepared import read_splits
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import LocalStore
+from helpers.digests import GOLDEN, expected
 
 REFUSED = {
     # case -> kind, what the message must name

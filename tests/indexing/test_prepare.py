@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from digests import GOLDEN
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats.energon.prepared import read_info, read_splits, sidecar
 from feedmill.indexing import scanning
@@ -23,7 +22,8 @@ from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
-from tars import make_shards, write_tar
+from helpers.digests import GOLDEN
+from helpers.tars import make_shards, write_tar
 
 
 def keys(root: Path, split: str | None = None) -> list[str]:
@@ -287,7 +287,7 @@ def test_shards_that_the_index_could_not_name_are_refused_before_scanning(name: 
 
 
 def test_names_that_are_not_utf8_are_named(tmp_path: Path) -> None:
-    from tars import tar_bytes
+    from helpers.tars import tar_bytes
 
     root = tmp_path / "ds"
     root.mkdir()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from digests import GOLDEN, expected
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError
 from feedmill.indexing.prepare import prepare
+from helpers.digests import GOLDEN, expected
 
 META = GOLDEN / "metadatasets"
 NEGATIVE = GOLDEN / "negative" / "joins"

@@ -17,7 +17,6 @@ import pytest
 import xxhash
 from typer.testing import CliRunner
 
-from digests import GOLDEN, expected
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.energon.media import read_tables
@@ -27,7 +26,8 @@ from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.media import MediaFilter
 from feedmill.samples.mediafacts import MediaFacts
 from feedmill.storage import LocalStore, open_store
-from tars import tar_bytes
+from helpers.digests import GOLDEN, expected
+from helpers.tars import tar_bytes
 
 Image = pytest.importorskip("PIL.Image")
 EXTENSION, HEADER = MediaFilter.parse(extension=True), MediaFilter.parse(header=True)

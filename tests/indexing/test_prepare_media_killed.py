@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from killing import finish, run_until_killed
+from helpers.kills import finish, run_until_killed
 
 Image = pytest.importorskip("PIL.Image")
 

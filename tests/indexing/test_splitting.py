@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError
 from feedmill.indexing import splitting
 from feedmill.indexing.prepare import prepare
-from tars import make_shards
+from helpers.tars import make_shards
 
 RATIO = st.lists(st.fractions(0, 10, max_denominator=20), min_size=1, max_size=3).filter(any)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import working
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run, run_largest_first
+from helpers import worker_functions as working
 
 
 def alive(pid: int) -> bool:
@@ -188,7 +188,7 @@ USE = """
 import sys
 sys.path.insert(0, {tests!r})
 FEEDMILL_TEST = True
-import working
+from helpers import worker_functions as working
 from feedmill.jobs.run import run, run_largest_first
 print(list(run(working.square, ["__main__", 1, 2][1:], workers=2)), any(run(working.is_main_loaded, [1, 2], workers=2)))
 """
@@ -198,7 +198,7 @@ print(list(run(working.square, ["__main__", 1, 2][1:], workers=2)), any(run(work
 @pytest.mark.parametrize("how", ["-c", "stdin", "script"])
 def test_any_program_may_start_it(how, served, tmp_path):
     """Without `if __name__ == "__main__"`, and without workers running the program again."""
-    code = (THREAD if served else "") + USE.format(tests=str(Path(working.__file__).parent))
+    code = (THREAD if served else "") + USE.format(tests=str(Path(working.__file__).parents[1]))
     arguments, given = {"-c": (["-c", code], None), "stdin": (["-"], code)}.get(how, ([str(tmp_path / "a.py")], None))
     (tmp_path / "a.py").write_text(code)
     done = subprocess.run([sys.executable, *arguments], input=given, capture_output=True, text=True, timeout=60)
@@ -211,7 +211,7 @@ def test_large_items_that_nobody_takes_any_more_hold_nothing_up():
     code = """
         import sys
         sys.path.insert(0, {tests!r})
-        import working
+        from helpers import worker_functions as working
         from feedmill.jobs.run import run
         for _ in range(5):
             try:
@@ -219,7 +219,7 @@ def test_large_items_that_nobody_takes_any_more_hold_nothing_up():
             except ValueError as error:
                 print(error)
     """
-    code = textwrap.dedent(code).format(tests=str(Path(working.__file__).parent))
+    code = textwrap.dedent(code).format(tests=str(Path(working.__file__).parents[1]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "item 1\n" * 5, done.stderr
 
@@ -278,7 +278,7 @@ def test_a_function_without_a_home_is_said_to_have_none():
 FORKED = """
 import os, sys, threading
 sys.path.insert(0, {tests!r})
-import working
+from helpers import worker_functions as working
 from feedmill.jobs import processes
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run, run_largest_first
@@ -303,7 +303,7 @@ def test_workers_are_forked_where_there_is_no_thread(tmp_path):
 
     ours, theirs = pty.openpty()
     for then, way in (("", "Forked"), (THREAD, "Served")):
-        code = FORKED.format(tests=str(Path(working.__file__).parent), then=then)
+        code = FORKED.format(tests=str(Path(working.__file__).parents[1]), then=then)
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=theirs, text=True, timeout=60
         )
@@ -315,7 +315,7 @@ def test_workers_are_forked_where_there_is_no_thread(tmp_path):
 MAIN = """
 import sys
 sys.path.insert(0, {tests!r})
-import working
+from helpers import worker_functions as working
 from feedmill.jobs.run import Policy, run, run_largest_first
 try:
     list(run(working.note_and_sleep, [{folder!r}] * 10, workers=2))
@@ -327,7 +327,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("served", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_a_stopped_program_leaves_no_process_behind(number, served, tmp_path):
-    code = (THREAD if served else "") + MAIN.format(tests=str(Path(working.__file__).parent), folder=str(tmp_path))
+    code = (THREAD if served else "") + MAIN.format(tests=str(Path(working.__file__).parents[1]), folder=str(tmp_path))
     main = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from feedmill.cli.app import app
 from feedmill.loading.bench import BenchReport, Rate, advice, bench
 from feedmill.planning.recipes.recipe import Recipe
-from tars import make_shards
+from helpers.tars import make_shards
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from checkpointed import LENGTH, new_loader, positions
-from fakes import FakePlan
 from feedmill.errors import ConfigError, NotFound
 from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.loader import Loader
+from helpers.checkpoint_rank import LENGTH, new_loader, positions
+from helpers.fakes import FakePlan
 
 pytest.importorskip("torch")
 TESTS = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ def group(size: int, tmp_path: Path, **options: Any) -> list[list[Any]]:
     common = {"meet": f"file://{tmp_path / f'meet{size}'}", "size": size, "folder": str(tmp_path / "saved"), **options}
     processes = [
         subprocess.Popen(
-            [sys.executable, str(TESTS / "checkpointed.py"), json.dumps({**common, "rank": rank})],
+            [sys.executable, str(TESTS / "helpers" / "checkpoint_rank.py"), json.dumps({**common, "rank": rank})],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

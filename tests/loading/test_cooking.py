@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import yaml
 
-from digests import GOLDEN, digest, expected, golden_digest
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.cooking import Cooker, cooker
 from feedmill.loading.encoder import Prepared, TaskEncoder, stateless
@@ -27,6 +26,7 @@ from feedmill.samples.decode import Decoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.stores import FileStore
 from feedmill.samples.types import BASE_FIELDS, TypedSample, sample_type
+from helpers.digests import GOLDEN, digest, expected, golden_digest
 
 POLY = GOLDEN / "crude_polylithic"
 

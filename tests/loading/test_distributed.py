@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakePlan
 from feedmill.loading.loader import Loader
+from helpers.fakes import FakePlan
 
 pytest.importorskip("torch")
 TESTS = Path(__file__).parents[1]
@@ -32,7 +32,11 @@ def test_a_group_of_processes(size: int, length: int, remainder: str, tmp_path: 
     processes = []
     for rank in range(size):
         options = {"meet": f"file://{tmp_path / 'meet'}", "rank": rank, "size": size, "length": length, "bad": bad}
-        command = [sys.executable, str(TESTS / "distributed.py"), json.dumps({**options, "remainder": remainder})]
+        command = [
+            sys.executable,
+            str(TESTS / "helpers" / "distributed_rank.py"),
+            json.dumps({**options, "remainder": remainder}),
+        ]
         processes.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )

@@ -15,7 +15,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.loading.batches import now
 from feedmill.loading.loader import Loader
 from feedmill.planning.recipes.recipe import Recipe
-from tars import make_shards
+from helpers.tars import make_shards
 
 RECIPE = """
 seed: 11

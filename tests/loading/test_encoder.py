@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.encoder import Cooker, Prepared, TaskEncoder, padded, stateless
 from feedmill.loading.failures import SkipSample
@@ -22,7 +21,8 @@ from feedmill.loading.loader import Loader
 from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.loading.workers import Workers
 from feedmill.planning.plan import Plan
-from numbered import Numbered
+from helpers.fakes import FakePlan
+from helpers.number_dataset import Numbered
 
 SEQ = 12
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feedmill as fm
-from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
+from helpers.fakes import FakePlan
 
 
 def epochs(length: int | None = None, *, samples: int | None = None, workers: int = 0, **more: Any) -> EpochLoader:

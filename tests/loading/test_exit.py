@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys, time
-from fakes import FakePlan
+from helpers.fakes import FakePlan
 from feedmill.loading.loader import Loader
 
 def transform(sample):
@@ -52,8 +52,8 @@ def test_ending_with_an_unfinished_iteration() -> None:
 PROCESSES = """
 import os, sys, time
 from pathlib import Path
-from fakes import FakePlan
-from working import briefly
+from helpers.fakes import FakePlan
+from helpers.worker_functions import briefly
 from feedmill.loading.loader import Loader
 from feedmill.loading.workers import Workers
 
@@ -107,7 +107,7 @@ def test_processes_and_shared_memory_are_gone(end: str, number: int | None) -> N
 FORKED = """
 import os, sys
 from itertools import islice
-from fakes import FakePlan
+from helpers.fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 

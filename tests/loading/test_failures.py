@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feedmill as fm
-from fakes import FakePlan
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.loading.failures import Failure, SkipSample, Substitute, Tally, candidates
 from feedmill.loading.loader import Loader
@@ -23,8 +22,9 @@ from feedmill.loading.metrics import Metrics
 from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.skip import read_entries
-from numbered import Numbered
-from tars import make_shards
+from helpers.fakes import FakePlan
+from helpers.number_dataset import Numbered
+from helpers.tars import make_shards
 
 BAD = frozenset([5, 14, 15, 33])
 

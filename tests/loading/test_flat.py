@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys, orjson
 sys.path.insert(0, sys.argv[1])
-from rates import memory_mb
+from benchmarks.lib.rates import memory_mb
 import feedmill as fm
-from cropping import crop
+from helpers.crop_transform import crop
 
 workers, samples = sys.argv[3], int(sys.argv[4])
 how = fm.Workers(int(workers[0]), processes=workers.endswith("p"))
@@ -51,7 +51,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("workers", ["0", "2", "2p"])
 def test_memory_over_a_million_samples(workers: str, output: str, lines: Path) -> None:
     paths = [str(ROOT / "src"), str(ROOT / "tests")]
-    command = [sys.executable, "-c", PROGRAM, str(ROOT / "benchmarks"), str(lines), workers, "1000000", output]
+    command = [sys.executable, "-c", PROGRAM, str(ROOT), str(lines), workers, "1000000", output]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr

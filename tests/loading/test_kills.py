@@ -61,7 +61,7 @@ class Run:
         self.ranks = []
         for rank, log in enumerate(self.logs):
             given = {**layout, "recipe": str(folder / "recipe.yaml"), "rank": rank, "log": str(log), "state": state}
-            command = [sys.executable, str(TESTS / "training.py"), json.dumps(given)]
+            command = [sys.executable, str(TESTS / "helpers" / "training_rank.py"), json.dumps(given)]
             self.ranks.append(
                 subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True)
             )

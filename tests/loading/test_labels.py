@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import feedmill as fm
-from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading.encoder import TaskEncoder
@@ -22,9 +21,10 @@ from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.planning.nodes import Blend
 from feedmill.planning.plan import Plan
 from feedmill.storage import LocalStore
-from numbered import Numbered
-from tars import make_shards
-from tokenized import Tokenized
+from helpers.fakes import FakePlan
+from helpers.number_dataset import Numbered
+from helpers.tars import make_shards
+from helpers.token_dataset import Tokenized
 
 COLUMNS = ("row", "position", "source", "index", "epoch", "mask", "substituted")
 DTYPES = ("int64", "int64", "int32", "int64", "int64", "bool", "bool")

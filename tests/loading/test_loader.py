@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes import FakePlan
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.threads import THREAD_NAME
 from feedmill.loading.batches import generator, takes_rng
 from feedmill.loading.loader import Loader
+from helpers.fakes import FakePlan
 
 RANKS, WORKERS, BATCH_SIZES = (1, 2, 3, 8), (0, 1, 3), (1, 4, 7)
 

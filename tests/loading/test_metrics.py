@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import Metrics, Telemetry
-from working import slow_ninth
+from helpers.fakes import FakePlan
+from helpers.worker_functions import slow_ninth
 
 
 def test_seconds_go_to_their_stages() -> None:
@@ -94,7 +94,8 @@ def test_a_stalled_process_is_named() -> None:
     tests = Path(__file__).parents[1]
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "from itertools import islice; from fakes import FakePlan; from working import slow_ninth\n"
+        "from itertools import islice\n"
+        "from helpers.fakes import FakePlan; from helpers.worker_functions import slow_ninth\n"
         "from feedmill.loading.loader import Loader; from feedmill.loading.workers import Workers\n"
         "loader = Loader(FakePlan(), 4, workers=Workers(1, processes=True), transform=slow_ninth, stall=0.2)\n"
         "list(islice(loader, 4)); loader.close()\n"

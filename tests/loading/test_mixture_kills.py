@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from feedmill.errors import ConfigError
-from mixing_run import steps
+from helpers.mixture_rank import steps
 
 TESTS = Path(__file__).parents[1]
 SIZES = {"docs": 300, "code": 170, "web": 500, "math": 40}
@@ -122,7 +122,7 @@ class Processes:
             logs.append(self.logs / f"leg-{self.legs}-{rank}.jsonl")
             given = {**layout, "rank": rank, "recipe": str(folder.root / "recipe.yaml"), "state": state, "flags": flags}
             given |= {"log": str(logs[-1]), "pause": 0.02 if killed else 0}
-            command = [sys.executable, str(TESTS / "mixing_run.py"), json.dumps(given)]
+            command = [sys.executable, str(TESTS / "helpers" / "mixture_rank.py"), json.dumps(given)]
             ranks.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True))
         if killed:
             deadline = time.monotonic() + 120

@@ -19,7 +19,7 @@ from feedmill.errors import DataError
 from feedmill.formats.tar.samples import FEW
 from feedmill.jobs import buffers
 from feedmill.loading.collate import collate, collate_parts
-from tars import write_tar
+from helpers.tars import write_tar
 
 KIB = 1 << 10
 

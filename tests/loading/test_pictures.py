@@ -13,7 +13,7 @@ from PIL import Image
 import feedmill as fm
 from feedmill.errors import DataError
 from feedmill.loading.collate import collate, column
-from tars import write_tar
+from helpers.tars import write_tar
 
 
 def jpeg(seed: int, size: tuple[int, int] = (40, 24), mode: str = "RGB", kind: str = "JPEG") -> bytes:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 from feedmill.loading.ranks import Ranks, data_parallel, find_ranks, from_mesh
+from helpers.fakes import FakePlan
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import feedmill as fm
-import sourcedata
-from tars import make_shards
+from helpers import foreign_datasets as sourcedata
+from helpers.tars import make_shards
 
 RECIPE = """
 blend:

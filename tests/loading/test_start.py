@@ -10,7 +10,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import ledger
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 
 def keys(plan: fm.Plan, **options: Any) -> list[str]:

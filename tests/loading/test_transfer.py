@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fakes import FakePlan
 from feedmill.errors import ConfigError, DataError
 from feedmill.jobs.threads import THREAD_NAME
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from feedmill.loading.transfer import Pinned, Streamed, Transfer, known_device, mapped, tensors
+from helpers.fakes import FakePlan
 
 torch = pytest.importorskip("torch")
 HERE = torch.cuda.is_available()

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fakes import FakePlan
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.processes import Served
 from feedmill.loading.failures import Substitute
 from feedmill.loading.loader import Loader
 from feedmill.loading.workers import Workers
+from helpers.fakes import FakePlan
 
 PATIENCE = 60
 

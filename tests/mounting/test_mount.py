@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
-from written import samples
+from helpers.written_datasets import samples
 
 MISSING = next(
     (

@@ -23,9 +23,9 @@ from feedmill.mounting.catalog import IndexCatalog
 from feedmill.mounting.mount import operations
 from feedmill.mounting.operations import Operations
 from feedmill.storage import LocalStore
-from rawsamples import samples_of_tars
-from tars import make_shards, sparse_tar, write_tar
-from written import samples
+from helpers.raw_samples import samples_of_tars
+from helpers.tars import make_shards, sparse_tar, write_tar
+from helpers.written_datasets import samples
 
 
 def names(fs: Operations, path: str = "/", at_once: int = 1000) -> list[str]:

@@ -15,7 +15,7 @@ import feedmill as fm
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, StorageError
 from feedmill.mounting import mount as module
 from feedmill.mounting.mount import mount
-from tars import make_shards
+from helpers.tars import make_shards
 
 
 @pytest.fixture

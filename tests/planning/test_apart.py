@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from digests import GOLDEN
 from feedmill.errors import ConfigError
 from feedmill.planning.apart import apart
 from feedmill.planning.recipes.recipe import Recipe
+from helpers.digests import GOLDEN
 
 META = GOLDEN / "metadatasets"
 

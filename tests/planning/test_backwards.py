@@ -9,7 +9,7 @@ from feedmill.errors import NotFound
 from feedmill.planning import backwards, bounds
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 SIZES = {"docs": 100, "code": 40}
 RECIPE = {"seed": 3, "samples": 1000, "blend": [{"path": "docs", "weight": 0.7}, {"path": "code", "weight": 0.3}]}

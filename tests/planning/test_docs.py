@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
-from tokenized import Tokenized
+from helpers.number_dataset import Numbered
+from helpers.token_dataset import Tokenized
 
 KINDS = ("Member", "StageModel")
 DOCS = Path(__file__).parents[2] / "docs"

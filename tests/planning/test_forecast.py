@@ -12,7 +12,7 @@ from feedmill.planning import bounds
 from feedmill.planning.forecast import mixture, needs, samples_for_tokens
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 
 class Tokens(Numbered):

@@ -17,7 +17,7 @@ from feedmill.planning.dealing.dealer import Dealing
 from feedmill.planning.nodes import Located
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 INNER = """
 seed: 5

@@ -14,7 +14,7 @@ from feedmill.planning import ledger
 from feedmill.planning.forecast import needs, samples_for_tokens
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.recipes.recipe import Recipe
-from tokenized import Tokenized
+from helpers.token_dataset import Tokenized
 
 INNER = "concat:\n- {path: news, subset: [3, 40]}\n- {path: books, epochs: 2}\nshuffle: global\n"
 OUTER = """

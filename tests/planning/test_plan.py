@@ -12,7 +12,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Repeat, Shuffle, Subset
 from feedmill.planning.orders import Nanoset
 from feedmill.planning.plan import Plan, unique_names
-from numbered import Numbered, texts
+from helpers.number_dataset import Numbered, texts
 
 
 def blended(seed: int = 7, docs: int = 100, weights: tuple = (0.7, 0.3), version: str = "1") -> Plan:

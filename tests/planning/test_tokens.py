@@ -11,7 +11,7 @@ from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Repeat,
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.tokens import Tokens, per_sample
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 DATA = [Numbered("a", 70, tokens=10), Numbered("b", 140, tokens=500), Numbered("c", 10)]
 

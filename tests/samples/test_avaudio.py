@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import clips
 from feedmill.errors import DataError
 from feedmill.samples.avclips import get_clips_uniform
 from feedmill.samples.avdecoder import AVDecoder
+from helpers import media_files as clips
 
 av = pytest.importorskip("av")
 EXACT = ("wav", "flac", "mov", "mp3", "avi")  # the others have decoders whose noise depends on what came before

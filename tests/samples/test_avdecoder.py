@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import clips
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.samples.avclips import get_clips_uniform
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.avfile import announced_size
 from feedmill.storage import LocalStore
 from feedmill.storage.window import Window
+from helpers import media_files as clips
 
 pytest.importorskip("av")
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import clips
 from feedmill.samples.avclips import get_clips_uniform, get_single_frames_uniform
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.avvideo import VideoReader, to_ticks
+from helpers import media_files as clips
 
 pytest.importorskip("av")
 INF = float("inf")

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.formats.pth import dump
+from feedmill.samples import cbor
 from feedmill.samples.decode import Decoder, SampleDecoder, decode_json
-from rawsamples import sample_of
+from helpers.raw_samples import sample_of
 
 decode = Decoder()
 
@@ -250,3 +251,28 @@ def test_cbor_examples_of_the_standard(encoded: str, wanted: object) -> None:
 def test_cbor_refuses(encoded: str) -> None:
     with pytest.raises(DataError):
         decode("cbor", bytes.fromhex(encoded))
+
+
+@pytest.mark.parametrize(
+    ("encoded", "wanted"),
+    [  # what tags make is the content: no date, no pattern, no set, nothing that refers to itself
+        ("d82340", b""),
+        ("d823615b", "["),
+        ("d90102820101", [1, 1]),
+        ("d81c81d81d00", [0]),
+        ("d9030081a10100", [{1: 0}]),
+        ("c10a", 10),
+        ("c4820203", [2, 3]),
+        ("82f7f6", [None, None]),
+    ],
+)
+def test_tags_of_cbor_are_read_through(encoded: str, wanted: object) -> None:
+    assert decode("cbor", bytes.fromhex(encoded)) == wanted
+
+
+def test_without_cbor2_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    cbor._cbor2.cache_clear()
+    monkeypatch.setitem(sys.modules, "cbor2", None)
+    with pytest.raises(MissingExtra, match=r"feedmill\[cbor\]"):
+        decode("cbor", b"\x00")
+    cbor._cbor2.cache_clear()

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import clips
 from feedmill.errors import DataError
 from feedmill.loading.collate import collate
 from feedmill.samples.avdata import AVData
@@ -17,7 +16,8 @@ from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.decode import AV_SUFFIXES, Decoder, SampleDecoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import VidQASample
-from tars import write_tar
+from helpers import media_files as clips
+from helpers.tars import write_tar
 
 pytest.importorskip("av")
 

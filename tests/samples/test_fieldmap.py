@@ -10,7 +10,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.samples.decode import Decoder
 from feedmill.samples.fieldmap import FieldMap, Option, parse_expression
 from feedmill.samples.types import CaptioningSample, ImageClassificationSample, TextSample
-from rawsamples import sample_of
+from helpers.raw_samples import sample_of
 
 DOC = {"a": {"b": ["x", {"c": "deep"}], "0": "zero"}, "n": None, "list": [1, 2, 3], "text": "abc"}
 PARTS = {"json": json.dumps(DOC).encode(), "txt": b"hello", "seg.json": b'{"v": 7}'}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from digests import GOLDEN, digest, expected, golden_digest
 from feedmill.formats.base import Sample, Source
 from feedmill.samples.decode import Decoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import BASE_FIELDS
+from helpers.digests import GOLDEN, digest, expected, golden_digest
 
 pytest.importorskip("torch")
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from digests import GOLDEN
 from feedmill.errors import ConfigError, DataError, NotFound, TrustError
 from feedmill.formats.energon.join import Part, compute
 from feedmill.samples.joined import JoinedDataset, build_joiner
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import ImageSample, TextSample
+from helpers.digests import GOLDEN
 
 META = GOLDEN / "metadatasets"
 CAPTIONING = {"__module__": "megatron.energon", "__class__": "TextSample"}

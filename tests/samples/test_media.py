@@ -9,10 +9,10 @@ import zlib
 import numpy as np
 import pytest
 
-from digests import GOLDEN, expected
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.samples.imageheader import image_header
 from feedmill.samples.media import MediaFilter, kind_of_header, kind_of_name, metadata_json, probe
+from helpers.digests import GOLDEN, expected
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from digests import GOLDEN, expected
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.crude import CrudeSample, basic_sample_keys
@@ -28,7 +27,8 @@ from feedmill.samples.stores import (
 )
 from feedmill.samples.types import TextSample
 from feedmill.storage.local import LocalStore
-from tars import write_tar
+from helpers.digests import GOLDEN, expected
+from helpers.tars import write_tar
 
 POLY = GOLDEN / "crude_polylithic"
 GOLDEN_STORES = [

@@ -10,7 +10,7 @@ from feedmill.formats.yamls import read_yaml
 from feedmill.samples.decode import Decoder
 from feedmill.samples.types import CaptioningSample, TextSample
 from feedmill.samples.view import DatasetView, build_view
-from rawsamples import sample_of
+from helpers.raw_samples import sample_of
 
 OURS = "{__module__: megatron.energon, __class__: %s}"
 TEXT = f"sample_type: {OURS % 'TextSample'}\n"

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import feedmill
-import sourcedata
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.documents import read_rows, write_rows
 from feedmill.formats.tokens.dolma import open_dolma, read_origins
@@ -27,6 +26,7 @@ from feedmill.samples.npz import read_npz
 from feedmill.storage import LocalStore
 from feedmill.storage.codec import gunzip, zstd
 from feedmill.storage.limits import MOST, SMALL, VARIABLE, max_unpacked
+from helpers import foreign_datasets as sourcedata
 
 LARGE = 3 << 20
 LIMIT = "1MiB"

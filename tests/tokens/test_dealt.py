@@ -14,7 +14,7 @@ from feedmill.formats.tokens.ds import open_ds, write_ds
 from feedmill.storage import LocalStore
 from feedmill.tokens.dealt import deal_files, deal_rows, tokenize_dealt
 from feedmill.tokens.tokenizer import load_tokenizer
-from nanosets import NANOSETS, copy_into, expected, sha256
+from helpers.nanoset_golden import NANOSETS, copy_into, expected, sha256
 
 pyarrow = pytest.importorskip("pyarrow")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from feedmill.tokens.tokenize import tokenize
-from tokenizing import EOS, MODALITIES, NANOSETS, tokenizer_file
+from helpers.tokenizer_data import EOS, MODALITIES, NANOSETS, tokenizer_file
 
 PACKED = json.loads((MODALITIES / "expected.json").read_text())["pack_config"]
 RUNS = json.loads((NANOSETS / "expected.json").read_text())

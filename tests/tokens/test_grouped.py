@@ -6,7 +6,7 @@ import numpy as np
 
 from feedmill.tokens.grouped import tokenize_grouped
 from feedmill.tokens.sources import find_files
-from tokenizing import EOS, loaded, tokenizer_file, write_lines
+from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
 
 def test_a_file_that_is_named_twice_is_there_twice(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenizing import tokenizer_file, write_lines
+from helpers.tokenizer_data import tokenizer_file, write_lines
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 OUTPUTS = (".pbin", ".ds", ".ds.index", ".ds.metadata", ".bin", ".idx", ".npy", ".csv.gz")

@@ -15,7 +15,7 @@ from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens.sources import find_files, find_inputs
 from feedmill.tokens.tokenize import tokenize
-from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
+from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 
 def _rows(path: Path) -> list[list[str]]:

@@ -17,7 +17,7 @@ from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.storage import open_store
 from feedmill.tokens.template import Template, around
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from tokenizing import GOLDEN, pbin_documents, tokenizer_file, write_lines
+from helpers.tokenizer_data import GOLDEN, pbin_documents, tokenizer_file, write_lines
 
 GIVEN = json.loads((GOLDEN / "templates/autotokenizer.json").read_bytes())
 TEXTS = GIVEN["texts"]

@@ -17,7 +17,7 @@ from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import sources, work
 from feedmill.tokens import tokenize as job
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
-from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
+from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 TEXTS = [f"Document {i}: " + "some words, and more. " * (i % 13) + "\n" for i in range(300)]
 
@@ -323,7 +323,7 @@ def test_parquet_and_arrow(tmp_path: Path) -> None:
 
 def test_damaged_columns_are_errors_whatever_the_policy(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    import sourcedata
+    from helpers import foreign_datasets as sourcedata
 
     pq.write_table(pa.table({"text": pa.array([b"a", b"\xff"]).view(pa.string())}), tmp_path / "a.parquet")
     path = sourcedata.write_arrow(tmp_path / "a.arrow", sourcedata.table(0, 7))

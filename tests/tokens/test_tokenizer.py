@@ -13,7 +13,7 @@ from feedmill.errors import ConfigError, MissingExtra, NotFound
 from feedmill.tokens import tokenizer
 from feedmill.tokens.tokenize import tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
-from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
+from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 
 def test_what_is_known_of_a_tokenizer() -> None:

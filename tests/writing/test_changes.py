@@ -27,9 +27,9 @@ from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
 from feedmill.writing.reshard import reshard
-from sourcedata import huggingface
-from tars import make_shards, write_tar
-from written import contents, files, samples
+from helpers.foreign_datasets import huggingface
+from helpers.tars import make_shards, write_tar
+from helpers.written_datasets import contents, files, samples
 
 
 @pytest.fixture

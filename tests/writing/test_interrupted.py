@@ -23,8 +23,8 @@ from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
 from feedmill.writing.reshard import reshard
-from killing import run_until_killed
-from written import contents, files, samples
+from helpers.kills import run_until_killed
+from helpers.written_datasets import contents, files, samples
 
 GONE = ["s00001", "s00011"]
 WORDS = {"delete": ["delete", "d", *GONE, "--workers", "1"], "add-parts": ["add-parts", "d", "extra", "--workers", "1"]}

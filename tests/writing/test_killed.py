@@ -21,8 +21,8 @@ from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore
 from feedmill.storage.locks import FileLock
 from feedmill.writing.append import append
-from killing import command, finish, run_until_killed
-from written import contents, files, samples
+from helpers.kills import command, finish, run_until_killed
+from helpers.written_datasets import contents, files, samples
 
 MOMENTS = range(1, 40, 6)
 
@@ -39,7 +39,7 @@ def dying(*arguments, **options):
 
 os.replace = dying
 import feedmill as fm
-from written import samples
+from helpers.written_datasets import samples
 fm.write(sys.argv[2], samples(int(sys.argv[3])), samples_per_shard=40, append=sys.argv[4] == "append")
 """
 TESTS = str(Path(__file__).parents[1])

@@ -11,8 +11,8 @@ from feedmill.errors import ConfigError
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
 from feedmill.writing.reshard import reshard
-from stores import s3_bucket, s3_server  # noqa: F401
-from written import Broken, breaking, contents, samples
+from helpers.stores import s3_bucket, s3_server  # noqa: F401
+from helpers.written_datasets import Broken, breaking, contents, samples
 
 
 @pytest.fixture

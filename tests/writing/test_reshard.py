@@ -11,8 +11,8 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tar.wids import write_wids
 from feedmill.storage import open_store
 from feedmill.writing.reshard import reshard
-from tars import make_shards
-from written import files, samples
+from helpers.tars import make_shards
+from helpers.written_datasets import files, samples
 
 
 def test_a_data_set_is_not_replaced_by_itself(tmp_path: Path) -> None:

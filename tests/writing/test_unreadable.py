@@ -11,8 +11,8 @@ from feedmill.errors import DataError
 from feedmill.indexing.check import check
 from feedmill.jobs.unfinished import FOLDER
 from feedmill.writing.append import append
-from tars import tar_bytes
-from written import files
+from helpers.tars import tar_bytes
+from helpers.written_datasets import files
 
 TYPED = {"sample_type": "CaptioningSample", "field_map": {"image": "png,jpg", "caption": "json[caption],txt"}}
 

@@ -29,7 +29,7 @@ from feedmill.storage import LocalStore
 from feedmill.storage.limits import parse_size
 from feedmill.writing.layout import Layout
 from feedmill.writing.work import identity
-from written import Broken, breaking, contents, files, samples
+from helpers.written_datasets import Broken, breaking, contents, files, samples
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

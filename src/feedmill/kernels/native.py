@@ -95,6 +95,14 @@ class Kernel(Lazy):
                 call = self._calls[kinds] = _load(self, kinds)
         return call(args)
 
+    @property
+    def ready(self) -> bool:
+        """Whether machine code is there, for some arguments at least: calling it compiles nothing."""
+        if self._calls:
+            return True
+        some = f"{_name(self)}-*-{_processor()}-{_sources()}{_SUFFIX}"
+        return any(_read(path) is not None for folder in codecache.folders() for path in folder.glob(some))
+
 
 def _dispatcher(function: Callable[..., Any]) -> Any:
     import numba
@@ -170,7 +178,7 @@ def _c_types(types: list[_Type]) -> list[Any]:
 
 def _load(one: Kernel, kinds: tuple[Any, ...]) -> _Call:
     types = [_type(kind) for kind in kinds]
-    stem = f"{one.__module__.rpartition('.')[2]}.{one.__name__}-{_hash(types)}-{_processor()}"
+    stem = f"{_name(one)}-{_hash(types)}-{_processor()}"
     head, code = _cached(stem) or _made(one, types, stem)
     pointer = ctypes.c_void_p
     function = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, *_c_types(types))(_link(head["symbol"], code))
@@ -252,6 +260,10 @@ def _link(symbol: str, code: bytes) -> int:
 
 
 # --- the cache -----------------------------------------------------------------------------------------------------
+
+
+def _name(one: Kernel) -> str:
+    return f"{one.__module__.rpartition('.')[2]}.{one.__name__}"
 
 
 def _hash(value: Any) -> str:

@@ -1,120 +1,78 @@
-"""Values in CBOR (RFC 8949), decoded to plain Python data.
+"""Values in CBOR (RFC 8949) as plain Python data, read by `cbor2`.
 
-Integers of any size (tags 2 and 3 too), byte and text strings, lists, maps with any hashable key, floats of 16, 32 and
-64 bits, true, false, null and undefined (both None), definite and indefinite lengths. Other tags are read through:
-their content is the value.
+Integers of any size (tags 2 and 3 too), byte and text strings, lists, maps with any hashable key, floats, true, false,
+null and undefined (both None). Other tags are read through: their content is the value, so that data makes no times,
+patterns or addresses, and no value refers to itself.
 """
 
 from __future__ import annotations
 
-import struct
+import io
+from functools import cache
 from typing import Any
 
+from feedmill.errors import MissingExtra
+
 _MAX_DEPTH = 256
-_BREAK = object()
-_FLOATS = {25: ("e", 2), 26: ("f", 4), 27: ("d", 8)}
-_SIMPLE = {20: False, 21: True, 22: None, 23: None}
+_KNOWN = (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
+"""Tags that cbor2 gives a meaning."""
+_PLAIN = (int, str, bytes, float)
 
 
 def decode(data: bytes) -> Any:
-    """The one value that `data` holds. Raises `ValueError` where it is not one whole CBOR value."""
-    reader = _Reader(data)
-    value = reader.value(0)
-    if value is _BREAK:
-        raise ValueError("a break outside a collection")
-    if reader.offset != len(data):
-        raise ValueError(f"{len(data) - reader.offset} bytes follow the value")
-    return value
+    """The one value that `data` holds. Raises `ValueError` where it is not one whole CBOR value, and `MissingExtra`."""
+    cbor2 = _cbor2()
+    stream = io.BytesIO(data)
+    decoders = dict.fromkeys(_KNOWN, _content) | {2: _number, 3: _negative}
+    decoder = cbor2.CBORDecoder(
+        stream, tag_hook=lambda tag, *_: tag.value, semantic_decoders=decoders, max_depth=_MAX_DEPTH, read_size=1
+    )
+    try:
+        value = decoder.decode()
+    except cbor2.CBORDecodeEOF:
+        raise ValueError(f"cut short at byte {len(data)}") from None
+    except cbor2.CBORError as error:
+        raise ValueError(str(error)) from error
+    if stream.tell() != len(data):
+        raise ValueError(f"{len(data) - stream.tell()} bytes follow the value")
+    return _plain(value)
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.offset = 0
+@cache
+def _cbor2() -> Any:
+    try:
+        import cbor2
+    except ImportError:
+        raise MissingExtra("reading .cbor parts needs cbor2", extra="cbor") from None
+    return cbor2
 
-    def take(self, count: int) -> bytes:
-        if count > len(self.data) - self.offset:
-            raise ValueError(f"cut short at byte {len(self.data)}")
-        self.offset += count
-        return self.data[self.offset - count : self.offset]
 
-    def value(self, depth: int) -> Any:
-        """The next value; `_BREAK` for the break code."""
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
-        major, info = divmod(self.take(1)[0], 32)
-        if major == 7:
-            return self._simple(info)
-        length = self._argument(info)
-        if major in (0, 1, 6):
-            if length is None:
-                raise ValueError("an indefinite length where none is allowed")
-            return self._tagged(length, depth) if major == 6 else (length if major == 0 else -1 - length)
-        if major in (2, 3):
-            return self._string(major, length, depth)
-        return self._list(length, depth) if major == 4 else self._map(length, depth)
+def _content(content: Any, _immutable: bool) -> Any:
+    return content
 
-    def _argument(self, info: int) -> int | None:
-        if info < 24:
-            return info
-        if info <= 27:
-            return int.from_bytes(self.take(1 << (info - 24)), "big")
-        if info == 31:
-            return None
-        raise ValueError(f"a reserved length code {info}")
 
-    def _simple(self, info: int) -> Any:
-        if info in _FLOATS:
-            code, size = _FLOATS[info]
-            return struct.unpack(f">{code}", self.take(size))[0]
-        if info == 31:
-            return _BREAK
-        if info not in _SIMPLE:
-            raise ValueError(f"an unassigned simple value {info}")
-        return _SIMPLE[info]
+def _number(content: Any, _immutable: bool) -> Any:
+    return int.from_bytes(content, "big") if isinstance(content, bytes) else content
 
-    def _tagged(self, tag: int, depth: int) -> Any:
-        value = self._item(depth)
-        if tag in (2, 3) and isinstance(value, bytes):
-            number = int.from_bytes(value, "big")
-            return number if tag == 2 else -1 - number
+
+def _negative(content: Any, _immutable: bool) -> Any:
+    return -1 - int.from_bytes(content, "big") if isinstance(content, bytes) else content
+
+
+def _plain(value: Any) -> Any:
+    """Lists and dicts for what cbor2 makes immutable inside tags, and None for undefined."""
+    if value is None or isinstance(value, _PLAIN):
         return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, _cbor2().frozendict | dict):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if value is _cbor2().undefined:
+        return None
+    raise ValueError(f"an unassigned simple value: {value}")
 
-    def _item(self, depth: int) -> Any:
-        value = self.value(depth + 1)
-        if value is _BREAK:
-            raise ValueError("a break where a value is expected")
-        return value
 
-    def _string(self, major: int, length: int | None, depth: int) -> bytes | str:
-        if length is not None:
-            raw = self.take(length)
-            return raw if major == 2 else raw.decode()
-        pieces: list[Any] = self._list(None, depth)
-        kind = bytes if major == 2 else str
-        if not all(isinstance(piece, kind) for piece in pieces):
-            raise ValueError("a string made of pieces of another type")
-        return b"".join(pieces) if major == 2 else "".join(pieces)
-
-    def _list(self, length: int | None, depth: int) -> list[Any]:
-        if length is not None:
-            return [self._item(depth) for _ in range(length)]
-        items = []
-        while (value := self.value(depth + 1)) is not _BREAK:
-            items.append(value)
-        return items
-
-    def _map(self, length: int | None, depth: int) -> dict[Any, Any]:
-        result: dict[Any, Any] = {}
-        left = -1 if length is None else length
-        while left:
-            key = self.value(depth + 1)
-            if key is _BREAK:
-                if length is None:
-                    break
-                raise ValueError("a break where a key is expected")
-            if isinstance(key, list | dict):
-                raise ValueError("a map key that is itself a list or map")
-            result[key] = self._item(depth)
-            left -= 1
-        return result
+def _key(key: Any) -> Any:
+    if isinstance(key, tuple | _cbor2().frozendict):
+        raise ValueError("a map key that is itself a list or map")
+    return _plain(key)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from curated import contents, write_tree
 from feedmill.cli.app import app
 from feedmill.curation import modules, registry
+from helpers.document_datasets import contents, write_tree
 
 MODULE = """
 from dolma import BaseTagger, add_tagger

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from dolma_runs import RUNS, begin, differences, names
 from feedmill.compat.dolma import dedupe, mix
 from feedmill.errors import FeedmillError
 from feedmill.storage import LocalStore
+from helpers.dolma_runs import RUNS, begin, differences, names
 
 COMMANDS = {"dedupe": dedupe.dedupe, "mix": mix.mix}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from documents import texts, write_documents
-from dolma_runs import unpacked
-from killing import command
+from helpers.document_folders import texts, write_documents
+from helpers.dolma_runs import unpacked
+from helpers.kills import command
 
 PYTHON = os.environ.get("FEEDMILL_DOLMA_PYTHON")
 pytestmark = [

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from awkward import PIECES
-from curated import SENTENCE, contents, document, read_json, write_documents
 from feedmill.curation.tag import tag
+from helpers.awkward_texts import PIECES
+from helpers.document_datasets import SENTENCE, contents, document, read_json, write_documents
 
 PYTHON = os.environ.get("FEEDMILL_DOLMA_PYTHON")
 pytestmark = [

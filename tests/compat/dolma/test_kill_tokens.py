@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dolma_golden import DOLMA
+from helpers.dolma_golden import DOLMA
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 

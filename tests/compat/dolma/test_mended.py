@@ -8,12 +8,12 @@ import os
 
 import pytest
 
-from documents import read, texts, write_documents, write_lines
 from feedmill.compat.dolma import dedupe as dedupe_command
 from feedmill.compat.dolma import mix as mix_command
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.bloom import read_bloom
 from feedmill.storage import LocalStore
+from helpers.document_folders import read, texts, write_documents, write_lines
 
 FILES = [texts(30), texts(20, seed=1)]
 

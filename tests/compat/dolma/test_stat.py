@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dolma_golden import RUNS, digest, dolma, inputs, plain
+from helpers.dolma_golden import RUNS, digest, dolma, inputs, plain
 
 REPORT = "stat/summaries.jsonl.gz"
 

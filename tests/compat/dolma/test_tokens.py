@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dolma_golden import RUNS, digest, dolma, inputs, plain, token_records
-from tokenizing import write_lines
+from helpers.dolma_golden import RUNS, digest, dolma, inputs, plain, token_records
+from helpers.tokenizer_data import write_lines
 
 TOKENIZER = ("--tokenizer.name_or_path", "tokenizer/tokenizer.json", "--tokenizer.eos_token_id", "2")
 RUN_NAMES = sorted(name for name in RUNS if name.startswith("tokens_"))

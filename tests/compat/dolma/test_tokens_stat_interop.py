@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dolma_golden import DOLMA, dolma, inputs, plain
+from helpers.dolma_golden import DOLMA, dolma, inputs, plain
 
 PYTHON = os.environ.get("FEEDMILL_DOLMA_PYTHON")
 pytestmark = [

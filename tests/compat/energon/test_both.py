@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from digests import GOLDEN
+from helpers.digests import GOLDEN
 
 pytest.importorskip("torch")
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from digests import GOLDEN, expected
 from feedmill.errors import ConfigError, FeedmillError, NotFound, TrustError
 from feedmill.indexing.prepare import prepare
+from helpers.digests import GOLDEN, expected
 
 torch = pytest.importorskip("torch")
 
@@ -375,7 +375,7 @@ def test_parts_and_clips_are_tensors_and_pickles_want_trust(tmp_path: Path) -> N
     import pickle
 
     import feedmill as fm
-    from clips import sound
+    from helpers.media_files import sound
 
     tensor = io.BytesIO()
     torch.save(torch.arange(3), tensor)

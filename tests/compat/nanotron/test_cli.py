@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from feedmill.cli.app import app
-from nanosets import NANOSETS, expected, sha256
+from helpers.nanoset_golden import NANOSETS, expected, sha256
 
 RUNS = ["nt_default", "nt_eos", "single_file", "bos_template", "bos_template_eos_override", "four_byte"]
 

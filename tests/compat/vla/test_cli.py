@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from golden_vla import ROOT
+from helpers.vla_golden import ROOT
 
 
 def run(*words: object, status: int = 0) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
-from golden_vla import ROOT
-from killing import finish, run_until_killed
+from helpers.kills import finish, run_until_killed
+from helpers.vla_golden import ROOT
 
 
 @pytest.mark.parametrize(

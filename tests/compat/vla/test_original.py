@@ -8,7 +8,7 @@ import pytest
 
 from feedmill.compat.vla import OriginalOrder, VlaRun
 from feedmill.errors import ConfigError
-from golden_vla import ROOT, expected
+from helpers.vla_golden import ROOT, expected
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

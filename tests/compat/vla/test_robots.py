@@ -20,9 +20,9 @@ from feedmill.cli.app import app
 from feedmill.compat.vla import VlaRun
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.pth import dump
-from golden_vla import ROOT, expected, facts
-from sourcedata import lerobot_v3
-from tars import write_tar
+from helpers.foreign_datasets import lerobot_v3
+from helpers.tars import write_tar
+from helpers.vla_golden import ROOT, expected, facts
 
 ACTIONS = ["robot__action__poses__left::panda__xyz", "robot__action__grippers__left::panda_hand"]
 STATE = ["robot__actual__poses__left::panda__xyz", "robot__actual__grippers__left::panda_hand"]

@@ -17,7 +17,7 @@ from feedmill.compat.vla import VlaRun
 from feedmill.errors import ConfigError
 from feedmill.formats.pth import dump
 from feedmill.formats.vla.manifest import Row, manifest_text
-from golden_vla import ROOT
+from helpers.vla_golden import ROOT
 
 EVEN = ([64] * 40, [64] * 40)
 UNEVEN = ([40 + 8 * (i % 7) for i in range(60)], [24 + 8 * (i % 7) for i in range(40)])

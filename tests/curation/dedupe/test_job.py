@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curated import DEEP
-from documents import attributes, texts, write_documents, write_lines
 from feedmill.curation.dedupe import exact
 from feedmill.curation.dedupe.job import BloomOptions, dedupe
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
@@ -18,7 +16,9 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.kernels.text.paragraphs import CHARACTERS, pieces, windows
 from feedmill.kernels.text.wordbreak import words
 from feedmill.storage.locks import FileLock
-from killing import command, contents, kill_everywhere
+from helpers.document_datasets import DEEP
+from helpers.document_folders import attributes, texts, write_documents, write_lines
+from helpers.kills import command, contents, kill_everywhere
 
 FILES = [texts(23), texts(17, seed=1), [], texts(5)]
 KINDS = {
@@ -302,7 +302,7 @@ def test_killed_before_any_file_is_in_place(tmp_path, words):
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--by", "ngrams", "--ngram", "3"), PARAGRAPHS_BY_FILTER], ids=["exact", "filter"])
 def test_killed_at_fifty_moments(tmp_path, words):
-    from killing import kill_at_random
+    from helpers.kills import kill_at_random
 
     words = ["dedupe", "documents", "--name", "dup", "--processes", 2, *words]
     assert kill_at_random(words, make_many, tmp_path, 50) > 5

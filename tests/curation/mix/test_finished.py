@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from documents import write_documents
 from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
@@ -19,6 +18,7 @@ from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.job import MixReport, mix
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError
+from helpers.document_folders import write_documents
 
 
 @pytest.fixture(autouse=True)

@@ -8,15 +8,15 @@ from collections import Counter
 
 import pytest
 
-from curated import DEEP
-from documents import read, texts, write_documents, write_lines
 from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, DataError
-from killing import command, contents, kill_at_random, kill_everywhere
+from helpers.document_datasets import DEEP
+from helpers.document_folders import read, texts, write_documents, write_lines
+from helpers.kills import command, contents, kill_at_random, kill_everywhere
 
 FILES = [texts(23), texts(17, seed=1), texts(5, seed=2)]
 

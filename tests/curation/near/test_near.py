@@ -11,7 +11,7 @@ import pytest
 from feedmill.curation.near import dumps, join, sketch
 from feedmill.curation.near.job import NearReport, find_near
 from feedmill.curation.near.options import NearOptions, chosen_bands, found_share
-from near_copies import brute_force, clusters, make_texts, marked, read_attributes, write_documents
+from helpers.near_copies import brute_force, clusters, make_texts, marked, read_attributes, write_documents
 
 SURE = {"bands": 150, "rows": 1}
 """Bands with which a pair of similar documents is missed once in 10^90 times."""

@@ -16,7 +16,7 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.errors import FeedmillError
 from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.storage import LocalStore
-from near_copies import make_texts, marked, write_documents
+from helpers.near_copies import make_texts, marked, write_documents
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from near_copies import make_texts, write_documents
+from helpers.near_copies import make_texts, write_documents
 
 AT_EVERY_WRITE = """
 import os, signal, sys

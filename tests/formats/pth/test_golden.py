@@ -6,7 +6,7 @@ import pytest
 
 from feedmill.errors import DataError
 from feedmill.formats.pth import load
-from golden_vla import ROOT, expected, facts
+from helpers.vla_golden import ROOT, expected, facts
 
 CASES = expected("formats")["pth"]
 

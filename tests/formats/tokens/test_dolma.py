@@ -18,7 +18,7 @@ from feedmill.formats import documents as text_rows
 from feedmill.formats.tokens.dolma import dolma_dtype, open_dolma, read_origins, write_dolma
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, write_manifest
 from feedmill.storage import LocalStore
-from nanosets import documents
+from helpers.nanoset_golden import documents
 
 TOKENS = Path(__file__).parents[2] / "golden" / "dolma" / "tokens"
 PAIRS = sorted(str(path.relative_to(TOKENS)) for path in TOKENS.rglob("*.npy"))

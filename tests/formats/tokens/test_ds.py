@@ -23,7 +23,7 @@ from feedmill.formats.tokens.ds import (
     write_ds,
 )
 from feedmill.storage import LocalStore
-from nanosets import NANOSETS, documents, expected, sha256
+from helpers.nanoset_golden import NANOSETS, documents, expected, sha256
 
 WHOLE = [
     (run, name)

@@ -22,7 +22,7 @@ from feedmill.formats.tokens.megatron import (
     write_megatron,
 )
 from feedmill.storage import LocalStore
-from nanosets import NANOSETS, copy_into, documents, expected, sha256
+from helpers.nanoset_golden import NANOSETS, copy_into, documents, expected, sha256
 
 CASES = [(run, name) for run, files in expected()["megatron"].items() for name in files if name.endswith(".idx")]
 

@@ -11,7 +11,7 @@ from feedmill.formats.tokens.ds import FILE_SEED, open_ds
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
-from nanosets import NANOSETS, expected, sha256
+from helpers.nanoset_golden import NANOSETS, expected, sha256
 
 
 def digest(rows: np.ndarray) -> str:

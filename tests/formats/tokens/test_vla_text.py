@@ -17,7 +17,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tokens.vla_text import member_header, shard_name, write_vla_text
 from feedmill.storage import open_store
 from feedmill.tokens.tokenize import tokenize
-from tokenizing import EOS, pbin_documents, tokenizer_file, write_lines
+from helpers.tokenizer_data import EOS, pbin_documents, tokenizer_file, write_lines
 
 
 def sequences(folder: Path) -> list[list[list[int]]]:

@@ -10,7 +10,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import FeedmillError
-from golden_vla import ROOT, expected
+from helpers.vla_golden import ROOT, expected
 
 FORMATS = ROOT / "formats"
 EDGE = expected("formats")["edge"]

@@ -17,7 +17,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.vla.manifest import Row, each_row, manifest_text, read_rows, shard_path
 from feedmill.indexing.manifests import write_manifest
 from feedmill.storage import open_store
-from golden_vla import ROOT, expected, facts
+from helpers.vla_golden import ROOT, expected, facts
 
 FOLDERS = ["text", "text_b", "text_doc", "text_untokenized", "image_caption", "image_caption_doc", "robotics"]
 FOLDERS.append("robotics_doc")

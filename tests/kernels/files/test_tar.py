@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
-from tars import sparse_tar, tar_bytes
+from helpers.tars import sparse_tar, tar_bytes
 
 NAME = st.text(st.sampled_from("ab.c_/é0 日"), min_size=1, max_size=30).map(lambda s: s.strip("/") or "x")
 LONG = st.builds(lambda s, n: ("d/" * n) + s * 8 + ".txt", st.text("xyzü", min_size=1, max_size=30), st.integers(0, 60))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 
-from awkward import BATCHES
 from feedmill.kernels import segments_compiled
 from feedmill.kernels.jsonl.spans import fragment
 from feedmill.kernels.jsonl.spans_compiled import fragments
@@ -17,6 +16,7 @@ from feedmill.kernels.text.hints import hints as plain_hints
 from feedmill.kernels.text.hints_compiled import hints
 from feedmill.kernels.text.repetitions import repetitions as plain_repetitions
 from feedmill.kernels.text.repetitions_compiled import repetitions
+from helpers.awkward_texts import BATCHES
 
 TABLE = characters.table()
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from awkward import BATCHES
 from feedmill.curation.documents import Batch, Row
+from feedmill.curation.taggers import gopher as tagger
 from feedmill.curation.taggers.c4 import _automaton, _flags, naughty_words
 from feedmill.kernels.text import c4, c4_compiled, characters, gopher, gopher_compiled
 from feedmill.kernels.text.lengths import encode
+from helpers.awkward_texts import BATCHES
 
 TABLE = characters.table()
 
@@ -71,7 +72,15 @@ def test_signals_of_gopher(texts: list[str]) -> None:
         by_line = gopher_compiled.line_signals(documents.codes, documents.offsets, inside, joined)
         for text, row in zip(texts, np.concatenate([documents.gopher, by_line], axis=1).tolist(), strict=True):
             found = {name: value for name, value in zip(gopher.SIGNALS, row, strict=True) if not math.isnan(value)}
-            assert found == pytest.approx(gopher.signals(text, joined), abs=1e-12)
+            assert found == gopher.signals(text, joined)
+
+
+@settings(max_examples=50, deadline=None)
+@given(BATCHES)
+def test_the_tagger_says_the_same_before_its_kernels_are_compiled(texts: list[str]) -> None:
+    for joined in (False, True):
+        plain, compiled = (form(batch(texts), joined) for form in (tagger._plain, tagger._compiled))
+        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(plain, compiled, strict=True))
 
 
 def test_signals_of_long_words_and_many_repeats() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fakes import FakePlan
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading.encoder import TaskEncoder
@@ -28,7 +27,8 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
-from numbered import Numbered
+from helpers.fakes import FakePlan
+from helpers.number_dataset import Numbered
 
 
 class Costly(Numbered):
@@ -240,7 +240,7 @@ def test_the_steps_of_a_sample_are_traced() -> None:
 
 def test_a_packed_plan_has_batches_by_budget(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
-    from tokenized import Tokenized
+    from helpers.token_dataset import Tokenized
 
     text = "{seed: 1, source: docs, epochs: 2, pack: {seq_len: 64}, batch: {attention: 9000, linear: 1.5}}"
     plan = Recipe.parse(text).plan(lambda path, **_: Tokenized(path, range(64)))

@@ -24,10 +24,10 @@ from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.plan import Plan
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
-from numbered import Numbered
-from sourcedata import parquet
-from tars import make_shards
-from tokenized import Tokenized
+from helpers.foreign_datasets import parquet
+from helpers.number_dataset import Numbered
+from helpers.tars import make_shards
+from helpers.token_dataset import Tokenized
 
 LENGTHS = [5, 0, 17, 3, 40, 1, 0, 9, 23, 8, 2, 64, 7, 0]
 

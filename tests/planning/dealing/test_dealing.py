@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fakes import FakePlan
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 from feedmill.planning.dealing.dealer import MOST_AHEAD, Balance, Dealer, Dealing, dealing_of
 from feedmill.planning.dealing.grid import REMAINDERS, Grid
 from feedmill.planning.nodes import Blend, Leaf, Repeat, shuffled
 from feedmill.planning.nodes.base import LONGEST
+from helpers.fakes import FakePlan
 
 
 def dealt(plan: Any, grid: Grid, kind: str, numbers: range) -> list[list[int]]:

@@ -21,7 +21,7 @@ from feedmill.planning.dealing.spread import spread
 from feedmill.planning.nodes import Blend, Leaf, Repeat, StagedBlend, shuffled
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 WEIGHT = st.sampled_from([0, 1, 2, 3, 7, "0.3", "1/3", "0.123456789"])
 

@@ -21,7 +21,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from tokenized import Tokenized
+from helpers.token_dataset import Tokenized
 
 SHUFFLES: list[Any] = ["none", "global", {"kind": "block", "block": 4, "window": 3}]
 

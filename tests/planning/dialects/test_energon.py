@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from digests import GOLDEN
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
-from numbered import Numbered
+from helpers.digests import GOLDEN
+from helpers.number_dataset import Numbered
 
 META = GOLDEN / "metadatasets"
 HEAD = "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\n"

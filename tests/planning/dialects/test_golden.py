@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from digests import GOLDEN, digest, expected, golden_digest
 from feedmill.errors import ConfigError, TrustError
 from feedmill.indexing.prepare import prepare
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.decode import Decoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import BASE_FIELDS, TypedSample
+from helpers.digests import GOLDEN, digest, expected, golden_digest
 
 META = GOLDEN / "metadatasets"
 NEGATIVE = GOLDEN / "negative" / "joins"

@@ -10,7 +10,7 @@ import pytest
 from feedmill.errors import ConfigError
 from feedmill.planning.orders import nanoset_index
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 STAGE = """
 data_stages:

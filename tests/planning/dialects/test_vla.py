@@ -8,7 +8,7 @@ import pytest
 
 from feedmill.errors import ConfigError
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 LISTS = """
 data:

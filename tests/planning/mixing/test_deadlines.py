@@ -58,6 +58,7 @@ def stay_within_one_sample(weights: list[int], start: int) -> None:
         check(plan, start, 600, Fraction(start + 600, LINES_LIMIT) * rounded)
 
 
+@pytest.mark.slow
 @given(ODD, FAR)
 @example([2**53] * 7 + [2**53 - 1], 0)
 @example([1, 2**53, 2**53, 2**53, 2**53 - 1], 10**12)

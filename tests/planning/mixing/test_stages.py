@@ -10,7 +10,7 @@ from feedmill.planning.mixing.lines import Lines
 from feedmill.planning.mixing.stages import Stages
 from feedmill.planning.nodes import Blend, EpochizedBlend, Leaf, Repeat, Shuffle, StagedBlend
 from feedmill.planning.plan import Plan
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 
 @st.composite

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 PAGE = Path(__file__).parents[3] / "docs" / "compatible_orders.md"
 RECIPES = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.M | re.S)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import feedmill as fm
-from nanosets import NANOSETS, expected, sha256
+from helpers.nanoset_golden import NANOSETS, expected, sha256
 
 CASES = expected()["nanoset_samples"]
 

@@ -7,7 +7,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.orders import nanoset_index, sampler_indices
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 NANOSET = """
 seed: 1234

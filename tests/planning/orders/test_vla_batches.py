@@ -11,7 +11,7 @@ from feedmill.planning.orders import read_manifest, select_window
 from feedmill.planning.orders.vla import Cursor
 from feedmill.planning.orders.vla_batches import mixed, shard_order, window_batches, worker_seed
 from feedmill.samples.vla.text import TokenizedText
-from golden_vla import ROOT, expected
+from helpers.vla_golden import ROOT, expected
 
 CASES = expected("order")
 

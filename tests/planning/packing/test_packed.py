@@ -20,8 +20,8 @@ from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.packing.spans import Spans
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
-from tokenized import Tokenized
+from helpers.number_dataset import Numbered
+from helpers.token_dataset import Tokenized
 
 LENGTHS = [5, 0, 17, 3, 40, 1, 0, 9, 23, 8, 2, 64, 7, 0]
 

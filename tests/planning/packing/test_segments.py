@@ -16,7 +16,7 @@ from feedmill.planning.packing import segments
 from feedmill.planning.packing.packed import PackedPlan, Packing
 from feedmill.planning.packing.segments import load
 from feedmill.planning.plan import Plan
-from tokenized import Tokenized
+from helpers.token_dataset import Tokenized
 
 SIZES = np.random.default_rng(0).integers(0, 60, 200)
 HOW = Packing(32, buffer=50)

@@ -15,7 +15,7 @@ from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.storage import LocalStore
-from nanosets import NANOSETS, copy_into
+from helpers.nanoset_golden import NANOSETS, copy_into
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.decode import Decoder
 from feedmill.samples.open import open as open_dataset
-from tars import make_shards
+from helpers.tars import make_shards
 
 
 def opened(recipe: dict[str, Any], base: Path, trust: bool = False) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.selected import SelectedDataset
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 RECIPE = """
 seed: 3

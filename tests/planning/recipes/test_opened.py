@@ -12,7 +12,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
-from tars import make_shards
+from helpers.tars import make_shards
 
 
 @pytest.fixture

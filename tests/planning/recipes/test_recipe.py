@@ -12,7 +12,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.sources import KINDS
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 SIZES = {"docs.jsonl": 1000, "code": 300, "big": 10_000, "empty": 0}
 

@@ -14,7 +14,7 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.skip import read_entries
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 SIZES = {"docs": 100, "code": 40}
 BLEND = "seed: 3\nsamples: 1000\n{skip}blend:\n- {{path: docs, weight: 0.7}}\n- {{path: code, weight: 0.3}}\n"

@@ -6,7 +6,7 @@ import pytest
 from feedmill.errors import ConfigError
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 SIZES = {"docs": 1000, "code": 300, "web": 40}
 

@@ -15,7 +15,7 @@ from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
-from nanosets import documents
+from helpers.nanoset_golden import documents
 
 
 def put(root: Path, name: str, tokenizer: str | None, hash: str | None = None) -> None:

@@ -18,8 +18,8 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming import prefix
-from numbered import Numbered
-from tokenized import Tokenized
+from helpers.number_dataset import Numbered
+from helpers.token_dataset import Tokenized
 
 SIZES = {"docs": 40, "code": 25, "web": 60, "math": 9}
 BLEND = [{"path": "docs", "weight": 0.7}, {"path": "code", "weight": 0.3}]

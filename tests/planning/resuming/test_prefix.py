@@ -28,7 +28,7 @@ from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
 from feedmill.planning.plan import Plan
 from feedmill.planning.resuming import prefix
 from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
-from numbered import Numbered
+from helpers.number_dataset import Numbered
 
 Tree = list[Any]
 SIZES = [7, 5, 9, 3, 6, 4]

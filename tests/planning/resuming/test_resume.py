@@ -18,8 +18,8 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
-from numbered import Numbered
-from tars import make_shards
+from helpers.number_dataset import Numbered
+from helpers.tars import make_shards
 
 RECIPE = "seed: 3\nsamples: 600\n{skip}blend:\n- {{path: docs, weight: 0.7}}\n- {{path: code, weight: 0.3}}\n"
 

@@ -22,8 +22,8 @@ from feedmill.samples.robotics.statistics import (
 )
 from feedmill.samples.robotics.view import Robotics
 from feedmill.samples.vla.modalities import modality
-from golden_vla import ROOT, expected, facts
-from tars import write_tar
+from helpers.tars import write_tar
+from helpers.vla_golden import ROOT, expected, facts
 
 FOLDER = str(ROOT / "robotics")
 ACTIONS = ["robot__action__poses__left::panda__xyz", "robot__action__grippers__left::panda_hand"]

@@ -11,7 +11,7 @@ from feedmill.formats.pth import dump
 from feedmill.samples.vla.captions import Captions, resized
 from feedmill.samples.vla.modalities import modality
 from feedmill.samples.vla.text import RawText, TokenizedText
-from golden_vla import ROOT, expected, facts
+from helpers.vla_golden import ROOT, expected, facts
 
 
 def cooked(view, folder: str):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.kernels.text.gopher import SIGNALS
+from feedmill.kernels.text.gopher import SIGNALS, signals
+
+COMPILED_FROM = 500_000
+"""Characters: compiling, once after installing, takes as long as the plain form takes for some of them."""
+_seen = 0
 
 
 @register("gopher_v1")
@@ -23,10 +30,33 @@ def gopher_v2(batch: Batch) -> Spans:
 
 
 def _signals(batch: Batch, *, joined: bool) -> Spans:
+    columns = _compiled(batch, joined) if _worth_compiling(int(batch.offsets[-1])) else _plain(batch, joined)
+    return Spans.of_documents(batch.lengths, **dict(zip(SIGNALS, columns, strict=True)))
+
+
+def _compiled(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
     from feedmill.kernels.text.gopher_compiled import line_signals
 
     sizes = np.concatenate(([0], np.cumsum(batch.words[0][1] - batch.words[0][0])))
     inside = np.diff(sizes[batch.words[1]])
     by_line = line_signals(batch.codes, batch.offsets, inside, joined)
-    columns = [*batch.gopher.T, *by_line.T]
-    return Spans.of_documents(batch.lengths, **dict(zip(SIGNALS, columns, strict=True)))
+    return [*batch.gopher.T, *by_line.T]
+
+
+def _plain(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
+    rows = [signals(text, joined) for text in batch.texts]
+    return [np.array([row.get(name, np.nan) for row in rows]) for name in SIGNALS]
+
+
+def _worth_compiling(characters: int) -> bool:
+    """Whether these go to the compiled form: if it is there, or this process has seen many others."""
+    global _seen
+    _seen += characters
+    return _seen > COMPILED_FROM or _ready()
+
+
+@cache
+def _ready() -> bool:
+    from feedmill.kernels.text import gopher_compiled
+
+    return gopher_compiled.ready()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import Array, kernel
 from feedmill.kernels.text.gopher import REQUIRED
 
 _SPACE, _ALPHA = 1, 2
@@ -28,7 +28,7 @@ _REQUIRED = tuple(_packed(word) for word in REQUIRED)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(inline="always")
+@kernel
 def _hash(codes, start, end):  # type: ignore[no-untyped-def]
     value = np.uint64(end - start)
     for i in range(start, end):
@@ -37,14 +37,15 @@ def _hash(codes, start, end):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit()
+@kernel
 def _number(codes, starts, ends, low, high, table, numbers, counts):  # type: ignore[no-untyped-def]
     """Numbers for the pieces [low, high), equal where their characters are, counted up from 0 in the order of first
     occurrence; `table` is cleared. Returns how many there are."""
     size = 16
     while size < 2 * (high - low):
         size *= 2
-    table[:size] = -1
+    for free in range(size):
+        table[free] = -1
     mask = np.uint64(size - 1)
     m = 0
     for k in range(low, high):
@@ -74,7 +75,7 @@ def _number(codes, starts, ends, low, high, table, numbers, counts):  # type: ig
     return m
 
 
-@njit()
+@kernel
 def _pair(numbers, counts, n, table, keys, then, then_counts):  # type: ignore[no-untyped-def]
     """Numbers of the `n` pairs of neighbours in `numbers` (-1 where a pair occurs once for sure). Returns how many."""
     size = 16
@@ -89,7 +90,8 @@ def _pair(numbers, counts, n, table, keys, then, then_counts):  # type: ignore[n
             then[i] = -1
             continue
         if not cleared:
-            table[:size] = -1
+            for free in range(size):
+                table[free] = -1
             cleared = True
         key = np.uint64(a) << np.uint64(32) | np.uint64(b)
         slot = key * _MIX
@@ -111,7 +113,7 @@ def _pair(numbers, counts, n, table, keys, then, then_counts):  # type: ignore[n
     return m
 
 
-@njit()
+@kernel
 def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ignore[no-untyped-def]
     """The signal of the `count` n-grams; ``sizes`` are running sums of word lengths."""
     if n < 5:
@@ -131,19 +133,28 @@ def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ign
     return twice / total
 
 
-@njit()
-def word_signals(codes, offsets, starts, ends, first, table):  # type: ignore[no-untyped-def]
+def ready() -> bool:
+    """Whether both are compiled already."""
+    return _word_signals.ready and _line_signals.ready
+
+
+def word_signals(codes: Array, offsets: Array, starts: Array, ends: Array, first: Array, table: Array) -> Array:
     """float64[texts, 15]: the signals that do not depend on lines, NaN where there is none."""
-    n = len(offsets) - 1
-    found = np.full((n, 15), np.nan)
-    most = 1
-    for k in range(n):
-        most = max(most, first[k + 1] - first[k])
-    slots = np.empty(max(16, 4 * most), np.int64)
-    keys = np.empty(most, np.uint64)
-    numbers, then = np.empty(most, np.int64), np.empty(most, np.int64)
-    counts, then_counts = np.empty(most, np.int64), np.empty(most, np.int64)
+    found = np.full((len(offsets) - 1, 15), np.nan)
+    most = max(1, int(np.diff(first).max(initial=0)))
+    slots, keys = np.empty(max(16, 4 * most), np.int64), np.empty(most, np.uint64)
+    numbers, then, counts, then_counts = (np.empty(most, np.int64) for _ in range(4))
     sizes = np.zeros(most + 1, np.int64)
+    work = (slots, keys, numbers, then, counts, then_counts, sizes)
+    _word_signals(codes, offsets, starts, ends, first, table, found, *work)
+    return found
+
+
+@kernel
+def _word_signals(  # type: ignore[no-untyped-def]
+    codes, offsets, starts, ends, first, table, found, slots, keys, numbers, then, counts, then_counts, sizes
+):
+    n = len(offsets) - 1
     for k in range(n):
         low, high = first[k], first[k + 1]
         count = high - low
@@ -179,52 +190,66 @@ def word_signals(codes, offsets, starts, ends, first, table):  # type: ignore[no
             numbers, then = then, numbers
             counts, then_counts = then_counts, counts
             found[k, size - 2] = _grams(size, count - size + 1, numbers, counts, distinct, sizes, characters)
-    return found
 
 
-@njit()
+@kernel
 def _median(sizes, count):  # type: ignore[no-untyped-def]
     """Of the differences of `sizes`; 0 of none."""
     if count == 0:
         return 0.0
-    counts = np.zeros(64, np.int64)
-    for i in range(count):
-        length = sizes[i + 1] - sizes[i]
-        counts[min(length, 63)] += 1
     low, high = (count - 1) // 2, count // 2
-    a = b = -1
-    seen = 0
-    for length in range(64):
-        seen += counts[length]
-        if a < 0 and seen > low:
-            a = length
-        if seen > high:
-            b = length
-            break
-    if b == 63:  # some words are longer than the table
-        lengths = np.sort(sizes[1 : count + 1] - sizes[:count])
-        a, b = lengths[low], lengths[high]
+    below, a = -1, 0  # bisection: `a` becomes the least length that more than `low` words do not exceed
+    for i in range(count):
+        a = max(a, sizes[i + 1] - sizes[i])
+    longest = a
+    while a - below > 1:
+        middle = (below + a) // 2
+        if _at_most(sizes, count, middle) > low:
+            a = middle
+        else:
+            below = middle
+    b = a
+    if _at_most(sizes, count, a) <= high:  # of an even number of words the other one in the middle is longer
+        b = longest
+        for i in range(count):
+            length = sizes[i + 1] - sizes[i]
+            if a < length < b:
+                b = length
     return (a + b) / 2
 
 
-@njit()
-def line_signals(codes, offsets, characters, joined):  # type: ignore[no-untyped-def]
+@kernel
+def _at_most(sizes, count, bound):  # type: ignore[no-untyped-def]
+    """How many of the differences of `sizes` do not exceed a bound."""
+    total = 0
+    for i in range(count):
+        total += sizes[i + 1] - sizes[i] <= bound
+    return total
+
+
+def line_signals(codes: Array, offsets: Array, characters: Array, joined: bool) -> Array:
     """float64[texts, 4]: bullets, ellipses, duplicate lines, characters in them.
 
     Args:
         characters: int64[texts], characters in words.
         joined: whether runs of newlines divide lines, not each newline.
     """
+    found = np.zeros((len(offsets) - 1, 4))
+    newlines = np.searchsorted(np.flatnonzero(codes == _NEWLINE), offsets)
+    most = 1 + int(np.diff(newlines).max(initial=0))
+    starts, ends, numbers, counts = (np.empty(most, np.int64) for _ in range(4))
+    slots = np.empty(max(16, 4 * most), np.int64)
+    _line_signals(codes, offsets, characters, joined, found, starts, ends, numbers, counts, slots)
+    return found
+
+
+@kernel
+def _line_signals(codes, offsets, characters, joined, found, starts, ends, numbers, counts, slots):  # type: ignore[no-untyped-def]
     n = len(offsets) - 1
-    found = np.zeros((n, 4))
     for k in range(n):
         low, high = offsets[k], offsets[k + 1]
         if low == high:
             continue
-        most = 1
-        for i in range(low, high):
-            most += codes[i] == _NEWLINE
-        starts, ends = np.empty(most, np.int64), np.empty(most, np.int64)
         m, start, i = 0, low, low
         while i < high:
             if codes[i] == _NEWLINE:
@@ -236,9 +261,7 @@ def line_signals(codes, offsets, characters, joined):  # type: ignore[no-untyped
             i += 1
         starts[m], ends[m] = start, high
         m += 1
-        slots = np.empty(max(16, 4 * m), np.int64)
-        numbers, counts = np.empty(m, np.int64), np.empty(m, np.int64)
-        _number(codes, starts, ends, 0, m, slots, numbers, counts)
+        _number(codes, starts, ends, np.int64(0), m, slots, numbers, counts)
         bullets = ellipses = repeated = inside = 0
         for line in range(m):
             start, end = starts[line], ends[line]
@@ -250,4 +273,3 @@ def line_signals(codes, offsets, characters, joined):  # type: ignore[no-untyped
                 inside += end - start
         found[k, 0], found[k, 1], found[k, 2] = bullets / m, ellipses / m, repeated / m
         found[k, 3] = inside / max(1, characters[k])
-    return found

@@ -1,0 +1,1 @@
+"""Tagging, deduplicating, mixing and counting documents."""

@@ -1,0 +1,1 @@
+"""What all suites share: processes that take turns, the data, pictures, rates."""

@@ -1,0 +1,117 @@
+"""Measuring two programs beside each other: fresh processes, taking turns, medians of several runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+# Programs that are installed have their bytecode: ours and the peers' get theirs in their first run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+Measure = Callable[[], dict[str, float]]
+"""One fresh measurement: a number for each thing measured."""
+
+
+class Failed(Exception):
+    """A measured program ended with an error."""
+
+
+@dataclass
+class Row:
+    """One line of the table.
+
+    Attributes:
+        part: the part of the benchmark it belongs to.
+        what: what is measured.
+        unit: ``s`` (less is better), ``/s`` (more is better), or another unit that is only shown.
+        ours, theirs: one number for each run; `theirs` is empty where there is no peer for it.
+        wanted: the least ratio that the project promises; with `bound`, the most that `ours` may be.
+        note: what the reader should know.
+    """
+
+    part: str
+    what: str
+    unit: str
+    ours: list[float]
+    theirs: list[float] = field(default_factory=list)
+    wanted: float | None = None
+    bound: float | None = None
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better we are: the ratio of the medians."""
+        if not self.ours or not self.theirs:
+            return None
+        ours, theirs = statistics.median(self.ours), statistics.median(self.theirs)
+        return ours / theirs if self.unit == "/s" else theirs / ours
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the promise is kept; None where there is none or it can't be told."""
+        if self.bound is not None:
+            return statistics.median(self.ours) <= self.bound
+        return None if self.wanted is None or self.ratio is None else self.ratio >= self.wanted
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, with the medians."""
+        medians = {
+            f"{name}_median": statistics.median(runs) if runs else None
+            for name, runs in (("ours", self.ours), ("theirs", self.theirs))
+        }
+        return {**vars(self), **medians, "ratio": self.ratio, "held": self.held}
+
+
+def alternate(repeat: int, ours: Measure, theirs: Measure | None) -> tuple[dict[str, list[float]], ...]:
+    """`repeat` measurements of each, taking turns: (ours, theirs), each with a list of numbers for each name."""
+    found: tuple[dict[str, list[float]], ...] = ({}, {})
+    for turn in range(repeat):
+        sides = ((theirs, found[1]), (ours, found[0]))
+        for measure, numbers in sides if turn % 2 == 0 else sides[::-1]:
+            for name, number in (measure() if measure else {}).items():
+                numbers.setdefault(name, []).append(number)
+    return found
+
+
+def run(command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None) -> dict[str, float]:
+    """Wall time, processor time and peak memory of a whole process. Raises `Failed` with the end of its stderr."""
+    begin = time.perf_counter()
+    done = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=folder)
+    assert done.stderr is not None
+    errors = done.stderr.read()
+    _, status, usage = os.wait4(done.pid, 0)
+    done.returncode = os.waitstatus_to_exitcode(status)
+    wall = time.perf_counter() - begin
+    if done.returncode:
+        raise Failed(f"{command[0]} ended with {done.returncode}:\n{errors[-1500:]}")
+    return {"s": wall, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss / 1e3}
+
+
+def child(python: str, module: str, *arguments: object, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What ``SUBJECT.peers.NAME`` prints as the last line, JSON, with the wall time of its process as ``wall``.
+
+    It is run from the root, as a module: run as a file, `webdataset.py` would find itself where it imports webdataset.
+    """
+    command = [python, "-m", f"benchmarks.{module}", *map(str, arguments)]
+    begin = time.perf_counter()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, check=False)
+    wall = time.perf_counter() - begin
+    if done.returncode:
+        raise Failed(f"{module} {' '.join(map(str, arguments))} failed:\n{done.stderr[-1500:]}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return {**found, "wall": wall}
+
+
+def feedmill(*arguments: object) -> list[str]:
+    """Feedmill's command line, as the installed script runs it."""
+    return [sys.executable, "-c", "from feedmill.cli.app import main; main()", *map(str, arguments)]

@@ -1,0 +1,1 @@
+"""Loaders, resuming, and memory over long runs."""

@@ -1,0 +1,154 @@
+"""One measurement of Feedmill's loader, or of a floor without it (bare-...), in a process of its own; prints JSON.
+
+tokens FILE WORKERS       windows of 2,049 tokens in random order, batches of 64, torch tensors
+bare-tokens FILE          the same windows copied by numpy, row by row, and as one fancy index
+raw FOLDER WORKERS        parts as bytes in training order, batches of 64
+jpeg FOLDER WORKERS       pictures decoded, as one uint8 array a batch
+bare-jpeg THREADS         simplejpeg on as many threads, of bytes in memory
+resume FOLDER             from a state at position 10^9 to the first batch, imports left out
+flat FOLDER WORKERS SAMPLES    memory over this many samples; WORKERS may be `2p` for processes
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.lib import pictures
+from benchmarks.lib.rates import memory_mb, rate
+from benchmarks.lib.side import answer
+
+BATCH, SEQ_LEN, SECONDS = 64, 2048, 3.0
+
+
+def tokens(path: str, workers: str) -> dict[str, float]:
+    """Windows through a loader."""
+    import feedmill as fm
+
+    plan = fm.Plan.over(fm.open(path, seq_len=SEQ_LEN), shuffle="global")
+    loader = fm.Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers), output="torch")
+    return rate((batch["input_ids"].numel() / 1e6 for batch in loader), SECONDS)
+
+
+def bare_tokens(path: str) -> dict[str, float]:
+    """Windows through nothing but numpy, in the faster of two ways."""
+    import torch
+
+    tokens = np.asarray(np.memmap(path, np.uint16, "r", 8, (os.path.getsize(path) - 8) // 2))[:200_000_000]
+    rng, width = np.random.default_rng(0), SEQ_LEN + 1
+
+    def rows() -> Iterator[float]:
+        while True:  # as in a training loop, a batch is there until the next one is
+            starts = rng.integers(0, len(tokens) - width, BATCH).tolist()
+            out = np.empty((BATCH, width), np.int64)
+            for row, start in zip(out, starts, strict=True):
+                row[:] = tokens[start : start + width]
+            batch = torch.from_numpy(out)
+            yield batch.numel() / 1e6
+
+    def fancy() -> Iterator[float]:
+        while True:
+            starts = rng.integers(0, len(tokens) - width, BATCH)
+            batch = torch.from_numpy(tokens[starts[:, None] + np.arange(width)].astype(np.int64))
+            yield batch.numel() / 1e6
+
+    return max(rate(rows(), SECONDS), rate(fancy(), SECONDS), key=lambda found: found["rate"])
+
+
+def raw(folder: str, workers: str) -> dict[str, float]:
+    """Bytes of every part."""
+    import feedmill as fm
+
+    dataset = fm.open(folder, raw=True, decode=None)
+    plan = fm.Plan.over(dataset, shuffle="block")
+    loader = fm.Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers), output="samples")
+
+    def use(batch: list[Any]) -> int:
+        assert sum(len(sample[part]) for sample in batch for part in sample)
+        return len(batch)
+
+    return rate(map(use, loader), SECONDS)
+
+
+def jpeg(folder: str, workers: str) -> dict[str, float]:
+    """Pictures in one array."""
+    import feedmill as fm
+
+    plan = fm.Plan.over(fm.open(folder, raw=True), shuffle="block")
+    loader = fm.Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers))
+
+    def use(batch: dict[str, Any]) -> int:
+        assert batch["jpg"].shape[1:] == (375, 500, 3)
+        return len(batch["jpg"])
+
+    return rate(map(use, loader), 2 * SECONDS)
+
+
+def bare_jpeg(threads: str) -> dict[str, float]:
+    """Decoding alone."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import simplejpeg
+
+    data = pictures.jpegs()
+
+    def decode(at: int) -> int:
+        for picture in data[at : at + BATCH]:
+            simplejpeg.decode_jpeg(picture)
+        return BATCH
+
+    def batches() -> Iterator[int]:
+        with ThreadPoolExecutor(int(threads)) as pool:
+            running = [pool.submit(decode, 0) for _ in range(4)]
+            for at in itertools.count(0, BATCH):
+                yield running.pop(0).result()
+                running.append(pool.submit(decode, at % (len(data) - BATCH)))
+
+    return rate(batches(), 2 * SECONDS)
+
+
+def resume(folder: str) -> dict[str, float]:
+    """Seconds from a saved state to the first batch, and the state's bytes; opening and planning are in it."""
+    import feedmill as fm
+
+    Loader, Recipe = fm.Loader, fm.Recipe  # imports, left out
+    entry = {"path": folder, "weight": 1, "shuffle": "global"}
+    recipe = {"seed": 1, "blend": [entry, {**entry, "name": "again", "weight": 2}]}
+    loader = Loader(Recipe.parse(recipe).plan(), BATCH, rank=0, world_size=8, output="samples")
+    next(iter(loader))
+    state = json.dumps({**loader.state_dict(), "position": 10**9})
+    begun = time.perf_counter()
+    loader = Loader(Recipe.parse(recipe).plan(), BATCH, rank=3, world_size=8, output="samples")
+    loader.load_state_dict(json.loads(state))
+    next(iter(loader))
+    return {"s": time.perf_counter() - begun, "bytes": len(state)}
+
+
+def flat(folder: str, workers: str, samples: str) -> dict[str, float]:
+    """MB that this process and its workers grow by from the first tenth of the samples to the end."""
+    import feedmill as fm
+
+    how = fm.Workers(int(workers.rstrip("p")), processes=workers.endswith("p"))
+    plan = fm.Plan.over(fm.open(folder, raw=True, decode=None), shuffle="block")
+    loader = fm.Loader(plan, 256, rank=0, world_size=1, workers=how, output="samples")
+    wanted, seen, first = int(samples), 0, 0.0
+    begun = time.perf_counter()
+    for batch in loader:
+        seen += len(batch)
+        if not first and seen >= wanted // 10:
+            first = memory_mb()
+        if seen >= wanted:
+            break
+    end = memory_mb()
+    loader.close()
+    return {"mb": end - first, "whole_mb": end, "per_s": seen / (time.perf_counter() - begun)}
+
+
+if __name__ == "__main__":
+    answer(globals())

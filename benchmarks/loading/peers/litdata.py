@@ -1,0 +1,48 @@
+"""LitData, pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.lib.rates import endless, rate
+from benchmarks.lib.side import answer
+from benchmarks.loading.batches import BATCH, SECONDS, jpegs, use_pictures
+
+
+def jpeg(folder, workers):
+    """Samples shuffled, in its own loader. Its own type for JPEGs needs a torchvision that fits torch."""
+    from litdata import StreamingDataLoader, StreamingDataset
+    from PIL import Image
+
+    class Pictures(StreamingDataset):
+        def __getitem__(self, at):
+            return np.asarray(Image.open(io.BytesIO(super().__getitem__(at)["jpg"])).convert("RGB"))
+
+    loader = StreamingDataLoader(Pictures(folder, shuffle=True), batch_size=BATCH, num_workers=int(workers))
+    return rate(map(use_pictures, endless(loader)), SECONDS)
+
+
+def _picture(path):
+    return {"jpg": Path(path).read_bytes()}
+
+
+def make(tars, folder):
+    """Chunks of 64 MB, written by its `optimize` from files."""
+    from litdata import optimize
+
+    with tempfile.TemporaryDirectory() as files:
+        paths = []
+        for name, data in jpegs(tars):
+            paths.append(os.path.join(files, name))
+            Path(paths[-1]).write_bytes(data)
+        optimize(fn=_picture, inputs=paths, output_dir=folder, chunk_bytes="64MB", num_workers=1)
+    return {}
+
+
+if __name__ == "__main__":
+    answer(globals())

@@ -1,0 +1,54 @@
+"""MosaicML Streaming, pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import numpy as np
+
+from benchmarks.lib.rates import endless, rate
+from benchmarks.lib.side import answer
+from benchmarks.loading.batches import BATCH, SECONDS, jpegs, use_pictures
+
+
+def _streaming():
+    """Its package. Importing it needs torchvision for classes that are not used here; a build of torchvision that fits
+    torch is not always to be had."""
+    try:
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError):
+        from importlib.machinery import ModuleSpec
+        from unittest import mock
+
+        for name in ("", ".datasets", ".transforms", ".transforms.functional"):
+            sys.modules[f"torchvision{name}"] = mock.MagicMock(__spec__=ModuleSpec(f"torchvision{name}", None))
+        sys.modules["torchvision.datasets"].VisionDataset = object
+    import streaming
+
+    return streaming
+
+
+def jpeg(folder, workers):
+    """Samples shuffled by its default algorithm."""
+    from PIL import Image
+    from torch.utils.data import DataLoader
+
+    class Pictures(_streaming().StreamingDataset):
+        def __getitem__(self, at):
+            return np.asarray(Image.open(io.BytesIO(super().__getitem__(at)["jpg"])).convert("RGB"))
+
+    dataset = Pictures(local=folder, shuffle=True, batch_size=BATCH)
+    return rate(map(use_pictures, endless(DataLoader(dataset, BATCH, num_workers=int(workers)))), SECONDS)
+
+
+def make(tars, folder):
+    """MDS shards."""
+    with _streaming().MDSWriter(out=folder, columns={"jpg": "bytes"}) as out:
+        for _, data in jpegs(tars):
+            out.write({"jpg": data})
+    return {}
+
+
+if __name__ == "__main__":
+    answer(globals())

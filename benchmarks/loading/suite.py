@@ -1,0 +1,143 @@
+"""Loaders beside their peers: token windows, raw samples, JPEGs; resuming, and memory over a million samples."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.lib import corpus, pictures
+from benchmarks.lib.measure import Row, alternate, child, feedmill, run
+from benchmarks.prepared.suite import CRUDE, prepared
+from benchmarks.tokens import reading
+
+WORKERS, SAMPLES = 2, 1_000_000
+PEERS = ("modalities", "datatrove", "energon", "streaming")
+PYTHONS = {"webdataset": "streaming", "litdata": "streaming"}
+"""Whose Python they are measured in, where it is not their own."""
+NOTE = "wall time; (cpu) by the processor time of all processes"
+
+
+def ours(*words: object) -> dict[str, Any]:
+    """One measurement of Feedmill, or of a floor without it."""
+    return child(sys.executable, "loading.peers.feedmill", *words)
+
+
+def theirs(peer: str, *words: object) -> dict[str, Any]:
+    """One measurement of a peer."""
+    python = peers.need(PYTHONS.get(peer, peer))
+    return child(python, f"loading.peers.{peer}", *words, env=peers.environment())
+
+
+def _beside(
+    part: str,
+    what: str,
+    mine: tuple[object, ...],
+    peer: tuple[str, tuple[object, ...]],
+    wanted: float | None,
+    repeat: int,
+) -> Iterable[Row]:
+    """Two rows, by wall time and by processor time; none where the peer is not at hand."""
+    name, words = peer
+    bare = name == "bare"
+    if not bare and peers.python(PYTHONS.get(name, name)) is None:
+        return
+    a, b = alternate(repeat, lambda: ours(*mine), lambda: ours(*words) if bare else theirs(name, *words))
+    yield Row(part, what, "/s", a["rate"], b["rate"], wanted, note=NOTE)
+    if not any(map(math.isnan, a["cpu_rate"] + b["cpu_rate"])):
+        yield Row(part, f"{what} (cpu)", "/s", a["cpu_rate"], b["cpu_rate"])
+
+
+def tokens(repeat: int) -> Iterable[Row]:
+    """Windows of 2,049 tokens, batches of 64, as torch tensors, in M tokens."""
+    folder = reading.tokens(reading.TOKENS // 650)
+    single, many = folder / "a.pbin", folder / "ds"
+    part, what = "loader-tokens", "token windows, M tokens, beside"
+    yield from _beside(
+        part,
+        f"{what} a bare numpy gather",
+        ("tokens", single, 0),
+        ("bare", ("bare-tokens", single)),
+        0.6,
+        repeat,
+    )
+    mine = ("tokens", single, WORKERS)
+    peer = ("tokens", single, WORKERS)
+    yield from _beside(part, f"{what} Modalities, 2 workers", mine, ("modalities", peer), 5, repeat)
+    peer = ("tokens", many, WORKERS)
+    yield from _beside(part, f"{what} datatrove, 2 workers", mine, ("datatrove", peer), 5, repeat)
+
+
+def raw(repeat: int) -> Iterable[Row]:
+    """Samples of two parts as bytes, in training order, batches of 64."""
+    folder = prepared(8)
+    for path in (folder / "shards").iterdir():
+        corpus.warm(path)
+    for workers in (0, WORKERS):
+        mine = ("raw", folder, workers)
+        for name, wanted in (("energon", 10), ("webdataset", 4)):
+            what = f"raw samples beside {name}, {workers} workers"
+            yield from _beside("loader-raw", what, mine, (name, mine), wanted, repeat)
+
+
+def jpeg(repeat: int) -> Iterable[Row]:
+    """Pictures of 375 x 500 as one uint8 array of 64, 2 workers each."""
+    folder = _pictures()
+    part, mine = "loader-jpeg", ("jpeg", folder, WORKERS)
+    what = "JPEGs decoded, beside"
+    bare = ("bare", ("bare-jpeg", WORKERS))
+    yield from _beside(part, f"{what} simplejpeg on 2 threads", mine, bare, 0.9, repeat)
+    yield from _beside(part, f"{what} Energon", mine, ("energon", mine), None, repeat)
+    yield from _beside(part, f"{what} webdataset", mine, ("webdataset", mine), None, repeat)
+    for name in ("streaming", "litdata"):
+        if peers.python("streaming") is None:
+            continue
+        copied = corpus.folder() / f"pictures_{pictures.COUNT}_{name}"
+        if not (copied / "index.json").exists():
+            shutil.rmtree(copied, ignore_errors=True)
+            theirs(name, "make", folder / "shards", copied)
+        yield from _beside(part, f"{what} {name}", mine, (name, ("jpeg", copied, WORKERS)), None, repeat)
+
+
+def _pictures() -> Path:
+    """The tars, prepared, with a second description for crude samples."""
+    folder = pictures.folder()
+    if not (folder / ".nv-meta" / "index.sqlite").exists():
+        words = ("--sample-type", "ImageSample", "--field-map", '{"image": "jpg"}')
+        run(feedmill("prepare", folder, "--non-interactive", "--split-ratio", "1,0,0", *words))
+    (folder / ".nv-meta" / "crude.yaml").write_text(CRUDE)
+    for path in (folder / "shards").iterdir():
+        corpus.warm(path)
+    return folder
+
+
+def state(repeat: int) -> Iterable[Row]:
+    """From a state at position 10^9 of a shuffled blend to the first batch, imports left out."""
+    folder = prepared(8)
+    found, _ = alternate(repeat, lambda: ours("resume", folder), None)
+    note = "recipe parsed, datasets opened, planned, state loaded, one batch read"
+    yield Row("loader-state", "resume at position 10^9", "s", found["s"], bound=0.3, note=note)
+    yield Row("loader-state", "its state", "bytes", found["bytes"], bound=1024)
+
+
+def flat(_repeat: int) -> Iterable[Row]:
+    """Memory from the first tenth of a million samples to the last, workers included."""
+    folder = prepared(8)
+    for workers in ("0", "2", "2p"):
+        found, _ = alternate(1, lambda workers=workers: ours("flat", folder, workers, SAMPLES), None)
+        who = f"{workers[0]} {'processes' if 'p' in workers else 'threads'}"
+        what = f"{SAMPLES:,} samples, {who}: growth"
+        yield Row("loader-memory", what, "MB", found["mb"], bound=20, note=f"{found['whole_mb'][0]:.0f} MB in all")
+
+
+PARTS = {
+    "loader-tokens": tokens,
+    "loader-raw": raw,
+    "loader-jpeg": jpeg,
+    "loader-state": state,
+    "loader-memory": flat,
+}

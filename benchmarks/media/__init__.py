@@ -1,0 +1,1 @@
+"""Media metadata and clips of video."""

@@ -1,0 +1,33 @@
+"""Feedmill over prepared shards; on several cores it decodes several videos at once, as a loader's workers do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lib.side import answer
+from benchmarks.media.clips import COUNT, SECONDS, Clips, timed
+
+
+def clips(path: str, cores: str) -> dict[str, float]:
+    """See `timed`."""
+    return timed(_decode, path, cores)
+
+
+def _decode(path: Path, threads: int) -> Clips:
+    import feedmill as fm
+    from feedmill.jobs.threads import ordered_map
+    from feedmill.samples.avclips import get_clips_uniform
+
+    def look(sample: Any) -> tuple[Any, list[Any]]:
+        video = sample["mp4"]
+        facts = video.get_metadata(get_audio=False)
+        return facts.video_num_frames, get_clips_uniform(video, SECONDS, COUNT, request_video=True).video_clips
+
+    dataset = fm.open(path / "wds")
+    samples = (dataset[number] for number in range(len(dataset)))
+    yield from ordered_map(look, samples, workers=0 if threads == 1 else threads, in_flight=threads)
+
+
+if __name__ == "__main__":
+    answer(globals())

@@ -1,0 +1,42 @@
+"""Bare PyAV over files, with seeks to key frames; on several cores its decoder may have threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.lib.side import answer
+from benchmarks.media.clips import COUNT, SECONDS, Clips, timed
+
+
+def clips(path: str, cores: str) -> dict[str, float]:
+    """See `timed`."""
+    return timed(_decode, path, cores)
+
+
+def _decode(path: Path, threads: int) -> Clips:
+    import av
+    import numpy as np
+
+    for file in sorted((path / "files").glob("*.mp4")):
+        with av.open(str(file)) as container:
+            stream = container.streams.video[0]
+            if threads > 1:
+                stream.thread_type = "AUTO"
+            tick = stream.time_base
+            duration, frames = float(stream.duration * tick), stream.frames
+            clips = []
+            for start in np.linspace(0, duration - SECONDS, COUNT):
+                container.seek(int(start / tick), stream=stream)
+                clip = []
+                for frame in container.decode(stream):
+                    if float((frame.pts + frame.duration) * tick) <= start:
+                        continue
+                    if float(frame.pts * tick) > start + SECONDS:
+                        break
+                    clip.append(frame.to_ndarray(format="rgb24"))
+                clips.append(np.stack(clip).transpose(0, 3, 1, 2))
+        yield frames, clips
+
+
+if __name__ == "__main__":
+    answer(globals())

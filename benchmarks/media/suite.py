@@ -1,0 +1,155 @@
+"""Media metadata beside Energon, and clips of video beside bare PyAV. README.md says what is compared."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Row, alternate, child, feedmill, run
+from benchmarks.prepared.suite import CORES, DESCRIPTION, with_peer
+
+PEERS = ("energon",)
+
+CLIPS, SHARDS = 200, 4
+DIFFERENT = 20
+"""Different videos; each comes ten times."""
+OPTION = "--media-metadata-by-extension"
+
+
+def videos() -> Path:
+    """200 clips of 8 to 12 seconds, 320 x 240, 25 frames a second, a key frame every 2 seconds, with sound: as files in
+    ``files/``, and the same in four prepared shards."""
+    path = corpus.folder() / f"videos_{CLIPS}"
+    if (path / ".complete").exists():
+        return path
+    shutil.rmtree(path, ignore_errors=True)
+    (path / "files").mkdir(parents=True)
+    (path / "wds").mkdir()
+    for shard in range(SHARDS):
+        with tarfile.open(path / "wds" / f"{shard}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for number in range(shard * CLIPS // SHARDS, (shard + 1) * CLIPS // SHARDS):
+                data = _clip(number % DIFFERENT)
+                (path / "files" / f"{number:04d}.mp4").write_bytes(data)
+                info = tarfile.TarInfo(f"{number:04d}.mp4")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    run(feedmill("prepare", path / "wds", "--non-interactive"))
+    (path / ".complete").touch()
+    return path
+
+
+@cache
+def _clip(number: int) -> bytes:
+    import av
+    import numpy as np
+
+    rng = np.random.default_rng(number)
+    rows, columns = np.mgrid[0:240, 0:320].astype(np.uint8)  # shades wrap around at 256
+    speed = rng.integers(1, 9, 4)
+    grain = rng.integers(0, 6, (240, 320, 3), dtype=np.uint8)
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp4") as container:
+        video = container.add_stream("libx264", rate=25)
+        video.width, video.height, video.pix_fmt, video.gop_size = 320, 240, "yuv420p", 50
+        video.options = {"preset": "veryfast"}
+        sound = container.add_stream("aac", rate=16_000, layout="mono")
+        for at in range(25 * (8 + number % 5)):
+            moved = (at * speed % 256).astype(np.uint8)
+            planes = [columns + moved[0], rows * 2 - moved[1], columns + rows + moved[2]]
+            pixels = np.stack(planes, -1) + np.roll(grain, moved[3], 1)
+            for packet in video.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                container.mux(packet)
+            frame = av.AudioFrame.from_ndarray(rng.integers(-999, 999, (1, 640), dtype=np.int16), "s16", "mono")
+            frame.sample_rate, frame.pts = 16_000, 640 * at
+            for packet in sound.encode(frame):
+                container.mux(packet)
+        for stream in (video, sound):
+            for packet in stream.encode():
+                container.mux(packet)
+    return out.getvalue()
+
+
+def prepare_media(repeat: int) -> Iterable[Row]:
+    """`prepare` with the sizes of 40,000 JPEGs, whole commands; and `prepare-media` on what is prepared."""
+    path = corpus.shards(8, 5_000)
+
+    def ours() -> dict[str, float]:
+        corpus.unprepare(path)
+        corpus.warm(path)
+        return run(feedmill("prepare", path, "--non-interactive", "--split-ratio", "1,0,0", *DESCRIPTION, OPTION))
+
+    def theirs() -> dict[str, float]:
+        corpus.unprepare(path)
+        corpus.warm(path)
+        common = ("--non-interactive", "--no-progress", "--num-workers", str(CORES), "--split-ratio", "1,0,0")
+        return run([_energon(), "prepare", str(path), *common, *DESCRIPTION, OPTION], peers.environment())
+
+    ours()
+    a, b = alternate(repeat, ours, with_peer(theirs))
+    yield Row("prepare-media", "prepare with media metadata, 40,000 images", "s", a["s"], b.get("s", []), 6)
+    ours()
+    a, b = alternate(
+        repeat,
+        lambda: run(feedmill("prepare-media", path, OPTION)),
+        with_peer(lambda: run([_energon(), "prepare-media", str(path), "--no-progress", OPTION], peers.environment())),
+    )
+    yield Row("prepare-media", "prepare-media, 40,000 images", "s", a["s"], b.get("s", []), note="whole command")
+    files = videos() / "files"
+    a, b = alternate(repeat, partial(_folder, files, _ours_on), with_peer(partial(_folder, files, _theirs_on)))
+    yield Row("prepare-media", f"prepare-media, folder of {CLIPS} videos with sound", "s", a["s"], b.get("s", []))
+
+
+def _energon() -> str:
+    return peers.program("energon", "energon")
+
+
+def _folder(path: Path, command: Callable[[Path], tuple[list[str], dict[str, str] | None]]) -> dict[str, float]:
+    shutil.rmtree(path / ".nv-meta", ignore_errors=True)
+    corpus.warm(path)
+    words, env = command(path)
+    return run(words, env)
+
+
+def _ours_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
+    return feedmill("prepare-media", path, OPTION), None
+
+
+def _theirs_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
+    words = [_energon(), "prepare-media", str(path), "--no-progress", "--num-workers", str(CORES), OPTION]
+    return words, peers.environment()
+
+
+def video(repeat: int) -> Iterable[Row]:
+    """Metadata and five uniform clips of a second of each of 200 videos."""
+    path = videos()
+    ours, bare = (partial(_clips, sys.executable, how, path) for how in ("feedmill", "pyav"))
+    for cores in dict.fromkeys((1, CORES)):
+        a, b = alternate(repeat, partial(ours, cores), partial(bare, cores))
+        assert {*a["frames"]} == {*b["frames"]} and {*a["sum"]} == {*b["sum"]}, "the two sides decoded different frames"
+        note = f"metadata and 5 clips of 1 s each of {CLIPS} videos; the same pixels"
+        what = "videos on one core" if cores == 1 else f"videos on {cores} cores"
+        yield Row("video", f"{what}, bare PyAV with key-frame seek", "/s", a["per_s"], b["per_s"], 1, note=note)
+        yield Row("video", "the same, processor time", "s", a["cpu"], b["cpu"], note="of the process")
+    if peers.python("energon"):
+        theirs = partial(_clips, peers.need("energon"), "energon", path, 1, env=peers.environment())
+        a, b = alternate(max(repeat // 2, 1), partial(ours, 1), theirs)
+        yield Row("video", "videos on one core, Energon's AVDecoder", "/s", a["per_s"], b["per_s"])
+
+
+def _clips(python: str, how: str, path: Path, cores: int, env: dict[str, str] | None = None) -> dict[str, Any]:
+    corpus.warm(path)
+    found = child(python, f"media.peers.{how}", "clips", path, cores, env=env or dict(os.environ))
+    found.pop("wall")
+    return found
+
+
+PARTS: dict[str, Callable[[int], Iterable[Row]]] = {"prepare-media": prepare_media, "video": video}

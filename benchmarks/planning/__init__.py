@@ -1,0 +1,1 @@
+"""Orders, packing and dealing: commands of their own, with a table each."""

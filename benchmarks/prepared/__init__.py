@@ -1,0 +1,1 @@
+"""Preparing datasets, and loading what is prepared, beside Megatron Energon."""

@@ -1,0 +1,94 @@
+"""One training script in Energon's words, run with either package: captioning batches, and files by name.
+
+    python -m benchmarks.prepared.peers.training_script feedmill.compat.energon captions FOLDER --workers 2
+    python -m benchmarks.prepared.peers.training_script megatron.energon captions FOLDER --workers 2
+
+Only the package that is imported differs. Prints a line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+
+WARM = 8
+"""Batches before the clock starts."""
+
+
+def captions(energon, options):
+    """Samples per second of batches of decoded images (float32 tensors) and captions, for training."""
+    where = energon.WorkerConfig(rank=0, world_size=1, num_workers=options.workers)
+    dataset = energon.get_train_dataset(
+        options.path,
+        worker_config=where,
+        batch_size=options.batch,
+        shuffle_buffer_size=100,
+        max_samples_per_sequence=100,
+    )
+    batches = iter(energon.get_loader(dataset))
+    shapes = [tuple(batch.image.shape) for batch in islice(batches, WARM)]
+    begin = time.perf_counter()
+    total = 0
+    for batch in islice(batches, options.count // options.batch):
+        total += len(batch.caption)
+        shapes.append(tuple(batch.image.shape))
+    return {"per_s": total / (time.perf_counter() - begin), "samples": total, "shape": shapes[-1]}
+
+
+def by_name(energon, options):
+    """Files per second that cookers take by name from an auxiliary dataset."""
+    names = json.loads(Path(options.names).read_text())
+
+    class Task(energon.DefaultTaskEncoder):
+        decoder = None
+
+        @staticmethod
+        @energon.stateless
+        def cook(sample, media):
+            asked = sample["json"]["names"]
+            return {"bytes": sum(len(media.get(name)) for name in asked), "files": len(asked)}
+
+        def encode_sample(self, sample):
+            return sample
+
+    Task.cookers = [energon.Cooker(Task.cook)]
+    rows = Path(options.names).with_suffix(".jsonl")
+    where = energon.WorkerConfig(rank=0, world_size=1, num_workers=options.workers)
+    mix = Path(options.names).with_suffix(".yaml")
+    assert rows.exists() and mix.exists() and names
+    dataset = energon.get_val_dataset(
+        str(mix), split_part="train", worker_config=where, batch_size=None, task_encoder=Task()
+    )
+    files = size = 0
+    stream = iter(energon.get_loader(dataset))
+    next(stream)
+    begin = time.perf_counter()
+    for sample in stream:
+        files += sample["files"]
+        size += sample["bytes"]
+    return {"per_s": files / (time.perf_counter() - begin), "files": files, "bytes": size}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("package", choices=("megatron.energon", "feedmill.compat.energon"))
+    parser.add_argument("what", choices=("captions", "by_name"))
+    parser.add_argument("path")
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--count", type=int, default=6_400)
+    parser.add_argument("--names")
+    options = parser.parse_args()
+    print(json.dumps(globals()[options.what](importlib.import_module(options.package), options)))
+    sys.stdout.flush()
+    os._exit(0)  # Energon's watchdog threads would be waited for
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""Preparing and loading beside Megatron Energon, on one corpus of 5 KB samples. README.md says what is compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Row, alternate, child, feedmill, run
+
+PEERS = ("energon",)
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+SHARD = 5_000
+DESCRIPTION = ("--sample-type", "CaptioningSample", "--field-map", '{"image": "jpg", "caption": "json[caption]"}')
+CRUDE = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+
+
+def ours(what: str, path: Path, *options: object) -> dict[str, Any]:
+    """One measurement of Feedmill in a fresh process."""
+    corpus.warm(path)
+    return child(sys.executable, "prepared.peers.feedmill", what, path, *options)
+
+
+def theirs(what: str, path: Path, *options: object) -> dict[str, Any]:
+    """One measurement of Energon in a fresh process."""
+    corpus.warm(path)
+    return child(peers.need("energon"), "prepared.peers.energon", what, path, *options, env=peers.environment())
+
+
+def script(package: str, what: str, path: Path, *options: object) -> dict[str, Any]:
+    """One measurement of the script that runs with either package."""
+    corpus.warm(path)
+    mine = package.startswith("feedmill")
+    python = sys.executable if mine else peers.need("energon")
+    return child(
+        python,
+        "prepared.peers.training_script",
+        package,
+        what,
+        path,
+        *options,
+        env=None if mine else peers.environment(),
+    )
+
+
+def with_peer(measure: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float]] | None:
+    """The measurement where Energon is at hand."""
+    return measure if peers.python("energon") else None
+
+
+def prepared(shards: int) -> Path:
+    """A corpus that Feedmill has prepared, with a second description for crude samples."""
+    path = corpus.shards(shards, SHARD)
+    if not (path / ".nv-meta" / "index.sqlite").exists():
+        corpus.unprepare(path)
+        run(feedmill("prepare", path, "--non-interactive", "--split-ratio", "1,0,0", *DESCRIPTION))
+    (path / ".nv-meta" / "crude.yaml").write_text(CRUDE)
+    return path
+
+
+# Preparing: whole commands, from an unprepared folder each time.
+
+
+def _prepare_ours(path: Path, *options: str) -> dict[str, float]:
+    corpus.unprepare(path)
+    corpus.warm(path)
+    extra = () if path.suffix == ".jsonl" else ("--non-interactive", "--split-ratio", "1,0,0", *DESCRIPTION, *options)
+    return run(feedmill("prepare", path, *extra))
+
+
+def _prepare_theirs(path: Path) -> dict[str, float]:
+    corpus.unprepare(path)
+    corpus.warm(path)
+    command = [peers.program("energon", "energon"), "prepare", str(path)]
+    if path.suffix != ".jsonl":
+        command += ["--non-interactive", "--no-progress", "--num-workers", str(CORES), "--split-ratio", "1,0,0"]
+        command += DESCRIPTION
+    return run(command, peers.environment())
+
+
+def _prepare_rows(part: str, shards: int, wanted: float, repeat: int) -> Iterable[Row]:
+    path = corpus.shards(shards, SHARD)
+    name = f"prepare {shards * SHARD:,} samples"
+    _prepare_ours(path)  # compiles what was never compiled on this machine
+    a, b = alternate(repeat, partial(_prepare_ours, path), with_peer(partial(_prepare_theirs, path)))
+    peak = b.get("peak_mb", [])
+    yield Row(part, name, "s", a["s"], b.get("s", []), wanted, note="whole command, with a hash of every shard")
+    yield Row(part, f"{name}: peak memory", "MB", a["peak_mb"], peak, note="largest process")
+    without, _ = alternate(repeat, partial(_prepare_ours, path, "--no-hash"), None)
+    yield Row(part, f"{name}, --no-hash", "s", without["s"], b.get("s", []), note="as Energon, which hashes nothing")
+    took, _ = alternate(min(repeat, 3), lambda: ours("steps", path), None)
+    took.pop("wall")
+    for step, seconds in took.items():
+        yield Row(part, f"  of it: {step}", "s", seconds, note="by itself")
+    prepared(shards)
+
+
+def prepare(repeat: int) -> Iterable[Row]:
+    """The command on 40,000 samples, where starting weighs most, and its steps."""
+    yield from _prepare_rows("prepare", 8, 6, repeat)
+
+
+def prepare_large(repeat: int) -> Iterable[Row]:
+    """The command on 400,000 samples: the steady state."""
+    yield from _prepare_rows("prepare-large", 80, 10, min(repeat, 3))
+
+
+def jsonl(repeat: int) -> Iterable[Row]:
+    """The index of a JSONL file."""
+    path = corpus.jsonl(200_000)
+    _prepare_ours(path)
+    a, b = alternate(repeat, partial(_prepare_ours, path), with_peer(partial(_prepare_theirs, path)))
+    size = f"{corpus.size(path) / 1e6:.0f} MB"
+    yield Row("jsonl", "prepare 200,000 lines", "s", a["s"], b.get("s", []), note=f"whole command, {size}")
+
+
+# Loading: one loader without workers; the rate once the first samples are there.
+
+
+def load(repeat: int) -> Iterable[Row]:
+    """Stored order: Energon's validation mode."""
+    path = prepared(8)
+    for what, wanted, count, images in (
+        ("stored order, raw", 20, 39_000, ()),
+        ("stored order, images as float32 tensors", None, 4_000, ("--images", "torchrgb")),
+    ):
+        args = (path, "--count", count, *images)
+        a, b = alternate(repeat, partial(ours, "order", *args), with_peer(partial(theirs, "order", *args)))
+        yield Row("load", what, "/s", a["per_s"], b.get("per_s", []), wanted, note="Energon: validation mode")
+        whole = f"{what}: whole process, {count:,} samples"
+        yield Row("load", whole, "s", a["wall"], b.get("wall", []), note="with start-up and imports")
+    args = (path, "--count", 4_000, "--images", "rgb8")
+    a, _ = alternate(repeat, partial(ours, "order", *args), None)
+    yield Row("load", "stored order, images as uint8 arrays", "/s", a["per_s"], note="Feedmill's default decoding")
+
+
+def shuffled(repeat: int) -> Iterable[Row]:
+    """Training order: the mean of 60,000 samples, in which Energon slows down by ten."""
+    path, count = prepared(8), 60_000
+    for what, buffer in (("no shuffle buffer", 0), ("a buffer of 1,000", 1_000)):
+        args = (path, "--shuffle", "block", "--count", count)
+        peer_runs = with_peer(partial(theirs, "order", *args, "--buffer", buffer))
+        a, b = alternate(min(repeat, 2), partial(ours, "order", *args), peer_runs)
+        name = f"shuffled, raw, mean of {count:,}; Energon with {what}"
+        yield Row("shuffled", name, "/s", a["per_s"], b.get("per_s", []), 50, note="Feedmill: block shuffle")
+    a, _ = alternate(repeat, partial(ours, "order", path, "--shuffle", "global", "--count", count), None)
+    yield Row("shuffled", "shuffled, raw, global shuffle", "/s", a["per_s"], note="every sample from anywhere")
+    args = (path, "--shuffle", "block", "--count", 4_000, "--images", "torchrgb")
+    a, b = alternate(repeat, partial(ours, "order", *args), with_peer(partial(theirs, "order", *args)))
+    name = "shuffled, images as float32 tensors, mean of 4,000"
+    yield Row("shuffled", name, "/s", a["per_s"], b.get("per_s", []), note="Energon at its beginning, without a buffer")
+
+
+def flat(_repeat: int) -> Iterable[Row]:
+    """Whether speed and memory stay as they are: one long run, in windows."""
+    path = prepared(80)
+    long = ours("windows", path, "--shuffle", "block", "--count", 50_000, "--windows", 10)
+    yield from _window_rows("Feedmill, 500,000 samples", long)
+    if peers.python("energon"):
+        short = theirs("windows", prepared(8), "--shuffle", "block", "--count", 10_000, "--windows", 6)
+        yield from _window_rows("Energon, 60,000 samples", short, theirs=True)
+
+
+def _window_rows(who: str, found: dict[str, Any], theirs: bool = False) -> Iterable[Row]:
+    rates, memory = found["per_s"], found["memory_mb"]
+    names = (
+        ("first window", "/s", [rates[0]]),
+        ("slowest window", "/s", [min(rates)]),
+        ("fastest window", "/s", [max(rates)]),
+        ("memory growth after the first window", "MB", [memory[-1] - memory[0]]),
+    )
+    for name, unit, values in names:
+        row = Row("flat", f"{who}: {name}", unit, [] if theirs else values, values if theirs else [])
+        row.note = f"{len(rates)} windows of equal size, shuffled, raw"
+        yield row
+
+
+def keys(repeat: int) -> Iterable[Row]:
+    """Parts by file name, at random, on one thread."""
+    path, count = prepared(8), 20_000
+    rng = random.Random(1)
+    names = [f"{rng.randrange(8 * SHARD):09d}.{rng.choice(('jpg', 'json'))}" for _ in range(count)]
+    listed = corpus.folder() / "names.json"
+    listed.write_text(json.dumps(names))
+    args = (path, "--names", listed)
+    a, b = alternate(repeat, partial(ours, "keys", *args), with_peer(partial(theirs, "keys", *args)))
+    assert len({*a["bytes"], *b.get("bytes", a["bytes"])}) == 1, "the two sides read different bytes"
+    note = f"{count:,} random names, one thread"
+    yield Row("keys", "access by key", "/s", a["per_s"], b.get("per_s", []), 5, note=note)
+    yield Row("keys", "open, and get the first part", "s", a["open"], b.get("open", []), note="imports not counted")
+
+
+def first(repeat: int) -> Iterable[Row]:
+    """From nothing to the first decoded sample."""
+    path = prepared(8)
+    recipe = corpus.folder() / "first.yaml"
+    recipe.write_text(f"source: {path}\n")
+    a, b = alternate(repeat, partial(ours, "first", path), with_peer(partial(theirs, "first", path)))
+    note = "start of the interpreter, imports, open, plan, one decoded sample, exit"
+    yield Row("first", "first sample, whole process", "s", a["wall"], b.get("wall", []), bound=0.5, note=note)
+    a, _ = alternate(repeat, partial(ours, "first", path, "--recipe", recipe), None)
+    yield Row("first", "first sample of a recipe, whole process", "s", a["wall"], bound=0.5, note="reads YAML too")
+
+
+OURS, THEIRS = "feedmill.compat.energon", "megatron.energon"
+
+
+def captions(repeat: int) -> Iterable[Row]:
+    """One training script with its import changed: batches of 32 decoded pictures with their captions."""
+    path = prepared(8)
+    for workers, wanted in ((0, 3), (2, 5)):
+        args = ("captions", path, "--workers", workers)
+        a, b = alternate(repeat, partial(script, OURS, *args), with_peer(partial(script, THEIRS, *args)))
+        name = f"captioning batches of 32, float32 images, {workers} workers"
+        yield Row("captions", name, "/s", a["per_s"], b.get("per_s", []), wanted, note="the same script; samples")
+
+
+def aux(repeat: int) -> Iterable[Row]:
+    """One script with its import changed: cookers that take files by name from an auxiliary dataset."""
+    path = prepared(8)
+    rng = random.Random(1)
+    names = [f"{rng.randrange(8 * SHARD):09d}.{rng.choice(('jpg', 'json'))}" for _ in range(20_000)]
+    listed = corpus.folder() / "aux.json"
+    listed.write_text(json.dumps(names))
+    rows = [json.dumps({"names": names[first : first + 20]}) for first in range(0, len(names), 20)]
+    listed.with_suffix(".jsonl").write_text("\n".join(rows) + "\n")
+    run(feedmill("prepare", listed.with_suffix(".jsonl")))
+    listed.with_suffix(".yaml").write_text(
+        "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n"
+        f"  train:\n    path: aux.jsonl\n    aux: {{media: {path.name}}}\n"
+    )
+    args = ("by_name", path, "--names", listed)
+    a, b = alternate(repeat, partial(script, OURS, *args), with_peer(partial(script, THEIRS, *args)))
+    assert len({*a["bytes"], *b.get("bytes", a["bytes"])}) == 1, "the two sides read different bytes"
+    note = "the same script; files, 20 to a sample, in random order"
+    yield Row("aux", "auxiliary files by name in a cooker", "/s", a["per_s"], b.get("per_s", []), 8, note=note)
+
+
+PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
+    "prepare": prepare,
+    "prepare-large": prepare_large,
+    "jsonl": jsonl,
+    "load": load,
+    "shuffled": shuffled,
+    "flat": flat,
+    "keys": keys,
+    "first": first,
+    "captions": captions,
+    "aux": aux,
+}

@@ -1,0 +1,1 @@
+"""Shards that nobody has prepared: plain tars and MDS."""

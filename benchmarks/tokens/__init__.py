@@ -1,0 +1,1 @@
+"""Token files: tokenizing, reading, merging and shuffling."""

@@ -1,0 +1,65 @@
+"""datatrove: ``positions FOLDER SEQ_LEN``, ``rewrite merger INPUT OUTPUT RUNS``, ``tokenize TOKENIZER FILE OUT``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from benchmarks.lib.side import answer
+from benchmarks.tokens.timing import Work, numbers, rewritten, singles
+
+
+def positions(folder: str, seq_len: str) -> dict[str, float]:
+    """Random windows with positions from the index."""
+    from datatrove.utils.dataset import DatatroveFolderDataset
+
+    dataset = DatatroveFolderDataset(
+        folder,
+        int(seq_len),
+        filename_pattern="*.ds",
+        recursive=False,
+        token_size=2,
+        shuffle=True,
+        return_positions=True,
+    )
+    return singles(dataset, numbers(len(dataset)), int(seq_len) + 1)
+
+
+def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:
+    """See `rewritten`."""
+    return rewritten(_rewriting, what, source, target, runs)
+
+
+def _rewriting(what: str, source: Path, target: Path) -> Work:
+    """datatrove's merger."""
+    from datatrove.pipeline.tokens import DocumentTokenizerMerger
+    from loguru import logger
+
+    logger.remove()
+    assert what == "merger"
+    return lambda: DocumentTokenizerMerger(str(source), str(target), "m", seed=1, progress=False).run()
+
+
+def tokenize(tokenizer: str, path: str, out: str) -> dict[str, float]:
+    """Nothing but the run: its process is timed from outside."""
+    from datatrove.executor.local import LocalPipelineExecutor
+    from datatrove.pipeline.readers import JsonlReader
+    from datatrove.pipeline.tokens import DocumentTokenizer
+
+    shutil.rmtree(out, ignore_errors=True)
+    folder, name = os.path.split(path)
+    step = DocumentTokenizer(
+        output_folder=os.path.join(out, "tokens"),
+        tokenizer_name_or_path=os.path.join(tokenizer, "tokenizer.json"),
+        eos_token="<|endoftext|>",
+        shuffle_documents=False,
+        max_tokens_per_file=int(1e9),
+    )
+    pipeline = [JsonlReader(folder, glob_pattern=name, text_key="text"), step]
+    LocalPipelineExecutor(pipeline=pipeline, tasks=1, logging_dir=os.path.join(out, "logs")).run()
+    return {}
+
+
+if __name__ == "__main__":
+    answer(globals())

@@ -1,0 +1,71 @@
+"""How reading and rewriting token files are timed, for all sides alike."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BATCH, SECONDS = 64, 3.0
+Work = Callable[[], object]
+
+
+def numbers(count: int) -> np.ndarray:
+    """The windows that are read, in random order, int64[4096, batch]."""
+    return np.random.default_rng(1).integers(0, count, (4096, BATCH))
+
+
+def batches(read: Any, rows: np.ndarray, width: int) -> dict[str, float]:
+    """Tokens per second of whole batches."""
+    for row in rows[:8]:
+        read(row)
+    begun, done = time.perf_counter(), 0
+    for row in rows[8:]:
+        read(row)
+        done += BATCH * width
+        if time.perf_counter() - begun > SECONDS:
+            break
+    return {"rate": done / (time.perf_counter() - begun) / 1e6}
+
+
+def singles(dataset: Any, rows: np.ndarray, width: int) -> dict[str, float]:
+    """Tokens per second, one window after another."""
+    begun, done = time.perf_counter(), 0
+    for number in rows.ravel().tolist():
+        dataset[number]
+        done += width
+        if time.perf_counter() - begun > SECONDS:
+            break
+    return {"rate": done / (time.perf_counter() - begun) / 1e6}
+
+
+def rewritten(
+    prepare: Callable[[str, Path, Path], Work], what: str, source: str, target: str, runs: str
+) -> dict[str, float]:
+    """MB of tokens read per second: `first` for the first call after the imports, `mb_s` for the best of the others.
+
+    Args:
+        prepare: imports what is needed, and gives the call that is timed. The output is removed before each run.
+    """
+    warnings.filterwarnings("ignore")
+    shown = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the peers talk
+    data, output = Path(source), Path(target)
+    work = prepare(what, data, output)
+    size = sum(path.stat().st_size for path in data.glob("*.ds")) if data.is_dir() else data.stat().st_size
+    size *= 2 if what == "merge" else 1
+    rates = []
+    for _ in range(int(runs)):
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
+        begin = time.perf_counter()
+        work()
+        rates.append(size / 1e6 / (time.perf_counter() - begin))
+    os.dup2(shown, 1)
+    return {"first": rates[0], "mb_s": max(rates[1:] or rates)}

@@ -1,0 +1,1 @@
+"""VLA Foundry's tensors and robotics batches."""

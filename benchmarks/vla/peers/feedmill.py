@@ -1,0 +1,42 @@
+"""Feedmill's side: ``pth FOLDER WORKERS`` (decoded, batches of 64), ``robotics FOLDER WORKERS`` (batches of 32)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.lib.side import answer
+from benchmarks.vla.batches import ACTIONS, FUTURE, IMAGES, PAST, STATE, check_pth, check_robotics, rate
+
+
+def pth(folder: str, workers: str) -> dict[str, float]:
+    import feedmill as fm
+
+    plan = fm.Recipe.parse({"source": {"path": folder}, "shuffle": "none", "epochs": 100}).plan()
+    loader = fm.Loader(plan, 64, rank=0, world_size=1, workers=int(workers), collate=_decoded)
+    return rate(iter(loader), 64, check_pth)
+
+
+def _decoded(samples: list[Any]) -> list[dict[str, Any]]:
+    return [{name: sample[name] for name in sample} for sample in samples]
+
+
+def robotics(folder: str, workers: str) -> dict[str, float]:
+    from feedmill.compat.vla import VlaRun
+
+    run = VlaRun(
+        {
+            "data": {
+                "type": "robotics", "dataset_manifest": [f"{folder}/manifest.jsonl"], "dataset_weighting": [1],
+                "dataset_modality": ["robotics"], "dataset_statistics": [f"{folder}/stats.json"],
+                "image_names": list(IMAGES), "action_fields": list(ACTIONS), "proprioception_fields": list(STATE),
+                "lowdim_past_timesteps": PAST, "lowdim_future_timesteps": FUTURE, "normalization": {"method": "std"},
+                "allow_multiple_epochs": True, "num_workers": int(workers), "shuffle": False,
+            },
+            "hparams": {"global_batch_size": 32}, "total_train_samples": 10**6,
+        }
+    )  # fmt: skip
+    return rate(iter(run.loader()), 32, check_robotics)
+
+
+if __name__ == "__main__":
+    answer(globals())

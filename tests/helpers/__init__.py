@@ -1,0 +1,1 @@
+"""What tests share: data sets, golden data, programs that are killed, stand-ins."""

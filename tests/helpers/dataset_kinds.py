@@ -1,0 +1,124 @@
+"""A dataset of each kind that can be opened, of the same samples; for the contracts that all of them keep."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from feedmill.formats.base import Dataset
+from feedmill.formats.tar import index as shardindex
+from feedmill.formats.tar.wids import write_wids
+from feedmill.formats.tokens.bounds import bounds_path
+from feedmill.formats.tokens.dolma import write_dolma
+from feedmill.formats.tokens.ds import write_ds
+from feedmill.formats.tokens.megatron import write_megatron
+from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.indexing.manifests import write_manifest
+from feedmill.indexing.prepare import prepare
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import LocalStore
+from helpers import foreign_datasets as sourcedata
+from helpers.tars import make_shards, write_tar
+
+COUNTS = [5, 1, 9, 4]
+TOTAL = sum(COUNTS)
+FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "pax", "vla", "vla-indexed"]
+SOURCES: dict[str, Callable[[Path], Path]] = {
+    "parquet": lambda root: sourcedata.parquet(root, COUNTS),
+    "arrow": lambda root: sourcedata.arrow(root, COUNTS),
+    "huggingface": lambda root: sourcedata.huggingface(root, COUNTS),
+    "mds": lambda root: sourcedata.mds(root, COUNTS),
+    "mds-gz": lambda root: sourcedata.mds(root, COUNTS, gzip.compress, "gz"),
+    "lerobot-v2": lambda root: sourcedata.lerobot_v2(root, COUNTS),
+    "lerobot-v3": lambda root: sourcedata.lerobot_v3(root, COUNTS),
+    "img2dataset-webdataset": lambda root: sourcedata.images(root, COUNTS, "webdataset"),
+    "img2dataset-files": lambda root: sourcedata.images(root, COUNTS, "files"),
+    "img2dataset-parquet": lambda root: sourcedata.images(root, COUNTS, "parquet"),
+    "braces": lambda root: make_shards(root, COUNTS) / "shards/shard_{000..003}.tar",
+    "glob": lambda root: make_shards(root, COUNTS) / "**/*.tar",
+    "wids": lambda root: _wids(make_shards(root, COUNTS)),
+    "kept-index": lambda root: make_shards(root, COUNTS),
+}
+"""Datasets of other tools, and plain tars named in other ways."""
+REMOTE = ("parquet", "arrow", "huggingface", "mds", "mds-gz", "lerobot-v2", "img2dataset-files", "wids")
+PACKED = ("parquet", "mds-gz", "lerobot-v2", "lerobot-v3", "img2dataset-parquet", "img2dataset-files")
+"""Those of which a part's bytes do not stand in the file as they are given."""
+TOKENS = ["pbin", "pbin-foreign", "pbin-windows", "pbin-blocks", "ds", "ds-windows", "megatron", "dolma"]
+TOKEN_FILE = {"pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy"}
+PARTS = dict.fromkeys(TOKENS, "input_ids")
+OPTIONS = {
+    "pbin-windows": {"seq_len": 3, "reuse_last_target": False},
+    "pbin-blocks": {"block_size": 3},
+    "ds-windows": {"seq_len": 2},
+}
+"""How the dataset that `make` makes will be opened; samples of tokens begin with their number."""
+
+
+def make(root: Path, kind: str) -> str:
+    """A dataset of `TOTAL` samples whose json part, or part n, says which sample it is of."""
+    if kind in SOURCES:
+        return str(SOURCES[kind](root))
+    if kind.startswith("jsonl"):
+        path = root / "lines.jsonl"
+        path.write_text("".join(json.dumps({"n": n, "part": "json"}) + "\n" * (1 + n % 2) for n in range(TOTAL)))
+        if kind == "jsonl":
+            prepare(str(path), progress=False)
+        return str(path)
+    if kind in TOKENS:
+        return make_tokens(root, kind)
+    if kind == "tar":
+        files = [(f"s{n:05d}.json", json.dumps({"n": n, "part": "json"}).encode()) for n in range(TOTAL)]
+        return str(write_tar(root / "one.tar", files))
+    if kind == "pax":  # every member with an extension header, as many writers make them
+        for shard, low in enumerate(range(0, TOTAL, 7)):
+            files = [
+                (f"s{n:05d}.json", json.dumps({"n": n, "part": "json"}).encode())
+                for n in range(low, min(low + 7, TOTAL))
+            ]
+            write_tar(root / f"{shard}.tar", files, form=2, mtime=1.5)
+        return str(root)
+    make_shards(root, COUNTS)
+    if kind.startswith("vla"):
+        write_manifest(str(root), progress=False)
+    if kind == "prepared":
+        prepare(str(root), split_ratio="1,0,0", progress=False)
+    return str(root)
+
+
+def _wids(root: Path) -> Path:
+    shards = [f"shards/shard_{n:03d}.tar" for n in range(len(COUNTS))]
+    assert write_wids(LocalStore(root), shards, "index.json", name="shards") == TOTAL
+    return root / "index.json"
+
+
+def make_tokens(root: Path, kind: str) -> str:
+    """Documents of three tokens, each of which is the document's number."""
+    store, tokens, lengths = LocalStore(root), np.repeat(np.arange(TOTAL), 3), np.full(TOTAL, 3)
+    if kind == "megatron":
+        with write_megatron(store, "all", "u2") as whole:
+            whole.add(tokens, lengths)
+        return str(root / "all.idx")
+    write: dict[str, Any] = {
+        "pbin": lambda n: write_pbin(store, f"{n}.pbin", 2),
+        "ds": lambda n: write_ds(store, f"{n}.ds", 2, tokenizer_name="t"),
+        "dolma": lambda n: write_dolma(store, f"{n}.npy", "u2"),
+    }
+    for number, part in enumerate(np.split(np.arange(TOTAL), np.cumsum(COUNTS)[:-1])):
+        with write[kind.partition("-")[0]](number) as out:
+            out.add(np.repeat(part, 3), np.full(len(part), 3))
+        if kind == "pbin-foreign":
+            (root / bounds_path(f"{number}.pbin")).unlink()
+    return str(root)
+
+
+def opened(url: str, kind: str) -> Dataset:
+    with pytest.MonkeyPatch.context() as patch:
+        if kind in ("kept-index", "vla-indexed"):  # also for tars as small as these
+            patch.setattr(shardindex, "INDEX_FROM", 0)
+        return open_dataset(url, **OPTIONS.get(kind, {}))
