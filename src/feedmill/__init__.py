@@ -70,18 +70,27 @@ _HOME = {
     "add_parts": "writing.add_parts",
     "append": "writing.append",
     "basic_sample_keys": "samples.crude",
+    "bench": "loading.bench",
     "check": "indexing.check",
     "convert": "converting.convert",
     "cooker": "loading.cooking",
+    "decode": "tokens.decode",
     "dedupe": "curation.dedupe.job",
     "delete": "writing.delete",
     "filter": "tokens.filter",
+    "index": "tokens.index",
+    "info": "converting.info",
     "merge": "tokens.merge",
     "mix": "curation.mix.job",
+    "mount": "mounting.mount",
+    "neardedupe": "curation.near.neardedupe",
+    "numbers": "tokens.numbers",
     "open": "samples.open",
     "open_store": "storage",
+    "plan": "planning.overview",
     "prepare": "indexing.prepare",
     "prepare_media": "indexing.prepare_media",
+    "preview": "samples.preview",
     "repair": "indexing.repair",
     "reshard": "writing.reshard",
     "shuffle": "tokens.shuffle",
@@ -90,6 +99,7 @@ _HOME = {
     "stateless": "loading.encoder",
     "tag": "curation.tag",
     "tokenize": "tokens.tokenize",
+    "trace": "loading.trace",
     "with_targets": "samples.targets",
     "write": "writing.write",
     "writer": "writing.writer",
@@ -97,10 +107,12 @@ _HOME = {
 
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
+    from feedmill.converting.info import info
     from feedmill.curation.dedupe.job import dedupe
     from feedmill.curation.dedupe.options import DedupeOptions
     from feedmill.curation.mix.config import MixConfig
     from feedmill.curation.mix.job import mix
+    from feedmill.curation.near.neardedupe import neardedupe
     from feedmill.curation.stat import stat
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
@@ -112,6 +124,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.indexing.report import PrepareReport
+    from feedmill.loading.bench import bench
     from feedmill.loading.checkpoint import Checkpoint
     from feedmill.loading.cooking import Cooker, cooker
     from feedmill.loading.encoder import TaskEncoder, stateless
@@ -119,7 +132,10 @@ if TYPE_CHECKING:
     from feedmill.loading.filecache import FileStoreCachePool
     from feedmill.loading.loader import Loader
     from feedmill.loading.metrics import Telemetry
+    from feedmill.loading.trace import trace
     from feedmill.loading.workers import Workers
+    from feedmill.mounting.mount import mount
+    from feedmill.planning.overview import plan
     from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
@@ -127,6 +143,7 @@ if TYPE_CHECKING:
     from feedmill.samples.crude import basic_sample_keys
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
+    from feedmill.samples.preview import preview
     from feedmill.samples.stores import FileStore
     from feedmill.samples.targets import LossMask, with_targets
     from feedmill.samples.types import (
@@ -145,8 +162,11 @@ if TYPE_CHECKING:
     )
     from feedmill.storage import open_store
     from feedmill.storage.base import Store
+    from feedmill.tokens.decode import decode
     from feedmill.tokens.filter import filter
+    from feedmill.tokens.index import index
     from feedmill.tokens.merge import merge
+    from feedmill.tokens.numbers import numbers
     from feedmill.tokens.shuffle import shuffle
     from feedmill.tokens.split import split
     from feedmill.tokens.tokenize import tokenize
@@ -209,18 +229,27 @@ __all__ = [
     "add_parts",
     "append",
     "basic_sample_keys",
+    "bench",
     "check",
     "convert",
     "cooker",
+    "decode",
     "dedupe",
     "delete",
     "filter",
+    "index",
+    "info",
     "merge",
     "mix",
+    "mount",
+    "neardedupe",
+    "numbers",
     "open",
     "open_store",
+    "plan",
     "prepare",
     "prepare_media",
+    "preview",
     "repair",
     "reshard",
     "shuffle",
@@ -229,6 +258,7 @@ __all__ = [
     "stateless",
     "tag",
     "tokenize",
+    "trace",
     "with_targets",
     "write",
     "writer",
