@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
@@ -42,3 +43,12 @@ def test_type_checkers_see_the_names_that_are_there() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fm.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", fm._MOVED)
+def test_a_name_of_release_0_1_works_with_one_warning(name: str) -> None:
+    module, _, its = fm._MOVED[name].rpartition(".")
+    with pytest.warns(DeprecationWarning, match=f"feedmill.{name} is now {fm._MOVED[name]}") as warned:
+        value = getattr(fm, name)
+    assert value is getattr(importlib.import_module(module), its) and len(warned) == 1
+    assert warned[0].filename == __file__ and name not in fm.__all__

@@ -30,8 +30,6 @@ _HOME = {
     "Decoder": "samples.decode",
     "DedupeOptions": "curation.dedupe.options",
     "FeedmillError": "errors",
-    "FileStore": "samples.stores",
-    "FileStoreCachePool": "loading.filecache",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
     "InterleavedSample": "samples.types",
@@ -69,11 +67,9 @@ _HOME = {
     "Writer": "writing.writer",
     "add_parts": "writing.add_parts",
     "append": "writing.append",
-    "basic_sample_keys": "samples.crude",
     "bench": "loading.bench",
     "check": "indexing.check",
     "convert": "converting.convert",
-    "cooker": "loading.cooking",
     "decode": "tokens.decode",
     "dedupe": "curation.dedupe.job",
     "delete": "writing.delete",
@@ -96,7 +92,6 @@ _HOME = {
     "shuffle": "tokens.shuffle",
     "split": "tokens.split",
     "stat": "curation.stat",
-    "stateless": "loading.encoder",
     "tag": "curation.tag",
     "tokenize": "tokens.tokenize",
     "trace": "loading.trace",
@@ -104,6 +99,14 @@ _HOME = {
     "write": "writing.write",
     "writer": "writing.writer",
 }
+_MOVED = {
+    "FileStore": "feedmill.compat.energon.FileStore",
+    "FileStoreCachePool": "feedmill.compat.energon.FileStoreCachePool",
+    "basic_sample_keys": "feedmill.compat.energon.basic_sample_keys",
+    "cooker": "feedmill.compat.energon.cooker",
+    "stateless": "feedmill.compat.energon.stateless",
+}
+"""Names of release 0.1 that go with the next one, and where they are now."""
 
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
@@ -126,10 +129,9 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
     from feedmill.loading.bench import bench
     from feedmill.loading.checkpoint import Checkpoint
-    from feedmill.loading.cooking import Cooker, cooker
-    from feedmill.loading.encoder import TaskEncoder, stateless
+    from feedmill.loading.cooking import Cooker
+    from feedmill.loading.encoder import TaskEncoder
     from feedmill.loading.failures import SkipSample, Substitute
-    from feedmill.loading.filecache import FileStoreCachePool
     from feedmill.loading.loader import Loader
     from feedmill.loading.metrics import Telemetry
     from feedmill.loading.trace import trace
@@ -140,11 +142,9 @@ if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.avdecoder import AVDecoder
-    from feedmill.samples.crude import basic_sample_keys
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
     from feedmill.samples.preview import preview
-    from feedmill.samples.stores import FileStore
     from feedmill.samples.targets import LossMask, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
@@ -189,8 +189,6 @@ __all__ = [
     "Decoder",
     "DedupeOptions",
     "FeedmillError",
-    "FileStore",
-    "FileStoreCachePool",
     "ImageClassificationSample",
     "ImageSample",
     "InterleavedSample",
@@ -228,11 +226,9 @@ __all__ = [
     "Writer",
     "add_parts",
     "append",
-    "basic_sample_keys",
     "bench",
     "check",
     "convert",
-    "cooker",
     "decode",
     "dedupe",
     "delete",
@@ -255,7 +251,6 @@ __all__ = [
     "shuffle",
     "split",
     "stat",
-    "stateless",
     "tag",
     "tokenize",
     "trace",
@@ -268,6 +263,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"feedmill.{_HOME[name]}"), name)
+    if name in _MOVED:
+        from warnings import warn
+
+        warn(f"feedmill.{name} is now {_MOVED[name]}; the old name will go", DeprecationWarning, stacklevel=2)
+        module, _, its = _MOVED[name].rpartition(".")
+        return getattr(import_module(module), its)
     raise AttributeError(f"module 'feedmill' has no attribute {name!r}")
 
 
