@@ -14,8 +14,8 @@ from feedmill.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-OTHERS = {"demo", "modalities", "energon", "nanotron", "vla", "dolma"}
-"""Verbs without a function: the demonstration, and the command lines of other tools."""
+OTHERS = {"demo", "mix", "modalities", "energon", "nanotron", "vla", "dolma"}
+"""Verbs without a function: the demonstration, a name of release 0.1, and the command lines of other tools."""
 VERBS = [name.replace("-", "_") for name in cli.VERBS if name not in OTHERS]
 
 
@@ -47,8 +47,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize("name", fm._MOVED)
 def test_a_name_of_release_0_1_works_with_one_warning(name: str) -> None:
-    module, _, its = fm._MOVED[name].rpartition(".")
-    with pytest.warns(DeprecationWarning, match=f"feedmill.{name} is now {fm._MOVED[name]}") as warned:
+    instead, module, its = fm._MOVED[name]
+    with pytest.warns(DeprecationWarning, match=f"feedmill.{name} is now {instead}") as warned:
         value = getattr(fm, name)
     assert value is getattr(importlib.import_module(module), its) and len(warned) == 1
     assert warned[0].filename == __file__ and name not in fm.__all__

@@ -30,13 +30,13 @@ _HOME = {
     "Decoder": "samples.decode",
     "DedupeOptions": "curation.dedupe.options",
     "FeedmillError": "errors",
+    "FilterConfig": "curation.mix.config",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
     "InterleavedSample": "samples.types",
     "Loader": "loading.loader",
     "LossMask": "samples.targets",
     "MissingExtra": "errors",
-    "MixConfig": "curation.mix.config",
     "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
     "OCRSample": "samples.types",
@@ -73,11 +73,10 @@ _HOME = {
     "decode": "tokens.decode",
     "dedupe": "curation.dedupe.job",
     "delete": "writing.delete",
-    "filter": "tokens.filter",
+    "filter": "filtering",
     "index": "tokens.index",
     "info": "converting.info",
     "merge": "tokens.merge",
-    "mix": "curation.mix.job",
     "mount": "mounting.mount",
     "neardedupe": "curation.near.neardedupe",
     "numbers": "tokens.numbers",
@@ -99,26 +98,28 @@ _HOME = {
     "write": "writing.write",
     "writer": "writing.writer",
 }
+_ENERGON = "feedmill.compat.energon"
 _MOVED = {
-    "FileStore": "feedmill.compat.energon.FileStore",
-    "FileStoreCachePool": "feedmill.compat.energon.FileStoreCachePool",
-    "basic_sample_keys": "feedmill.compat.energon.basic_sample_keys",
-    "cooker": "feedmill.compat.energon.cooker",
-    "stateless": "feedmill.compat.energon.stateless",
+    **{
+        name: (f"{_ENERGON}.{name}", _ENERGON, name)
+        for name in ("FileStore", "FileStoreCachePool", "basic_sample_keys", "cooker", "stateless")
+    },
+    "MixConfig": ("feedmill.FilterConfig", "feedmill.curation.mix.config", "FilterConfig"),
+    "mix": ("feedmill.filter", "feedmill.curation.mix.job", "mix"),
 }
-"""Names of release 0.1 that go with the next one, and where they are now."""
+"""Names of release 0.1 that go with the next one: what to use, and where the old thing is (module, name)."""
 
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
     from feedmill.curation.dedupe.job import dedupe
     from feedmill.curation.dedupe.options import DedupeOptions
-    from feedmill.curation.mix.config import MixConfig
-    from feedmill.curation.mix.job import mix
+    from feedmill.curation.mix.config import FilterConfig
     from feedmill.curation.near.neardedupe import neardedupe
     from feedmill.curation.stat import stat
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
+    from feedmill.filtering import filter
     from feedmill.formats.base import Dataset, Sample, Source
     from feedmill.formats.tokens.base import TokenDataset
     from feedmill.formats.tokens.windows import WindowDataset
@@ -163,7 +164,6 @@ if TYPE_CHECKING:
     from feedmill.storage import open_store
     from feedmill.storage.base import Store
     from feedmill.tokens.decode import decode
-    from feedmill.tokens.filter import filter
     from feedmill.tokens.index import index
     from feedmill.tokens.merge import merge
     from feedmill.tokens.numbers import numbers
@@ -189,13 +189,13 @@ __all__ = [
     "Decoder",
     "DedupeOptions",
     "FeedmillError",
+    "FilterConfig",
     "ImageClassificationSample",
     "ImageSample",
     "InterleavedSample",
     "Loader",
     "LossMask",
     "MissingExtra",
-    "MixConfig",
     "MultiChoiceVQASample",
     "NotFound",
     "OCRSample",
@@ -236,7 +236,6 @@ __all__ = [
     "index",
     "info",
     "merge",
-    "mix",
     "mount",
     "neardedupe",
     "numbers",
@@ -266,8 +265,8 @@ def __getattr__(name: str) -> Any:
     if name in _MOVED:
         from warnings import warn
 
-        warn(f"feedmill.{name} is now {_MOVED[name]}; the old name will go", DeprecationWarning, stacklevel=2)
-        module, _, its = _MOVED[name].rpartition(".")
+        instead, module, its = _MOVED[name]
+        warn(f"feedmill.{name} is now {instead}; the old name will go", DeprecationWarning, stacklevel=2)
         return getattr(import_module(module), its)
     raise AttributeError(f"module 'feedmill' has no attribute {name!r}")
 

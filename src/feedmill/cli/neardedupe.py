@@ -38,7 +38,7 @@ def neardedupe(
     processes: Processes = None,
     json: Json = False,
 ) -> None:
-    """Write attributes that mark near-duplicates: of each cluster all but one document. 'mix' then removes them."""
+    """Write attributes that mark near-duplicates: of each cluster all but one document. 'filter' then removes them."""
     from feedmill.curation.near.neardedupe import neardedupe as run
 
     report = run(
