@@ -111,7 +111,7 @@ VERBS: dict[str, tuple[Make, list[str]]] = {
     "filter": (packed, ["filter", "a.pbin", "o.pbin", "--min-length", "1"]),
     "filter lines": (documents, ["filter", "a.jsonl", "o.jsonl", "--min-length", "1"]),
     "neardedupe": (documents, ["neardedupe", "documents", "-p", "1"]),
-    "mix": (documents, ["mix", "mix.json", "-p", "1"]),
+    "mix": (documents, ["filter", "mix.json", "--workers", "1"]),
 }
 GIVEN = ("d", "e", "o", "mixed", "f.bin")
 """Named by the user, who may name a link."""

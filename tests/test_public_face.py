@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 
 import feedmill as fm
+from feedmill.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-VERBS = ["add_parts", "append", "check", "convert", "dedupe", "delete", "filter", "merge", "mix", "prepare",
-         "prepare_media", "repair", "reshard", "shuffle", "split", "stat", "tag", "tokenize"]  # fmt: skip
+OTHERS = {"demo", "mix", "modalities", "energon", "nanotron", "vla", "dolma"}
+"""Verbs without a function: the demonstration, a name of release 0.1, and the command lines of other tools."""
+VERBS = [name.replace("-", "_") for name in cli.VERBS if name not in OTHERS]
 
 
 @pytest.mark.parametrize("name", fm.__all__)
@@ -40,3 +43,12 @@ def test_type_checkers_see_the_names_that_are_there() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fm.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", fm._MOVED)
+def test_a_name_of_release_0_1_works_with_one_warning(name: str) -> None:
+    instead, module, its = fm._MOVED[name]
+    with pytest.warns(DeprecationWarning, match=f"feedmill.{name} is now {instead}") as warned:
+        value = getattr(fm, name)
+    assert value is getattr(importlib.import_module(module), its) and len(warned) == 1
+    assert warned[0].filename == __file__ and name not in fm.__all__

@@ -30,15 +30,13 @@ _HOME = {
     "Decoder": "samples.decode",
     "DedupeOptions": "curation.dedupe.options",
     "FeedmillError": "errors",
-    "FileStore": "samples.stores",
-    "FileStoreCachePool": "loading.filecache",
+    "FilterConfig": "curation.mix.config",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
     "InterleavedSample": "samples.types",
     "Loader": "loading.loader",
     "LossMask": "samples.targets",
     "MissingExtra": "errors",
-    "MixConfig": "curation.mix.config",
     "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
     "OCRSample": "samples.types",
@@ -69,41 +67,59 @@ _HOME = {
     "Writer": "writing.writer",
     "add_parts": "writing.add_parts",
     "append": "writing.append",
-    "basic_sample_keys": "samples.crude",
+    "bench": "loading.bench",
     "check": "indexing.check",
     "convert": "converting.convert",
-    "cooker": "loading.cooking",
+    "decode": "tokens.decode",
     "dedupe": "curation.dedupe.job",
     "delete": "writing.delete",
-    "filter": "tokens.filter",
+    "filter": "filtering",
+    "index": "tokens.index",
+    "info": "converting.info",
     "merge": "tokens.merge",
-    "mix": "curation.mix.job",
+    "mount": "mounting.mount",
+    "neardedupe": "curation.near.neardedupe",
+    "numbers": "tokens.numbers",
     "open": "samples.open",
     "open_store": "storage",
+    "plan": "planning.overview",
     "prepare": "indexing.prepare",
     "prepare_media": "indexing.prepare_media",
+    "preview": "samples.preview",
     "repair": "indexing.repair",
     "reshard": "writing.reshard",
     "shuffle": "tokens.shuffle",
     "split": "tokens.split",
     "stat": "curation.stat",
-    "stateless": "loading.encoder",
     "tag": "curation.tag",
     "tokenize": "tokens.tokenize",
+    "trace": "loading.trace",
     "with_targets": "samples.targets",
     "write": "writing.write",
     "writer": "writing.writer",
 }
+_ENERGON = "feedmill.compat.energon"
+_MOVED = {
+    **{
+        name: (f"{_ENERGON}.{name}", _ENERGON, name)
+        for name in ("FileStore", "FileStoreCachePool", "basic_sample_keys", "cooker", "stateless")
+    },
+    "MixConfig": ("feedmill.FilterConfig", "feedmill.curation.mix.config", "FilterConfig"),
+    "mix": ("feedmill.filter", "feedmill.curation.mix.job", "mix"),
+}
+"""Names of release 0.1 that go with the next one: what to use, and where the old thing is (module, name)."""
 
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
+    from feedmill.converting.info import info
     from feedmill.curation.dedupe.job import dedupe
     from feedmill.curation.dedupe.options import DedupeOptions
-    from feedmill.curation.mix.config import MixConfig
-    from feedmill.curation.mix.job import mix
+    from feedmill.curation.mix.config import FilterConfig
+    from feedmill.curation.near.neardedupe import neardedupe
     from feedmill.curation.stat import stat
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
+    from feedmill.filtering import filter
     from feedmill.formats.base import Dataset, Sample, Source
     from feedmill.formats.tokens.base import TokenDataset
     from feedmill.formats.tokens.windows import WindowDataset
@@ -112,22 +128,24 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.indexing.report import PrepareReport
+    from feedmill.loading.bench import bench
     from feedmill.loading.checkpoint import Checkpoint
-    from feedmill.loading.cooking import Cooker, cooker
-    from feedmill.loading.encoder import TaskEncoder, stateless
+    from feedmill.loading.cooking import Cooker
+    from feedmill.loading.encoder import TaskEncoder
     from feedmill.loading.failures import SkipSample, Substitute
-    from feedmill.loading.filecache import FileStoreCachePool
     from feedmill.loading.loader import Loader
     from feedmill.loading.metrics import Telemetry
+    from feedmill.loading.trace import trace
     from feedmill.loading.workers import Workers
+    from feedmill.mounting.mount import mount
+    from feedmill.planning.overview import plan
     from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.avdecoder import AVDecoder
-    from feedmill.samples.crude import basic_sample_keys
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
-    from feedmill.samples.stores import FileStore
+    from feedmill.samples.preview import preview
     from feedmill.samples.targets import LossMask, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
@@ -145,8 +163,10 @@ if TYPE_CHECKING:
     )
     from feedmill.storage import open_store
     from feedmill.storage.base import Store
-    from feedmill.tokens.filter import filter
+    from feedmill.tokens.decode import decode
+    from feedmill.tokens.index import index
     from feedmill.tokens.merge import merge
+    from feedmill.tokens.numbers import numbers
     from feedmill.tokens.shuffle import shuffle
     from feedmill.tokens.split import split
     from feedmill.tokens.tokenize import tokenize
@@ -169,15 +189,13 @@ __all__ = [
     "Decoder",
     "DedupeOptions",
     "FeedmillError",
-    "FileStore",
-    "FileStoreCachePool",
+    "FilterConfig",
     "ImageClassificationSample",
     "ImageSample",
     "InterleavedSample",
     "Loader",
     "LossMask",
     "MissingExtra",
-    "MixConfig",
     "MultiChoiceVQASample",
     "NotFound",
     "OCRSample",
@@ -208,27 +226,33 @@ __all__ = [
     "Writer",
     "add_parts",
     "append",
-    "basic_sample_keys",
+    "bench",
     "check",
     "convert",
-    "cooker",
+    "decode",
     "dedupe",
     "delete",
     "filter",
+    "index",
+    "info",
     "merge",
-    "mix",
+    "mount",
+    "neardedupe",
+    "numbers",
     "open",
     "open_store",
+    "plan",
     "prepare",
     "prepare_media",
+    "preview",
     "repair",
     "reshard",
     "shuffle",
     "split",
     "stat",
-    "stateless",
     "tag",
     "tokenize",
+    "trace",
     "with_targets",
     "write",
     "writer",
@@ -238,6 +262,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"feedmill.{_HOME[name]}"), name)
+    if name in _MOVED:
+        from warnings import warn
+
+        instead, module, its = _MOVED[name]
+        warn(f"feedmill.{name} is now {instead}; the old name will go", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(module), its)
     raise AttributeError(f"module 'feedmill' has no attribute {name!r}")
 
 

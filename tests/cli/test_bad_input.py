@@ -117,7 +117,7 @@ def test_configurations_of_mixes(what: str, form: str, tmp_path: Path, monkeypat
         pytest.skip("YAML has no escapes for them that its reader takes")
     path = tmp_path / ("mix.yaml" if form == "mix.yaml" else "mix.json")
     path.write_text(yaml.dump(tree) if form == "mix.yaml" else json.dumps(tree))
-    shown = refused("dolma", "-c", path, "mix") if form == "dolma" else refused("mix", path)
+    shown = refused("dolma", "-c", path, "mix") if form == "dolma" else refused("filter", path)
     assert what == "surrogate" or what in shown
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.cli.split import parse_ratio
 from feedmill.errors import ConfigError
@@ -178,3 +179,31 @@ def test_info_says_how_many_tokens_are_in_the_loss(tmp_path: Path) -> None:
     assert f"{sum(mask):,} of {len(mask):,} tokens in the loss" in run("info", tmp_path / "m.ds")
     assert f"loss masks of 1 of 1 files: {sum(mask):,} of {len(mask):,} tokens" in run("check", tmp_path / "m.ds")
     assert "loss" not in run("info", MODALITIES / "nested_2b.pbin")
+
+
+def test_filter_takes_a_configuration_or_token_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d/documents").mkdir(parents=True)
+    (tmp_path / "d/documents/a.jsonl").write_text('{"id": "a", "text": "one"}\n{"id": "b", "text": "three"}\n')
+    stream = {"name": "s", "documents": ["d/documents"], "output": {"path": "out", "min_text_length": 4}}
+    (tmp_path / "f.json").write_text(json.dumps({"streams": [stream]}))
+    shown = run("filter", "f.json", "--dry-run", "--json")
+    assert json.loads(shown)["streams"][0]["kept"] == 1 and not (tmp_path / "out").exists()
+    old = run("mix", "f.json", "--dry-run", "--json")
+    assert old == shown and "mix" not in run("--help").split()
+    assert "no output is given" in run("filter", "d/documents/a.jsonl", status=1)
+    assert "--min-length is for token files" in run("filter", "f.json", "--min-length", 3, status=1)
+    assert "--dry-run is for a configuration" in run("filter", "a.jsonl", "b.jsonl", "--dry-run", status=1)
+    assert fm.filter({"streams": [stream]}, dry_run=True, progress=False).as_dict() == json.loads(shown)
+
+
+def test_the_old_name_and_option_of_filter_give_one_line_of_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for arguments, line in (
+        (("mix", tmp_path / "none.json"), "'feedmill mix' is now called 'feedmill filter'; the old name will go"),
+        (("filter", tmp_path / "none.json", "-p", 1), "--processes is now called --workers; the old name will go"),
+    ):
+        caplog.clear()
+        run(*arguments, status=1)
+        assert caplog.messages == [line]

@@ -88,7 +88,7 @@ def test_a_mix_of_a_pattern_that_matches_nothing() -> None:
         ["dedupe", "e/documents"],
         ["neardedupe", "e/documents"],
         ["stat", "e/documents"],
-        ["mix", "mix.json"],
+        ["filter", "mix.json"],
     ],
 )
 def test_command_line(words: list[str]) -> None:

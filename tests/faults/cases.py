@@ -194,7 +194,7 @@ def curating() -> list[Case]:
         case("neardedupe", "neardedupe d/documents --threshold 0.7 -p 1", "d/attributes", data.near_documents),
         case("neardedupe kept", "neardedupe d/documents --threshold 0.7 --signatures s -p 1", "d/attributes",
              data.near_documents),
-        case("mix", "mix mix.yaml -p 1", "mixed", data.attributes),
+        case("mix", "filter mix.yaml --workers 1", "mixed", data.attributes),
         case("mix by 2", "mix mix.yaml -p 2", "mixed", data.attributes),
         case("stat", "stat d/attributes/made -p 1 --plot-to p.png", "", data.attributes, look=see(looks.files, "p.png"),
              least=4),

@@ -133,7 +133,7 @@ READERS: list[Reader] = [
         "tag {folder}/documents -t char_length_v1 -t gopher_v2 -t c4_v2 -p 1", "stat {folder}/documents -p 1",
         "tag {folder}/documents -t repetitions_v1 -t pii_regex_with_counts_fast_v2 -p 1", "dedupe {folder}/documents/* --name d -p 1",
     )),
-    Reader("mix", (corpus.mix_json, corpus.mix_yaml), verbs("mix {folder}/mix.json -p 1", "mix {folder}/mix.yaml -p 1", "dolma -c {folder}/mix.yaml mix", "dolma -c {folder}/mix.json mix"), names_files=True),
+    Reader("mix", (corpus.mix_json, corpus.mix_yaml), verbs("filter {folder}/mix.json --workers 1", "filter {folder}/mix.yaml --workers 1", "dolma -c {folder}/mix.yaml mix", "dolma -c {folder}/mix.json mix"), names_files=True),
     Reader("dolma configs", (corpus.dolma_configs,), verbs("dolma -c {folder}/dedupe.json dedupe", "dolma -c {folder}/tag.yaml tag", "dolma -c {folder}/tokens.yaml tokens"), names_files=True),
     Reader("bloom", (corpus.bloom,), corpus.read_filter),
     Reader("recipes", (corpus.recipe,), verbs("plan {folder}/r.yaml", "plan {folder}/r.yaml --samples 20", "trace {folder}/r.yaml --step 0 --global-batch 4"), weight=0.7, names_files=True),

@@ -33,6 +33,7 @@ class Verb(NamedTuple):
 
     module: str
     help: str
+    hidden: bool = False
 
 
 VERBS: dict[str, Verb] = {  # in the order in which people meet them
@@ -51,7 +52,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "tag": Verb("feedmill.cli.tag", "Write attributes of documents: length, quality, privacy."),
     "dedupe": Verb("feedmill.cli.dedupe", "Mark duplicates: documents, paragraphs, n-grams."),
     "neardedupe": Verb("feedmill.cli.neardedupe", "Mark near-duplicates: MinHash, exact Jaccard, clusters."),
-    "mix": Verb("feedmill.cli.mix", "Filter documents by attributes, replace spans, sample, merge."),
+    "filter": Verb("feedmill.cli.filter", "Keep documents by attributes, length or number; merge."),
     "stat": Verb("feedmill.cli.stat", "Counts and distributions of documents and attributes."),
     "tokenize": Verb("feedmill.cli.tokenize", "Documents into token files: .pbin, .ds, Megatron-LM, Dolma."),
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
@@ -63,8 +64,8 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
     "merge": Verb("feedmill.cli.merge", "Several token files, or JSONL files, as one."),
     "shuffle": Verb("feedmill.cli.shuffle", "Documents, lines or chunks of tokens in a shuffled order."),
     "split": Verb("feedmill.cli.split", "Divide token files, or JSONL files, into parts."),
-    "filter": Verb("feedmill.cli.filter", "Keep some documents of token files, or some lines."),
     "numbers": Verb("feedmill.cli.numbers", "Tokens, samples and steps, each from the others."),
+    "mix": Verb("feedmill.cli.mix", "What 'filter' of documents was called in release 0.1.", hidden=True),
     "modalities": Verb("feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."),
     "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
     "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
@@ -77,7 +78,7 @@ class VerbGroup(TyperGroup):
     """A group over `VERBS`, so that showing the help or running one verb does not import the others."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(VERBS)
+        return [name for name, verb in VERBS.items() if not verb.hidden]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """The verb, imported now; None where there is none of that name."""
@@ -94,7 +95,7 @@ class VerbGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
-            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if not verb.hidden])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb: an error becomes one message and an exit status, see `main`."""

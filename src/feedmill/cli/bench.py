@@ -40,27 +40,23 @@ def bench(
     The loop does nothing with the batches, so a training step can only wait for less.
     """
     from feedmill.loading.bench import bench as measure
-    from feedmill.planning.recipes.recipe import Recipe
 
     if not isfinite(seconds):
         raise typer.BadParameter(f"{seconds} seconds never end", param_hint="--seconds")
-    plan = Recipe.load(recipe).plan(trust=trust)
-    numbers = None if workers is None else _numbers(workers)
-    if batch_size is None and (plan.dealing is None or plan.dealing.budget is None):
-        batch_size = 32
     report = measure(
-        plan,
+        recipe,
         batch_size,
-        world_size=world,
-        workers=numbers,
+        world=world,
+        workers=None if workers is None else _numbers(workers),
         processes=processes,
         seconds=seconds,
         start=start,
-        output="torch" if device else output,
+        output=output,
         device=device,
+        trust=trust,
         log=lambda what: typer.echo(f"measuring: {what}", err=True),
     )
-    emit({"recipe": recipe, **report.as_dict()}, json, lambda: _print(report))
+    emit(report.as_dict(), json, lambda: _print(report))
 
 
 def _numbers(text: str) -> list[int]:

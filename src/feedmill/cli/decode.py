@@ -41,14 +41,18 @@ def decode(
     json: Json = False,
 ) -> None:
     """Show documents of token files as text."""
-    from feedmill.tokens.decode import decode_documents, open_tokens, tokenizer_for
+    from feedmill.tokens.decode import decode as decode_tokens
 
-    dataset, manifest = open_tokens(path)
     backend: Any = tokenizer_backend  # checked there
-    model = tokenizer_for(manifest, tokenizer, path, backend)
-    numbers = list(range(min(first, len(dataset)))) if document is None else document
-    found = list(
-        decode_documents(dataset, model, numbers, limit=max_tokens or None, skip_special=skip_special, ids=ids)
+    found = decode_tokens(
+        path,
+        document=document,
+        first=first,
+        tokenizer=tokenizer,
+        tokenizer_backend=backend,
+        max_tokens=max_tokens,
+        skip_special=skip_special,
+        ids=ids,
     )
     emit([one.as_dict() for one in found], json, lambda: show(found))
 

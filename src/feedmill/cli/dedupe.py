@@ -64,7 +64,7 @@ def dedupe(
     processes: Processes = None,
     json: Json = False,
 ) -> None:
-    """Write attributes that mark duplicates: all but the first in the order of the input. 'mix' then removes them."""
+    """Write attributes that mark duplicates: all but the first in the order of input. 'filter' then removes them."""
     from feedmill.curation.dedupe.job import BloomOptions
     from feedmill.curation.dedupe.job import dedupe as run
     from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions

@@ -1,28 +1,38 @@
-"""``feedmill filter``: some documents of token files, or some lines of JSONL files."""
+"""``feedmill filter``: documents by their attributes; documents of token files, or lines of JSONL files."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
+    AllowStale,
     DropLoss,
     Json,
     MixedTokenizers,
     OverwriteFiles,
-    TokenInputs,
-    TokenOutput,
     TokenSize,
 )
-from feedmill.cli.output import emit
+from feedmill.cli.output import counted, emit
+
+if TYPE_CHECKING:
+    from feedmill.curation.mix.job import MixReport
+
+
+Processes = Annotated[int | None, typer.Option("--processes", "-p", min=1, hidden=True)]
 
 
 def filter(
-    inputs: TokenInputs,
-    output: TokenOutput,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CONFIG | INPUT... OUTPUT",
+            help="A configuration that filters documents by attributes; or token files or JSONL files, and where to.",
+        ),
+    ],
     min_length: Annotated[
         int | None, typer.Option("--min-length", metavar="N", help="Tokens at least (JSONL: bytes of the line).")
     ] = None,
@@ -38,16 +48,28 @@ def filter(
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="CONFIG: write nothing; try the rules on some documents of each stream.")
+    ] = False,
+    allow_stale: AllowStale = False,
     allow_empty: AllowEmpty = False,
     overwrite: OverwriteFiles = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", min=1, help="CONFIG: processes; default: one per core.")
+    ] = None,
+    processes: Processes = None,
     json: Json = False,
 ) -> None:
-    """Write those documents that pass every test given, in their stored order; count the others by reason."""
-    from feedmill.tokens.filter import filter as filter_files
+    """Write the documents that pass: by attributes (CONFIG), or of token files and JSONL files by length and number.
 
-    report = filter_files(
-        inputs,
-        output,
+    Documents by attributes: spans of text are replaced, streams sampled and merged, see docs/filter.md.
+    """
+    from feedmill.filtering import filter as run
+    from feedmill.jobs.policy import renamed_option
+
+    report: Any = run(
+        inputs[0] if len(inputs) == 1 else inputs[:-1],
+        None if len(inputs) == 1 else inputs[-1],
         min_length=min_length,
         max_length=max_length,
         keep=None if keep is None else read_numbers(keep),
@@ -55,11 +77,14 @@ def filter(
         token_size=token_size,
         mixed_tokenizers=mixed_tokenizers,
         drop_loss=drop_loss,
+        dry_run=dry_run,
+        allow_stale=allow_stale,
         allow_empty=allow_empty,
         overwrite=overwrite,
+        workers=renamed_option("--processes", "--workers", processes, workers),
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit(report.as_dict(), json, lambda: show_documents(report) if len(inputs) == 1 else show(report))
 
 
 def read_numbers(path: str) -> list[int]:
@@ -82,3 +107,23 @@ def read_numbers(path: str) -> list[int]:
         if word:
             numbers.append(int(word))
     return numbers
+
+
+def show_documents(report: MixReport) -> None:
+    """Print what each rule dropped."""
+    for one in report.streams:
+        counts = one.counts
+        done = f", {one.finished_before} of them before" if one.finished_before else ""
+        what = "would be kept" if report.sampled else f"kept in {counted(len(one.outputs), 'file')}{done}"
+        times = "" if counts.written == counts.kept else f", written {counts.written:,} times"
+        typer.echo(f"{typer.style(one.name, bold=True)}: {counts.kept:,} of {counts.read:,} documents {what}{times}")
+        for rule, number in counts.dropped.most_common():
+            ids = ", ".join(str(one) for one in counts.examples.get(rule, []))
+            shown = f": {ids}{', ...' if number > 3 else ''}" if number else ""
+            typer.echo(f"  dropped {number:,} by {rule}{shown}")
+        if one.replaces:
+            typer.echo(f"  replaced {counted(counts.replaced, 'span')}")
+    if report.absent:
+        typer.echo(f"no row has {', '.join(report.absent)}")
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)

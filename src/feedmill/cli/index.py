@@ -29,13 +29,12 @@ def index(
 
     Exit status 1 where lines were left out.
     """
-    from feedmill.jobs.policy import on_error_policy
     from feedmill.tokens.index import index as write_index
 
     report = write_index(
         path,
         output,
-        skip_bad=on_error_policy(on_error) == "skip",
+        on_error=on_error,
         overwrite=overwrite,
         workers=workers,
         progress=not json,

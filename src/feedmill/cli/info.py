@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import typer
 
 from feedmill.cli.options import DatasetConfig, DatasetPath, Json, Split, SplitConfig, Trust
 from feedmill.cli.output import emit, facts, human_size, table
-from feedmill.errors import TrustError
 
 
 def info(
@@ -21,32 +19,10 @@ def info(
     json: Json = False,
 ) -> None:
     """Say what a dataset is: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
-    from feedmill.samples.open import open as open_dataset
+    from feedmill.converting.info import info as describe
 
-    opened = partial(open_dataset, path, split=split, dataset_config=dataset_config, split_config=split_config)
-    code = None
-    try:
-        dataset: Any = opened(trust=trust)
-    except TrustError as error:  # its facts are known all the same
-        dataset, code = opened(raw=True), str(error)
-    data = {**dataset.describe(), "first_sample": first_sample(dataset), "own_code": code}
-    count = getattr(dataset, "loss_mask", None)  # of token data
-    if count is not None and (mask := count()) is not None:
-        data["loss_mask"] = mask
-    if (proof := conversion(path)) is not None:
-        data["conversion"] = proof
-    emit(data, json, lambda: show(data))
-
-
-def conversion(path: str) -> dict[str, Any] | None:
-    """What the proof of a conversion says, where this dataset was made by one."""
-    from feedmill.converting.proof import find_proof
-
-    proof = find_proof(path)
-    if proof is None:
-        return None
-    names = ("source", "source_format", "format", "samples", "verified", "digest", "skipped", "losses")
-    return {name: getattr(proof, name) for name in names}
+    report = describe(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)
+    emit(report.as_dict(), json, lambda: show(report.facts))
 
 
 def _converted(proof: dict[str, Any] | None) -> str | None:
@@ -65,14 +41,6 @@ def _loss_mask(data: dict[str, Any]) -> str | None:
     share = 100 * mask["tokens_in_loss"] / max(data["tokens"], 1)
     files = "" if mask["files"] == data["shards"] else f" ({mask['files']} of {data['shards']} files have one)"
     return f"{mask['tokens_in_loss']:,} of {data['tokens']:,} tokens in the loss, {share:.1f} %{files}"
-
-
-def first_sample(dataset: Any) -> dict[str, Any] | None:
-    """Key and parts (name -> bytes) of the first sample, or None where there is none."""
-    if not len(dataset):
-        return None
-    sample = dataset.read_raw([0])[0]
-    return {"key": sample.key, "parts": {name: len(sample.raw(name)) for name in sample}}
 
 
 def show(data: dict[str, Any]) -> None:

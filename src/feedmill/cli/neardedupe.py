@@ -38,25 +38,22 @@ def neardedupe(
     processes: Processes = None,
     json: Json = False,
 ) -> None:
-    """Write attributes that mark near-duplicates: of each cluster all but one document. 'mix' then removes them."""
-    from feedmill.curation.near.job import NearOptions, find_near
+    """Write attributes that mark near-duplicates: of each cluster all but one document. 'filter' then removes them."""
+    from feedmill.curation.near.neardedupe import neardedupe as run
 
-    options = NearOptions(
+    report = run(
+        documents,
         name=name,
         threshold=threshold,
         ngram=ngram,
-        lower=not keep_case,
-        punctuation=not keep_punctuation,
+        keep=keep,
+        keep_case=keep_case,
+        keep_punctuation=keep_punctuation,
         bands=bands,
         rows=rows,
-        keep=keep,
-    )
-    report = find_near(
-        documents,
-        options,
         signatures=signatures,
-        processes=processes,
         allow_empty=allow_empty,
+        workers=processes,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -39,54 +39,20 @@ def numbers(
     json: Json = False,
 ) -> None:
     """Say how many tokens, samples, batches and steps something is, in whole steps."""
-    from feedmill.errors import ConfigError
-    from feedmill.tokens import numbers as n
+    from feedmill.tokens.numbers import numbers as count
 
-    given = [tokens, samples, steps, data, lines, checkpoint]
-    if sum(value is not None for value in given) != 1:
-        raise ConfigError(
-            "there is one thing to count from",
-            kind="bad-number",
-            fix="Give one of --tokens, --samples, --steps, --data, --lines and --checkpoint.",
-        )
-    if checkpoint is not None:
-        found = n.read_progress(checkpoint)
-        told: dict[str, Any] = {**found._asdict(), "last_step": found.last_step}
-        if None not in (found.seen_steps, found.seen_tokens, found.target_tokens):
-            told["target_steps"] = n.target_steps(found)
-    else:
-        if lines is not None:
-            samples = n.count_lines(lines)
-        told = _counted(
-            n.Step(sequence_length or 0, ranks, micro_batch, accumulation), tokens, samples, steps, data, own_targets
-        )
-    emit(told, json, lambda: facts((name.replace("_", " "), value) for name, value in told.items()))
-
-
-def _counted(
-    step: Any, tokens: int | None, samples: int | None, steps: int | None, data: str | None, own_targets: bool
-) -> dict[str, Any]:
-    """Everything that follows from one number; what takes a sequence length is None without one."""
-    from feedmill.errors import ConfigError
-    from feedmill.tokens import numbers as n
-
-    if step.sequence < 1 and (tokens is not None or data is not None):
-        raise ConfigError("tokens are divided into samples", kind="bad-number", fix="Give --sequence-length.")
-    if data is not None:
-        tokens = n.count_tokens(data)
-        samples = n.windows(tokens, step.sequence, reuse_last_target=not own_targets)
-    elif tokens is not None:
-        samples = n.samples_from_tokens(tokens, step.sequence)
-    elif steps is not None:
-        samples = steps * step.samples
-    samples = samples or 0
-    whole = n.steps_from_samples(samples, *step[1:])
-    return {
-        "tokens": tokens,
-        "samples": samples,
-        "batches_per_rank": n.local_batches_from_samples(samples, step.ranks, step.micro_batch),
-        "steps": whole,
-        "samples_per_step": step.samples,
-        "tokens_per_step": step.tokens or None,
-        "trained_tokens": n.tokens_from_steps(whole, step) if step.sequence else None,
-    }
+    report = count(
+        sequence_length=sequence_length,
+        ranks=ranks,
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        tokens=tokens,
+        samples=samples,
+        steps=steps,
+        data=data,
+        lines=lines,
+        checkpoint=checkpoint,
+        own_targets=own_targets,
+    )
+    found = report.as_dict()
+    emit(found, json, lambda: facts((name.replace("_", " "), value) for name, value in found.items()))

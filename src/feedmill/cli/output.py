@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from math import isfinite
@@ -11,11 +10,24 @@ from typing import Any
 import typer
 
 from feedmill.errors import FeedmillError
+from feedmill.samples.text import human_size, printable
 
+__all__ = [
+    "counted",
+    "emit",
+    "facts",
+    "fail",
+    "human_rate",
+    "human_size",
+    "json_wanted",
+    "printable",
+    "remember_json",
+    "table",
+    "to_json",
+]
 _JSON = "feedmill.json"
 _NAME, _LONG = 12, 32
 """Columns of a table: the narrowest that the first one may be folded to, and any other that is wider."""
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and newline; and halves of pairs
 
 
 def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
@@ -52,11 +64,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if isfinite(value) else None
     return value if value is None or isinstance(value, str | bool | int) else str(value)
-
-
-def printable(text: str) -> str:
-    """Text of data for a terminal: characters that could command it are shown as escapes."""
-    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def fail(error: FeedmillError, *, as_json: bool = False) -> None:
@@ -133,15 +140,6 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
 def counted(number: int, noun: str) -> str:
     """A number with its noun: ``"1 shard"``, ``"2 shards"``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def human_size(count: float) -> str:
-    """Bytes for people: ``"3.4 MB"`` (decimal units)."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(count) < 1000 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:,.0f} {unit}"
 
 
 def human_rate(count: float, noun: str) -> str:

@@ -38,87 +38,26 @@ def plan(
     json: Json = False,
 ) -> None:
     """Say what a recipe gives: the tree; per source samples, tokens, weights, draws, repeats and bytes to read."""
-    from feedmill.planning.recipes.recipe import Recipe
+    from feedmill.planning.overview import plan as overview
 
     if schema:
+        from feedmill.planning.recipes.recipe import Recipe
+
         emit(Recipe.json_schema(), True, lambda: None)
         return
     if recipe is None:
         raise ConfigError("no recipe is given", kind="bad-usage", fix="Name the recipe's file: feedmill plan FILE.")
-    bound = Recipe.load(recipe).plan()
-    budget = _budget(bound, samples, tokens, steps, global_batch)
-    ranks = _ranks(bound, world, batch, budget)
-    if plot is not None:
-        _draw(bound, budget, plot)
-    data = {"recipe": recipe, **_facts(bound, budget), "ranks": ranks, "plot": None if plot is None else str(plot)}
-    emit(data, json, lambda: _print(bound, data))
-
-
-def _budget(
-    plan: Any, samples: int | None, tokens: int | None, steps: int | None, global_batch: int | None
-) -> int | None:
-    """The budget in samples: as asked, else the plan's length, else None."""
-    if sum(value is not None for value in (samples, tokens, steps)) > 1:
-        raise ConfigError("more than one budget is given", fix="Give one of --samples, --tokens and --steps.")
-    if (steps is None) != (global_batch is None):
-        raise ConfigError("--steps and --global-batch go together", fix="Give both, or neither.")
-    if tokens is not None:
-        from feedmill.planning.forecast import samples_for_tokens
-
-        return samples_for_tokens(plan, tokens)
-    if steps is not None and global_batch is not None:
-        return steps * global_batch
-    return samples if samples is not None else plan.length
-
-
-def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) -> dict[str, Any] | None:
-    """How evenly the ranks are served, or None where that is not asked."""
-    by_budget = batch is None and plan.dealing is not None and plan.dealing.budget is not None
-    if (world is None) != (batch is None) and not (by_budget and world is not None):
-        raise ConfigError("--world and --batch go together", fix="Give both, or neither.")
-    if world is None:
-        return None
-    from feedmill.planning.dealing.spread import spread
-
-    return spread(plan, world, batch, budget).as_dict()
-
-
-def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
-    from feedmill.planning import bounds
-    from feedmill.planning.forecast import documents, needs
-
-    found = plan.report(budget)
-    report = found.as_dict()
-    rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
-    reach = documents(found)
-    proofs = [] if reach is None else bounds.proofs(plan.node, reach)
-    keys = ("name", "max_repeats", "samples", "drawn_at_most")
-    return {
-        "fingerprint": plan.fingerprint,
-        "length": plan.length,
-        "budget": budget,
-        "tokens": report["packing"]["tokens"] if "packing" in report else _sum(row["drawn_tokens"] for row in rows),
-        "bytes": _sum(row["drawn_bytes"] for row in rows),
-        "skipped": 0 if plan.skip is None else plan.skip.count,
-        "sources": rows,
-        "packing": report.get("packing"),
-        "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
-    }
-
-
-def _sum(values: Any) -> int | None:
-    known = list(values)
-    return None if None in known else sum(known)
-
-
-def _draw(plan: Any, budget: int | None, path: Path) -> None:
-    from feedmill.planning.forecast import mixture
-    from feedmill.samples.chart import draw_mixture
-
-    if budget is None:
-        raise ConfigError("an endless plan has no whole to draw", fix="Give a budget: --samples, --tokens or --steps.")
-    found = mixture(plan, budget)
-    draw_mixture(found.names, found.ends, found.shares, found.epochs, path)
+    report = overview(
+        recipe,
+        samples=samples,
+        tokens=tokens,
+        steps=steps,
+        global_batch=global_batch,
+        world=world,
+        batch=batch,
+        plot=plot,
+    )
+    emit(report.as_dict(), json, lambda: _print(report.plan, report.facts))
 
 
 def _print(plan: Any, data: dict[str, Any]) -> None:

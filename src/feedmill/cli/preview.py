@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from feedmill.cli.options import DatasetConfig, DatasetPath, Json, Split, SplitConfig, Trust
 from feedmill.cli.output import emit, printable
-from feedmill.cli.show import as_text
-from feedmill.errors import ConfigError, FeedmillError, NotFound
+
+if TYPE_CHECKING:
+    from feedmill.samples.preview import PreviewReport
 
 
 def preview(
@@ -28,66 +28,26 @@ def preview(
     json: Json = False,
 ) -> None:
     """Show samples: key, where they lie, and each part as text."""
-    from feedmill.samples.open import open as open_dataset
+    from feedmill.samples.preview import preview as show_samples
 
-    dataset = open_dataset(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)
-    indices = range(start, min(start + count, len(dataset)))
-    if not indices:
-        raise NotFound(
-            f"there is no sample {start:,}, the dataset has {len(dataset):,}",
-            file=path,
-            kind="no-sample",
-            fix="Samples count from 0.",
-        )
-    samples = dataset.read(indices)
-    shown = [as_shown(dataset.locate(i), sample) for i, sample in zip(indices, samples, strict=True)]
-    if sheet is not None:
-        _write_sheet(samples, [sample["key"] for sample in shown], sheet)
-    data = {"path": path, "samples": shown, "sheet": None if sheet is None else str(sheet)}
-    emit(data, json, lambda: _print(shown, sheet))
+    report = show_samples(
+        path,
+        count=count,
+        start=start,
+        sheet=sheet,
+        split=split,
+        dataset_config=dataset_config,
+        split_config=split_config,
+        trust=trust,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
 
 
-def as_shown(source: Any, sample: Any) -> dict[str, Any]:
-    """A sample as text: key, where it lies, and each part."""
-    where = {"file": source.file, "offset": source.offset, "length": source.length, "index": source.index}
-    return {"key": source.key, "source": where, "parts": {name: as_text(value) for name, value in _parts(sample)}}
-
-
-def _parts(sample: Any) -> Iterator[tuple[str, Any]]:
-    """The sample's own fields, in order; one that can't be decoded gives the reason instead of ending the preview."""
-    from feedmill.samples.fields import named_fields
-
-    fields = named_fields(sample)
-    if fields is None:
-        fields = {"sample": sample}
-    for name in fields:
-        if not name.startswith("__"):
-            try:
-                yield name, fields[name]
-            except FeedmillError as error:
-                yield name, f"(not decoded: {error})"
-
-
-def _write_sheet(samples: list[Any], keys: list[str], path: Path) -> None:
-    from feedmill.samples.sheet import as_image, contact_sheet
-
-    images, captions = [], []
-    for sample, key in zip(samples, keys, strict=True):
-        for _, value in _parts(sample):
-            for item in value if isinstance(value, list | tuple) else [value]:
-                image = as_image(item)
-                if image is not None:
-                    images.append(image)
-                    captions.append(key)
-    if not images:
-        raise ConfigError("none of these samples has an image", file=str(path), fix="Leave --sheet out.")
-    contact_sheet(images, captions, path)
-
-
-def _print(shown: list[dict[str, Any]], sheet: Path | None) -> None:
-    print_shown(shown)
-    if sheet is not None:
-        typer.echo(f"contact sheet: {sheet}")
+def show(report: PreviewReport) -> None:
+    """Print the samples for people."""
+    print_shown(report.samples)
+    if report.sheet is not None:
+        typer.echo(f"contact sheet: {report.sheet}")
 
 
 def print_shown(shown: list[dict[str, Any]]) -> None:

@@ -172,7 +172,7 @@ class _Parser:
         raise ConfigError(
             f"{what}, at character {self.at + 1} of the JSONPath {self.text!r}",
             kind="bad-jsonpath",
-            fix="See docs/mix.md for the dialect, or use syntax: jq.",
+            fix="See docs/filter.md for the dialect, or use syntax: jq.",
         )
 
     def space(self) -> None:

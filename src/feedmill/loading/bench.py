@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,9 @@ from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.recipe import Recipe
 
 _STORED = 2_000
 
@@ -60,6 +63,7 @@ class BenchReport:
         rates: one for each number of workers.
         undecoded_samples_per_second: of the plan's samples in its order, as bytes, in one thread.
         stored_samples_per_second: the same of neighbouring samples.
+        recipe: path of the recipe, where it was read from one.
     """
 
     plan: str
@@ -70,6 +74,7 @@ class BenchReport:
     undecoded_samples_per_second: float = 0.0
     stored_samples_per_second: float = 0.0
     advice: list[str] = field(default_factory=list)
+    recipe: str | None = None
 
     @property
     def best(self) -> Rate:
@@ -77,43 +82,53 @@ class BenchReport:
         return max(self.rates, key=lambda rate: rate.samples_per_second)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        """Plain data, for ``--json``."""
+        return {"recipe": self.recipe} | asdict(self)
 
 
 def bench(
-    plan: Plan,
-    batch_size: int | None,
+    recipe: str | os.PathLike[str] | Recipe | Plan,
+    batch_size: int | None = None,
     *,
-    world_size: int = 1,
+    world: int = 1,
     workers: Sequence[int] | None = None,
     processes: bool = False,
     seconds: float = 3.0,
     start: int = 0,
+    output: str = "numpy",
+    device: str | None = None,
+    trust: bool = False,
     log: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> BenchReport:
-    """Measure a plan with different numbers of workers, each for a number of seconds.
+    """Measure how fast a recipe loads on this machine, with different numbers of workers, each for a number of seconds.
 
     Each run begins where the one before has ended, so that none profits from what another has left in memory.
 
     Args:
-        batch_size: None for batches by the recipe's budget.
-        world_size: measure the first of N ranks.
+        recipe: path or URL of a recipe, or one that is loaded, or its plan.
+        batch_size: samples per batch; by default the recipe's budget, else 32.
+        world: measure the first of N ranks.
         workers: numbers to try; 0, 1, 2, 4 and so on up to the cores where None.
         processes: processes instead of threads.
         start: position of the plan to begin at.
+        output, device: what batches are made of, ``"numpy"`` or ``"torch"``, and where torch batches are copied to.
+        trust: allow the datasets to run code of their own.
         log: called with a line before each run.
         options: further arguments of the `Loader`, a transform for example.
     """
+    plan, path = bound_plan(recipe, trust=trust)
+    if batch_size is None and (plan.dealing is None or plan.dealing.budget is None):
+        batch_size = 32
+    options |= {"output": "torch" if device else output, "device": device}
     cores = available_cores()
     tried = sorted({0, *(1 << n for n in range(cores.bit_length()) if 1 << n <= cores), cores})
-    report = BenchReport(plan.fingerprint, batch_size, world_size, cores)
+    report = BenchReport(plan.fingerprint, batch_size, world, cores, recipe=path)
     position = start
     for count in workers if workers is not None else tried:
         log(f"{count} {'processes' if processes and count else 'threads'}")
         how = Workers(count, processes=processes and count > 0)
-        loader = Loader(plan, batch_size, rank=0, world_size=world_size, workers=how, stall=None, **options)
+        loader = Loader(plan, batch_size, rank=0, world_size=world, workers=how, stall=None, **options)
         rate, position = _measured(loader, how, position, seconds)
         report.rates.append(rate)
     log("without decoding")

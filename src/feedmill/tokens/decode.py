@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,38 @@ class Decoded:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         return {"document": self.document, "tokens": self.tokens, "text": self.text, "cut": self.cut, "ids": self.ids}
+
+
+def decode(
+    path: str,
+    *,
+    document: Sequence[int] | None = None,
+    first: int = 3,
+    tokenizer: str | None = None,
+    tokenizer_backend: Backend = "auto",
+    max_tokens: int | None = 500,
+    skip_special: bool = False,
+    ids: bool = False,
+) -> list[Decoded]:
+    """Return documents of token files as text.
+
+    Args:
+        path: token files of any format, see `open_tokens`.
+        document: numbers of documents, from 0; without them the `first` of the file.
+        tokenizer, tokenizer_backend: its path, and how it is loaded; by default the one that the manifest beside the
+            file names.
+        max_tokens: decode at most this many tokens of each; 0 or None: all.
+        skip_special: leave out special tokens.
+        ids: give the ids too.
+
+    Raises:
+        FeedmillError: there is no such document; or as `open_tokens` and `tokenizer_for`.
+    """
+    dataset, manifest = open_tokens(path)
+    model = tokenizer_for(manifest, tokenizer, path, tokenizer_backend)
+    numbers = list(range(min(first, len(dataset)))) if document is None else list(document)
+    limit = max_tokens or None
+    return list(decode_documents(dataset, model, numbers, limit=limit, skip_special=skip_special, ids=ids))
 
 
 def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import RAISE, SKIP, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.storage import open_store, real_place, split_url
 
@@ -38,9 +39,9 @@ def index(
     path: str,
     output: str | None = None,
     *,
-    skip_bad: bool = False,
-    overwrite: bool = False,
+    on_error: str = RAISE,
     workers: int | None = None,
+    overwrite: bool = False,
     progress: bool | None = None,
 ) -> IndexReport:
     """Write the index of a JSONL file (Modalities' ``.idx``), or the bounds with which a ``.pbin`` opens at once.
@@ -48,14 +49,15 @@ def index(
     Args:
         path: path or URL of the file.
         output: where to; beside the file where it is left out. Bounds always lie beside their file.
-        skip_bad: leave out lines that are not JSON, counted and listed, in place of refusing the file.
-        overwrite: replace an index that is there.
+        on_error: ``"skip"`` leaves out lines that are not JSON, counted and listed; ``"raise"`` refuses the file.
         workers: processes; one per core for large files where it is left out.
+        overwrite: replace an index that is there.
 
     Raises:
         ConfigError: there is an index already, or the file is of another format.
         DataError: a line is not JSON, or the file is damaged.
     """
+    skip_bad = on_error_policy(on_error) == SKIP
     folder, name = split_url(path)
     store = open_store(folder)
     if name.endswith(".pbin"):

@@ -7,7 +7,8 @@ trained on, so everything is divided downwards, in whole numbers throughout.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError
 from feedmill.storage import open_store, split_url
@@ -51,6 +52,92 @@ class Progress(NamedTuple):
     def last_step(self) -> int | None:
         """The number of the last step, counted from 0."""
         return None if self.seen_steps is None else self.seen_steps - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NumbersReport:
+    """What follows from one number; `as_dict` is its whole content.
+
+    Attributes:
+        counts: tokens, samples, batches and steps by name, or what the name of a checkpoint says; None where it does
+            not follow.
+    """
+
+    counts: dict[str, int | None]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return dict(self.counts)
+
+
+def numbers(
+    *,
+    sequence_length: int | None = None,
+    ranks: int = 1,
+    micro_batch: int = 1,
+    accumulation: int = 1,
+    tokens: int | None = None,
+    samples: int | None = None,
+    steps: int | None = None,
+    data: str | None = None,
+    lines: str | None = None,
+    checkpoint: str | None = None,
+    own_targets: bool = False,
+) -> NumbersReport:
+    """Return how many tokens, samples, batches and steps something is, in whole steps.
+
+    Args:
+        sequence_length, ranks, micro_batch, accumulation: what a step consumes, see `Step`.
+        tokens, samples, steps, data, lines, checkpoint: the one thing to count from: a number; the windows of a token
+            file or folder; the lines of a JSONL file or its ``.idx``; or the name of a checkpoint folder.
+        own_targets: with `data`: samples do not share their last target.
+
+    Raises:
+        ConfigError: not exactly one thing is given, or tokens without a sequence length.
+    """
+    given = [tokens, samples, steps, data, lines, checkpoint]
+    if sum(value is not None for value in given) != 1:
+        raise ConfigError(
+            "there is one thing to count from",
+            kind="bad-number",
+            fix="Give one of --tokens, --samples, --steps, --data, --lines and --checkpoint.",
+        )
+    if checkpoint is not None:
+        named = read_progress(checkpoint)
+        counts = {**named._asdict(), "last_step": named.last_step}
+        if None not in (named.seen_steps, named.seen_tokens, named.target_tokens):
+            counts["target_steps"] = target_steps(named)
+        return NumbersReport(counts)
+    if lines is not None:
+        samples = count_lines(lines)
+    step = Step(sequence_length or 0, ranks, micro_batch, accumulation)
+    return NumbersReport(_counted(step, tokens, samples, steps, data, own_targets))
+
+
+def _counted(
+    step: Step, tokens: int | None, samples: int | None, steps: int | None, data: str | None, own_targets: bool
+) -> dict[str, int | None]:
+    """Everything that follows from one number; what takes a sequence length is None without one."""
+    if step.sequence < 1 and (tokens is not None or data is not None):
+        raise ConfigError("tokens are divided into samples", kind="bad-number", fix="Give --sequence-length.")
+    if data is not None:
+        tokens = count_tokens(data)
+        samples = windows(tokens, step.sequence, reuse_last_target=not own_targets)
+    elif tokens is not None:
+        samples = samples_from_tokens(tokens, step.sequence)
+    elif steps is not None:
+        samples = steps * step.samples
+    samples = samples or 0
+    whole = steps_from_samples(samples, *step[1:])
+    return {
+        "tokens": tokens,
+        "samples": samples,
+        "batches_per_rank": local_batches_from_samples(samples, step.ranks, step.micro_batch),
+        "steps": whole,
+        "samples_per_step": step.samples,
+        "tokens_per_step": step.tokens or None,
+        "trained_tokens": tokens_from_steps(whole, step) if step.sequence else None,
+    }
 
 
 def samples_from_tokens(tokens: int, sequence: int) -> int:

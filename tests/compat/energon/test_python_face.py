@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -41,6 +42,7 @@ from feedmill.compat.energon import (  # noqa: E402
     stateless,
     traverse_metadataset,
 )
+from feedmill.compat.energon.modules import MODULES  # noqa: E402
 
 CAPTIONS = GOLDEN / "captioning" / "ds"
 POLY = GOLDEN / "crude_polylithic"
@@ -571,6 +573,33 @@ def test_names() -> None:
     for key in (("Webdataset", 1), [], "x", None, ()):
         with pytest.raises(ConfigError, match="no restore key"):
             loader.restore_sample(key)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_modules_of_the_original_are_importable(name: str) -> None:
+    full = f"feedmill.compat.energon.{name}"
+    module = importlib.import_module(full)
+    assert importlib.util.find_spec(full) is module.__spec__ and sys.modules[full] is module
+    for each in MODULES[name].split():
+        assert getattr(module, each) is getattr(energon, each)
+    with pytest.raises(AttributeError, match=f"'{full}' has no attribute 'nonsense'"):
+        module.nonsense  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(f"{full}.nonsense")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import feedmill.compat.energon.flavors.webdataset.sample_decoder as m; m.SampleDecoder",
+        "import feedmill.compat.energon.cache.base; feedmill.compat.energon.cache.base.Lazy",
+        "from feedmill.compat.energon.task_encoder import *; (TaskEncoder, cooker, stateless)",
+        "from feedmill.compat.energon.flavors import ocr; ocr.OCRSample",
+        "import pickle; pickle.loads(b'cfeedmill.compat.energon.flavors.ocr\\nOCRSample\\n.')",
+    ],
+)
+def test_ways_to_import_in_a_process_of_their_own(line: str) -> None:
+    subprocess.run([sys.executable, "-c", line], check=True)
 
 
 SCRIPT = """

@@ -333,7 +333,7 @@ def test_rules_without_effect_are_counted_and_not_warned_of(tmp_path):
         report = run(stream(tmp_path, filter={"exclude": [rule]}))
         assert report.warnings == [] and report.streams[0].counts.dropped == {f"exclude {rule}": 0}
     (tmp_path / "mix.yaml").write_text(json.dumps({"streams": [stream(tmp_path, filter={"exclude": [rule]})]}))
-    done = subprocess.run(command("mix", "mix.yaml", "--dry-run"), cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(command("filter", "mix.yaml", "--dry-run"), cwd=tmp_path, capture_output=True, text=True)
     assert f"dropped 0 by exclude {rule}" in done.stdout and "warning" not in done.stderr
 
 
@@ -457,24 +457,24 @@ def make_many(root):
 
 
 def test_killed_before_any_file_is_in_place(tmp_path):
-    assert kill_everywhere(["mix", "mix.yaml", "--processes", 1], make, tmp_path) == 6
+    assert kill_everywhere(["filter", "mix.yaml", "--workers", 1], make, tmp_path) == 6
 
 
 @pytest.mark.slow
 def test_killed_at_fifty_moments(tmp_path):
-    assert kill_at_random(["mix", "mix.yaml", "--processes", 2], make_many, tmp_path, 50) > 5
+    assert kill_at_random(["filter", "mix.yaml", "--workers", 2], make_many, tmp_path, 50) > 5
 
 
 def test_command_line(tmp_path):
     make(tmp_path)
-    words = command("mix", "mix.yaml", "--dry-run")
+    words = command("filter", "mix.yaml", "--dry-run")
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "would be kept" in done.stdout and not (tmp_path / "mixed").exists()
-    done = subprocess.run(command("mix", "mix.yaml", "--json"), cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(command("filter", "mix.yaml", "--json"), cwd=tmp_path, capture_output=True, text=True)
     report = json.loads(done.stdout)
     assert report["streams"][0]["kept"] == 23 and report["streams"][0]["dropped"] == {"include": 22}
     spoil(tmp_path, "short")
-    done = subprocess.run(command("mix", "mix.yaml"), cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(command("filter", "mix.yaml"), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "part-1" in done.stderr and "Traceback" not in done.stderr
 
 

@@ -22,7 +22,7 @@ SCHEMA = {
 
 def mix(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     """Filter and merge documents, as Dolma does."""
-    from feedmill.cli.mix import show
+    from feedmill.cli.filter import show_documents
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix as run
 
@@ -32,4 +32,4 @@ def mix(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         {name: values[name] for name in ("streams", "shuffle", "allow_stale", "allow_missing")}, dolma=True, exact=exact
     )
     if not values["dryrun"]:
-        show(run(config, processes=values["processes"]))
+        show_documents(run(config, processes=values["processes"]))

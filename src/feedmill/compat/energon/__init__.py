@@ -13,6 +13,7 @@ from typing import Any
 
 from feedmill import __version__
 from feedmill.compat.energon.edataclass import edataclass  # at once: its module has the same name
+from feedmill.compat.energon.modules import install
 
 _FEEDMILL = {
     "AVData": "samples.avdata",
@@ -91,6 +92,8 @@ _ABSENT = {
 }
 
 __all__ = ["__version__", "edataclass", *sorted({*_FEEDMILL, *_RENAMED, *_HERE})]
+
+install(__name__)
 
 
 def __getattr__(name: str) -> Any:

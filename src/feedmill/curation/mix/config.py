@@ -35,7 +35,7 @@ class Replacement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stream:
-    """One stream: what goes in, what stays, and where it goes. See docs/mix.md for each field."""
+    """One stream: what goes in, what stays, and where it goes. See docs/filter.md for each field."""
 
     name: str
     documents: tuple[str, ...]
@@ -54,7 +54,7 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MixConfig:
+class FilterConfig:
     """All streams, and how they are laid out.
 
     Args:
@@ -81,7 +81,7 @@ class MixConfig:
     dry_run: bool = False
 
 
-def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = False) -> MixConfig:
+def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = False) -> FilterConfig:
     """The configuration from plain data.
 
     Args:
@@ -94,7 +94,7 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
     streams = tuple(_stream(item, f"streams[{n}]", dolma) for n, item in enumerate(top.items("streams", dict)))
     if not streams:
         raise _bad("there are no streams", "Add at least one to 'streams'.")
-    config = MixConfig(
+    config = FilterConfig(
         streams=streams,
         mirror=not top.value("shuffle", bool, True),
         permute=top.value("permute", bool, False),
@@ -215,14 +215,14 @@ class _Reader:
             return default
         value = _as_written(value, kinds)
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            raise _bad(f"{self.at(key)} is {value!r}, which is of the wrong kind", "See docs/mix.md.")
+            raise _bad(f"{self.at(key)} is {value!r}, which is of the wrong kind", "See docs/filter.md.")
         return value
 
     def items(self, key: str, kind: type) -> tuple[Any, ...]:
         values = self.value(key, (list, tuple), [])
         for n, value in enumerate(values):
             if not isinstance(value, kind):
-                raise _bad(f"{self.at(key)}[{n}] is {value!r}, which is of the wrong kind", "See docs/mix.md.")
+                raise _bad(f"{self.at(key)}[{n}] is {value!r}, which is of the wrong kind", "See docs/filter.md.")
         return tuple(values)
 
     def at(self, key: str) -> str:

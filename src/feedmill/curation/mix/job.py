@@ -12,7 +12,7 @@ from typing import Any
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.inputs import places
 from feedmill.curation.mix.align import Pairing, verify, vouched
-from feedmill.curation.mix.config import MixConfig, Stream
+from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.names import check_names
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
@@ -79,7 +79,7 @@ class MixReport:
 
 
 def mix(
-    config: MixConfig, *, processes: int | None = None, progress: bool | None = None, dry_run: bool = False
+    config: FilterConfig, *, processes: int | None = None, progress: bool | None = None, dry_run: bool = False
 ) -> MixReport:
     """Filter and merge documents and their attributes into new files.
 
@@ -138,7 +138,7 @@ def mix(
     return report
 
 
-def _plan(stream: Stream, config: MixConfig, warnings: list[str]) -> list[Shard]:
+def _plan(stream: Stream, config: FilterConfig, warnings: list[str]) -> list[Shard]:
     """The outputs of a stream."""
     files: list[DocumentFile] = []
     for file in find_documents(stream.documents, warnings=warnings if config.allow_empty else None):

@@ -17,7 +17,7 @@ from feedmill.curation.attribute_set import FOLDER
 from feedmill.curation.jsonpath_compare import same
 from feedmill.curation.mix.attributes import END, Attributes
 from feedmill.curation.mix.bulk import texts_unseen
-from feedmill.curation.mix.config import MixConfig, Stream
+from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
@@ -40,7 +40,7 @@ class Shard:
     """One output file of a stream. `spare`: there are cores to spare, so threads may pack and unpack."""
 
     stream: Stream
-    config: MixConfig
+    config: FilterConfig
     files: tuple[DocumentFile, ...]
     path: str
     kind: str
@@ -216,7 +216,7 @@ def _mix(
     return out
 
 
-def _sampler(stream: Stream, config: MixConfig) -> Callable[[Document], int] | None:
+def _sampler(stream: Stream, config: FilterConfig) -> Callable[[Document], int] | None:
     """How often a document is taken, by its id: the whole part of the rate, and once more with its fraction; -1 where
     there is no id to draw by."""
     if stream.rate == 1.0:

@@ -101,8 +101,8 @@ _NEITHER = ("IN", "getpath", "index", "inputs", "$ENV")
 
 def _fix(what: str) -> str:
     if what.partition("/")[0] in _NEITHER:
-        return "Dolma does not have it either. See docs/mix.md for what there is."
-    return "If it is a function of jq, Dolma may have it. See docs/mix.md for what Feedmill has."
+        return "Dolma does not have it either. See docs/filter.md for what there is."
+    return "If it is a function of jq, Dolma may have it. See docs/filter.md for what Feedmill has."
 
 
 class _Unknown(Exception):

@@ -33,7 +33,7 @@ class Parser:
         raise ConfigError(
             f"{what}, at character {self.begin + 1} of the jq expression {self.text!r}",
             kind="bad-jq",
-            fix="See docs/mix.md for what is known.",
+            fix="See docs/filter.md for what is known.",
         )
 
     def advance(self) -> None:

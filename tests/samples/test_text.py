@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from feedmill.cli.show import as_text
+from feedmill.samples.text import as_text
 from helpers.tars import write_tar
 
 

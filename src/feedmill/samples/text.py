@@ -1,13 +1,13 @@
-"""One value of a sample as a few lines of text, for people."""
+"""Values of samples as text for people: a few lines, without what could command a terminal; sizes in units."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from feedmill.cli.output import human_size, printable
-
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and newline; and halves of pairs
 MAX_LINES, MAX_WIDTH = 12, 110
 
 
@@ -35,6 +35,20 @@ def cut(text: str, lines: int, width: int) -> str:
     if len(rows) > lines:
         shown.append(f"... (+{len(rows) - lines:,} lines)")
     return "\n".join(shown)
+
+
+def printable(text: str) -> str:
+    """Text of data for a terminal: characters that could command it are shown as escapes."""
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def human_size(count: float) -> str:
+    """Bytes for people: ``"3.4 MB"`` (decimal units)."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:,.0f} {unit}"
 
 
 def _bytes(value: bytes, lines: int, width: int) -> str:

@@ -1,0 +1,85 @@
+"""Energon's modules of names that lie elsewhere here: ``from megatron.energon.cache.base import Lazy`` and the like.
+
+One table in place of a file for each: the modules are made when `feedmill.compat.energon` is imported, and take each
+name from there when it is first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+MODULES: dict[str, str] = {
+    "av": "AVData AVDecoder",
+    "cache": (
+        "CachePool DecodeFileStore DirectLazy FileCacheLazy FileStore FileStoreCachePool FileStoreDecoder Lazy "
+        "MockLazy NoCachePool PrimaryFileStore SystemFileStore"
+    ),
+    "cache.base": "CachePool FileStore Lazy MockLazy PrimaryFileStore",
+    "cache.file_cache_pool": "FileCacheLazy FileStoreCachePool",
+    "cache.file_store": "DecodeFileStore JsonlFileStore SystemFileStore WebdatasetFileStore",
+    "cache.no_cache": "DirectLazy NoCachePool",
+    "flavors": (
+        "CaptioningSample CrudeSample ImageClassificationSample ImageSample InterleavedSample MultiChoiceVQASample "
+        "OCRSample Sample SampleDecoder SimilarityInterleavedSample TextSample VQAOCRSample VQASample VidQASample"
+    ),
+    "flavors.base_dataset": "Sample",
+    "flavors.captioning": "CaptioningSample",
+    "flavors.crude": "CrudeSample",
+    "flavors.image": "ImageSample",
+    "flavors.image_classification": "ImageClassificationSample",
+    "flavors.interleaved": "InterleavedSample",
+    "flavors.multichoice_vqa": "MultiChoiceVQASample",
+    "flavors.ocr": "OCRSample",
+    "flavors.similarity_interleaved": "SimilarityInterleavedSample",
+    "flavors.text": "TextSample",
+    "flavors.vid_qa": "VidQASample",
+    "flavors.vqa": "VQASample",
+    "flavors.vqa_and_ocr": "VQAOCRSample",
+    "flavors.webdataset": "SampleDecoder",
+    "flavors.webdataset.sample_decoder": "SampleDecoder",
+    "media": "AVMetadata ImageMetadata",
+    "media.metadata": "AVMetadata ImageMetadata",
+    "metadataset": "TraversedDatasetReference prepare_metadataset traverse_metadataset",
+    "metadataset.loader": "TraversedDatasetReference prepare_metadataset traverse_metadataset",
+    "savable_loader": "BasicDataLoader SavableDataLoader",
+    "task_encoder": (
+        "AugmentTaskEncoder Batch Cooker DefaultTaskEncoder TaskEncoder basic_sample_keys batch_list "
+        "batch_pad_stack batch_stack cooker generic_batch get_train_dataset get_val_dataset get_val_datasets "
+        "stateless"
+    ),
+    "task_encoder.base": (
+        "AugmentTaskEncoder Batch DefaultTaskEncoder TaskEncoder batch_list batch_pad_stack batch_stack "
+        "generic_batch stateless"
+    ),
+    "task_encoder.cooking": "Cooker basic_sample_keys cooker",
+    "task_encoder.loader": "get_train_dataset get_val_dataset get_val_datasets",
+}
+"""The names of each module, which are those of `feedmill.compat.energon`; a package stands before its modules."""
+
+
+def install(package: str) -> None:
+    """Make the modules of the table importable below a package that is being imported."""
+    for name, names in MODULES.items():
+        full = f"{package}.{name}"
+        spec = ModuleSpec(full, None, is_package=any(other.startswith(f"{name}.") for other in MODULES))
+        module = ModuleType(full, "Names of Energon's module of this name.")
+        module.__spec__ = spec
+        module.__package__ = spec.parent
+        if spec.submodule_search_locations is not None:
+            module.__path__ = spec.submodule_search_locations
+        module.__dict__["__all__"] = names.split()
+        module.__dict__["__getattr__"] = partial(_named, package, full, frozenset(names.split()))
+        sys.modules[full] = module
+        parent, _, last = full.rpartition(".")
+        setattr(sys.modules[parent], last, module)
+
+
+def _named(package: str, module: str, names: frozenset[str], name: str) -> Any:
+    if name not in names:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return getattr(import_module(package), name)

@@ -1,0 +1,55 @@
+"""Near-duplicates by plain options: the work of ``feedmill neardedupe``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from feedmill.curation.near.job import NearReport, find_near
+from feedmill.curation.near.options import NearOptions
+
+
+def neardedupe(
+    documents: Sequence[str],
+    *,
+    name: str = "dup_near",
+    threshold: float = 0.8,
+    ngram: int = 5,
+    keep: str = "first",
+    keep_case: bool = False,
+    keep_punctuation: bool = False,
+    bands: int = 0,
+    rows: int = 0,
+    signatures: str | None = None,
+    allow_empty: bool = False,
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> NearReport:
+    """Write attributes that mark near-duplicates: of each cluster all but one document.
+
+    Args:
+        documents: files, folders or patterns, each with a folder ``documents``.
+        name: of the attribute set.
+        threshold, ngram, bands, rows: as of `feedmill.curation.near.options.NearOptions`.
+        keep: the document of a cluster that is not marked, ``"first"`` or ``"longest"``.
+        keep_case: compare letters in upper and lower case as they are.
+        keep_punctuation: words include punctuation; only white space ends them.
+        signatures: a local folder in which signatures are kept, to compare documents that come later with these.
+        allow_empty: accept patterns without files, and files without a document.
+        workers: processes, or threads where that is faster; by default one for each core.
+
+    Raises:
+        FeedmillError: as `feedmill.curation.near.job.find_near`.
+    """
+    options = NearOptions(
+        name=name,
+        threshold=threshold,
+        ngram=ngram,
+        lower=not keep_case,
+        punctuation=not keep_punctuation,
+        bands=bands,
+        rows=rows,
+        keep=keep,
+    )
+    return find_near(
+        documents, options, signatures=signatures, processes=workers, allow_empty=allow_empty, progress=progress
+    )

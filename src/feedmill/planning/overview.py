@@ -1,0 +1,143 @@
+"""What a recipe gives, before anything is run: the work of ``feedmill plan``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What a recipe gives.
+
+    Attributes:
+        plan: the plan itself; not in `as_dict`.
+        facts: fingerprint, length, budget, tokens, bytes; ``sources``: of each samples, tokens, weights, draws, repeats
+            and bytes to read; ``packing``, ``max_repeats`` and ``ranks`` where there is such.
+    """
+
+    plan: Plan
+    facts: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return dict(self.facts)
+
+
+def plan(
+    recipe: str | os.PathLike[str] | Recipe | Plan,
+    *,
+    samples: int | None = None,
+    tokens: int | None = None,
+    steps: int | None = None,
+    global_batch: int | None = None,
+    world: int | None = None,
+    batch: int | None = None,
+    plot: str | os.PathLike[str] | None = None,
+) -> PlanReport:
+    """Return what a recipe gives: per source samples, tokens, weights, draws, repeats and bytes to read.
+
+    Args:
+        recipe: path or URL of a recipe, or one that is loaded, or its plan.
+        samples, tokens, steps: the budget, one of them; by default all of a plan that ends. Steps are of `global_batch`
+            samples.
+        world, batch: show how evenly this number of ranks is served, with `batch` samples per rank and step.
+        plot: draw the mixture over the budget as this picture (.png, .jpg).
+
+    Raises:
+        ConfigError: options that contradict each other, or a plot of an endless plan.
+        FeedmillError: as `Recipe.load` and `Recipe.plan` do.
+    """
+    bound, path = bound_plan(recipe)
+    budget = _budget(bound, samples, tokens, steps, global_batch)
+    ranks = _ranks(bound, world, batch, budget)
+    if plot is not None:
+        _draw(bound, budget, Path(plot))
+    drawn = None if plot is None else str(plot)
+    return PlanReport(bound, {"recipe": path, **_facts(bound, budget), "ranks": ranks, "plot": drawn})
+
+
+def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = False) -> tuple[Plan, str | None]:
+    """The plan of a recipe that is given by path or URL, or is loaded or bound already; and its path, if any.
+
+    Raises:
+        FeedmillError: as `Recipe.load` and `Recipe.plan` do.
+    """
+    if isinstance(recipe, Plan):
+        return recipe, None
+    if isinstance(recipe, Recipe):
+        return recipe.plan(trust=trust), recipe.file
+    return Recipe.load(recipe).plan(trust=trust), str(recipe)
+
+
+def _budget(
+    plan: Any, samples: int | None, tokens: int | None, steps: int | None, global_batch: int | None
+) -> int | None:
+    """The budget in samples: as asked, else the plan's length, else None."""
+    if sum(value is not None for value in (samples, tokens, steps)) > 1:
+        raise ConfigError("more than one budget is given", fix="Give one of --samples, --tokens and --steps.")
+    if (steps is None) != (global_batch is None):
+        raise ConfigError("--steps and --global-batch go together", fix="Give both, or neither.")
+    if tokens is not None:
+        from feedmill.planning.forecast import samples_for_tokens
+
+        return samples_for_tokens(plan, tokens)
+    if steps is not None and global_batch is not None:
+        return steps * global_batch
+    return samples if samples is not None else plan.length
+
+
+def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) -> dict[str, Any] | None:
+    """How evenly the ranks are served, or None where that is not asked."""
+    by_budget = batch is None and plan.dealing is not None and plan.dealing.budget is not None
+    if (world is None) != (batch is None) and not (by_budget and world is not None):
+        raise ConfigError("--world and --batch go together", fix="Give both, or neither.")
+    if world is None:
+        return None
+    from feedmill.planning.dealing.spread import spread
+
+    return spread(plan, world, batch, budget).as_dict()
+
+
+def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
+    from feedmill.planning import bounds
+    from feedmill.planning.forecast import documents, needs
+
+    found = plan.report(budget)
+    report = found.as_dict()
+    rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
+    reach = documents(found)
+    proofs = [] if reach is None else bounds.proofs(plan.node, reach)
+    keys = ("name", "max_repeats", "samples", "drawn_at_most")
+    return {
+        "fingerprint": plan.fingerprint,
+        "length": plan.length,
+        "budget": budget,
+        "tokens": report["packing"]["tokens"] if "packing" in report else _sum(row["drawn_tokens"] for row in rows),
+        "bytes": _sum(row["drawn_bytes"] for row in rows),
+        "skipped": 0 if plan.skip is None else plan.skip.count,
+        "sources": rows,
+        "packing": report.get("packing"),
+        "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
+    }
+
+
+def _sum(values: Any) -> int | None:
+    known = list(values)
+    return None if None in known else sum(known)
+
+
+def _draw(plan: Any, budget: int | None, path: Path) -> None:
+    from feedmill.planning.forecast import mixture
+    from feedmill.samples.chart import draw_mixture
+
+    if budget is None:
+        raise ConfigError("an endless plan has no whole to draw", fix="Give a budget: --samples, --tokens or --steps.")
+    found = mixture(plan, budget)
+    draw_mixture(found.names, found.ends, found.shares, found.epochs, path)
