@@ -64,8 +64,14 @@ def test_the_old_name_of_the_budget_works_with_a_warning(
     source = sample_set(tmp_path / "source")
     status, _ = run(source, tmp_path / "d", "--to", "wds", "--on-error", "skip", "--max-bad", 3)
     assert status == 0 and "--max-bad is now called --error-budget" in caplog.text
+    status, shown = run(
+        source, tmp_path / "e", "--to", "wds", "--on-error", "skip", "--max-bad", 3, "--error-budget", 2
+    )
+    assert status == 1 and "both are given" in shown
     status, shown = run(source, tmp_path / "e", "--to", "wds", "--error-budget", 1.5)
     assert status == 1 and "--error-budget 1.5 is invalid" in shown
+    status, shown = run(source, tmp_path / "e", "--to", "wds", "--error-budget", "nan")
+    assert status == 1 and "is invalid" in shown and not (tmp_path / "e").exists()
 
 
 def test_tokens_go_to_a_folder_that_is_not_called_like_a_file(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, Sto
 from feedmill.jobs.unfinished import FOLDER, JOB, is_unfinished, place_of, scratch_of
 from feedmill.jobs.work import LOCK, UNITS, Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.claims import claim_path
 from feedmill.storage.locks import FileLock
 
 JOB_A, JOB_B = {"verb": "a", "seed": 1}, {"verb": "b"}
@@ -145,6 +149,31 @@ def test_another_machine_continues_with_a_job_in_an_object_store(
         assert work.begin(JOB_A) and work.noted["noted"] == 5 and work.place.read("staged") == b"half"
         work.units.add("three", b"")
         assert work.units.read() == {"one": b"later facts", "two": b"", "three": b""}
+        work.finish()
+    assert not leftovers(target)
+
+
+def test_the_lock_of_a_machine_that_died_is_named_and_its_work_is_continued(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if target[0].is_local:
+        pytest.skip("the system releases a lock on a disk")
+    program = (
+        "import os, signal, sys\n"
+        "from feedmill.jobs.work import Work\nfrom feedmill.storage import open_store\n"
+        f"work = Work(open_store(sys.argv[1]), sys.argv[2])\nwork.begin({JOB_A!r})\nwork.units.add('one', b'facts')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    run = subprocess.run([sys.executable, "-c", program, target[0].url, target[1]], check=False)
+    assert run.returncode == -signal.SIGKILL
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
+    with pytest.raises(StorageError) as caught:
+        Work(*target)
+    lock = claim_path(target[1])
+    assert caught.value.kind == "busy" and lock in str(caught.value)
+    target[0].delete(lock)
+    with Work(*target) as work:
+        assert work.begin(JOB_A) and work.units.read() == {"one": b"facts"}
         work.finish()
     assert not leftovers(target)
 

@@ -63,3 +63,15 @@ def test_a_path_is_sniffed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for module in ("feedmill.formats.sniff", "feedmill.samples.open"):
         monkeypatch.setattr(f"{module}.sniff", counted)
     assert len(fm.open(url)) and seen == [url]
+
+
+@pytest.mark.parametrize("mark", ["index.json", "meta/info.json", "manifest.jsonl", "00000_stats.txt"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"null", b'{"shards"'])
+def test_a_mark_of_another_format_does_not_make_a_folder_of_tars_another_one(
+    tmp_path: Path, mark: str, content: bytes
+) -> None:
+    url = make(tmp_path, "plain")
+    path = Path(url) / mark
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    assert sniff(url).kind == "webdataset"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,10 @@ def test_the_command_line(verb: list[str], tmp_path: Path) -> None:
     assert result.exit_code == 0 and "4 in train" in result.output and "5 in val" in result.output
     result = CliRunner().invoke(app, [*verb, str(root / "blend.yaml")])
     assert result.exit_code == 0 and "nothing to prepare" in result.output
+
+
+def test_preparing_tars_imports_nothing_of_plans() -> None:
+    code = "import sys, feedmill as fm; fm.prepare; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "feedmill.indexing.prepare_tars" in found
+    assert not [name for name in found if name.startswith("feedmill.planning")]

@@ -27,9 +27,12 @@ from feedmill.formats.offsets import hash_words
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
 MOST_LISTED = 100
+_AT_ONCE = 8
+"""Files of hashes that are read at once: in an object store each is a request."""
 
 
 class Unit(NamedTuple):
@@ -234,7 +237,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
 def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Mapping[int, Done]) -> list[Done]:
     todo = [unit for unit in conversion.units if unit.number not in known]
     out: list[Done] = []
-    bad = 0
+    bad = seen = 0
     with Progress("converting", conversion.plan.count, conversion.noun, enabled=options.progress) as bar:
         policy = Policy(shared=conversion.shared)
         module = conversion.work.__module__
@@ -247,8 +250,9 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
                     work.add(done)
                 out.append(done)
                 bad += len(done.bad)
+                seen += done.samples + len(done.bad)
                 bar.advance(done.samples + len(done.bad))
-                over = over_budget(options.error_budget, bad, sum(one.samples + len(one.bad) for one in out))
+                over = over_budget(options.error_budget, bad, seen)
                 if over:
                     raise _too_many(conversion.plan.source, out, over)
     return out
@@ -269,7 +273,7 @@ def _nothing(source: str, noun: str, bad: Sequence[Bad]) -> DataError:
 def _too_many(source: str, done: Sequence[Done], over: str) -> DataError:
     first = next(each for one in done for each in one.bad)
     return DataError(
-        f"samples that cannot be converted are skipped, but these are too many: {over} (the first: {first.reason})",
+        f"too many samples cannot be converted: {over}; the first: {first.reason}",
         file=source,
         record=first.key,
         kind="too-many-bad",
@@ -283,11 +287,11 @@ def _digests(work: ConvertWork, done: Sequence[Done]) -> tuple[str, list[str]]:
 
     whole = xxhash.xxh3_128()
     digests = []
-    for each in done:
-        if each.samples:
-            hashes = work.hashes(each.number).tobytes()
-            whole.update(hashes)
-            digests.append(xxhash.xxh3_128_hexdigest(hashes))
+    numbers = [each.number for each in done if each.samples]
+    for found in ordered_map(work.hashes, numbers, workers=_AT_ONCE, in_flight=_AT_ONCE):
+        hashes = found.tobytes()
+        whole.update(hashes)
+        digests.append(xxhash.xxh3_128_hexdigest(hashes))
     return whole.hexdigest(), digests
 
 

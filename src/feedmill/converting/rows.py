@@ -15,7 +15,7 @@ import numpy as np
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
 from feedmill.converting.finishing import join, join_parquet
-from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
+from feedmill.converting.job import PIECE, Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
 from feedmill.converting.jsontypes import (
     canonical,
     columns_of,
@@ -289,7 +289,7 @@ def row_digest(row: Mapping[str, Any]) -> bytes:
 def output_path(shared: Shared, unit: Unit) -> str:
     """Where the rows of a unit go; in the folder of the job for a piece."""
     if shared.piece:
-        return f"{unit.number:06d}.piece"
+        return f"{unit.number:06d}{PIECE}"
     return f"{stem(unit.what[0]) if shared.tree else f'part-{unit.number:06d}'}.{shared.to}"
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
 from feedmill.converting.finishing import finish_samples, may_write
-from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
+from feedmill.converting.job import PIECE, Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
 from feedmill.converting.plan import SAMPLES_EACH, Options, Plan
 from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.said import (
@@ -259,7 +259,7 @@ def survey_unit(shared: Shared, unit: Unit) -> Survey:
 def convert_unit(shared: Shared, unit: Unit) -> Done:
     """Write one output, and note it."""
     store: Store = LocalStore(shared.folder) if shared.piece else open_store(shared.destination)
-    path = ("%06d.piece" if shared.piece else targets()[shared.to].shards) % unit.number
+    path = (f"%06d{PIECE}" if shared.piece else targets()[shared.to].shards) % unit.number
     bad: list[Bad] = []
     hashes: list[bytes] = []
     output = None

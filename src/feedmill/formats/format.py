@@ -1,4 +1,4 @@
-"""What the toolkit knows of an on-disk format: a `Format`, which the package of the format has.
+"""The facts about an on-disk format: a `Format`, which the package of the format has.
 
 Functions are named (``"feedmill.formats.mds.dataset:is_mds"``), so that only the format that is met is imported.
 """

@@ -1,15 +1,17 @@
 """All formats: one row for each package, in the order in which a folder is looked at.
 
 A package's ``FORMATS`` are `feedmill.formats.format.Format`: plain data and names of functions. What is done with a
-format elsewhere (opening, checking, repairing, converting, tokenizing) is asked here, by name or by a property;
-nothing else has a table of formats. Listing all of them imports none of their readers.
+format elsewhere (opening, checking, repairing, converting, tokenizing) is asked here, by name or by a property.
+Listing all of them imports none of their readers. Writers are still chosen where they are used (`converting.shards`,
+`tokens.outputs`, `tokens.targets`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from typing import Literal
 
 from feedmill.formats.format import Family, Format, Target
 
@@ -44,10 +46,14 @@ def families(*wanted: Family) -> Iterator[Format]:
 
 
 @cache
-def ends(of: Callable[[Format], tuple[str, ...]]) -> dict[str, Format]:
-    """Ends of names of files -> the first format that has them."""
+def ends(attribute: Literal["files", "listed"]) -> dict[str, Format]:
+    """Ends of names of files -> the first format that has them in this attribute.
+
+    >>> ends("listed")[".parquet"].name
+    'parquet'
+    """
     found: dict[str, Format] = {}
     for format in formats():
-        for end in of(format):
+        for end in getattr(format, attribute):
             found.setdefault(end, format)
     return found

@@ -18,7 +18,7 @@ from feedmill.storage import Store, is_local_file, is_local_folder, open_store, 
 _PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
 _ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
-_FILES = tuple(ends(lambda format: format.files))
+_FILES = tuple(ends("files"))
 SUFFIXES = (*(end for end in _FILES if end != ".json"), *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
 _KNOWN = (
@@ -115,7 +115,7 @@ def _listed(urls: Sequence[str]) -> Found:
     """Shards that are named one by one or by patterns. Raises `ConfigError`, `NotFound`."""
     files = expand_patterns(urls)
     kinds = sorted({os.path.splitext(url)[1] for url in files})
-    known = ends(lambda format: format.listed)
+    known = ends("listed")
     if len(kinds) != 1 or kinds[0] not in known:
         raise ConfigError(
             f"only files of one of {', '.join(known)} can be opened together, found {', '.join(kinds) or 'none'}",

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from feedmill.errors import ConfigError
-from feedmill.indexing.prepare_joins import prepare_joins
 from feedmill.indexing.prepare_jsonl import prepare_jsonl
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
@@ -78,6 +77,8 @@ def prepare(
             media=media,
         )
     elif url.endswith((".yaml", ".yml")) and not folder:
+        from feedmill.indexing.prepare_joins import prepare_joins  # which imports what plans need
+
         report = PrepareReport(url)
         report.joins, report.samples, report.warnings = prepare_joins(url)
     elif is_local_file(url):

@@ -43,9 +43,15 @@ def on_error_policy(word: str) -> OnError:
 
 
 def renamed_option(old: str, new: str, value: Given | None, then: Given | None) -> Given | None:
-    """The value of an option that release 0.1 called `old`, with a warning where it was given; else that of `new`."""
+    """The value of an option that release 0.1 called `old`, with a warning where it was given; else that of `new`.
+
+    Raises:
+        ConfigError: both are given.
+    """
     if value is None:
         return then
+    if then is not None:
+        raise ConfigError(f"{old} is the old name of {new}, and both are given", kind="bad-option", fix=f"Use {new}.")
     logger.warning("%s is now called %s; the old name will go", old, new)
     return value
 
@@ -63,12 +69,14 @@ def over_budget(budget: float | None, errors: int, seen: int) -> str | None:
     least: the first error would exceed it otherwise.
 
     >>> over_budget(2, 3, 10)
-    '3 errors, where 2 are allowed'
+    'the error budget of 2 is exceeded (3 so far)'
     >>> over_budget(0.01, 3, 10)
     """
     if budget is None:
         return None
     if not 0 < budget < 1:
-        return f"{errors:,} errors, where {int(budget):,} are allowed" if errors > budget else None
+        return f"the error budget of {int(budget):,} is exceeded ({errors:,} so far)" if errors > budget else None
     base = max(seen, _SHARE_OF)
-    return f"{errors:,} errors in {base:,}, where {budget:.3%} are allowed" if errors > budget * base else None
+    if errors <= budget * base:
+        return None
+    return f"the error budget of {budget:.3%} is exceeded ({errors:,} of {base:,} so far)"

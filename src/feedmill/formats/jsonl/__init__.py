@@ -17,7 +17,6 @@ JSONL = Format(
             "a `.jsonl` file and its `.idx`",
             "bytes, sample types, subflavors",
             ROWS,
-            shards="%06d.piece",
             is_file=True,
             surveyed=True,
         ),

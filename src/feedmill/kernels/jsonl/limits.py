@@ -5,4 +5,4 @@ MOST_DEPTH, MOST_NUMBER = 64, 300
 RECORD = 24
 """Bytes of a packed span."""
 PLACE_DIGITS, EXACT_DIGITS = 18, 15
-"""Digits of the largest start or end of a span, and of numbers that a float holds whatever they are."""
+"""Most digits of the start or end of a span, and of whole numbers that a float holds exactly."""

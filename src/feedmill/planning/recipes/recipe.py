@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from feedmill.planning.recipes import compile as compiling
-from feedmill.planning.recipes import read
 from feedmill.planning.recipes.sources import Open, kind_of, place_of
 from feedmill.planning.tree import Tree, render
 from feedmill.storage import split_url
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from feedmill.planning.dialects import Translation
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.marks import Marks, Place
+    from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
 
 
@@ -62,6 +61,8 @@ class Recipe:
             NotFound: there is no such file or split.
             ConfigError: it is not a recipe; the message names every line that is wrong.
         """
+        from feedmill.planning.recipes import read
+
         return cls._of(read.load(_absolute(os.fspath(path)), split, mode))
 
     @classmethod
@@ -74,15 +75,19 @@ class Recipe:
         mode: str = "train",
     ) -> Recipe:
         """A recipe from YAML text or plain data; its paths are seen from the folder or URL `base`. See `load`."""
+        from feedmill.planning.recipes import read
+
         return cls._of(read.parse(recipe, _absolute(os.fspath(base)), None, split, mode))
 
     @classmethod
-    def _of(cls, parsed: read.Parsed) -> Recipe:
+    def _of(cls, parsed: Parsed) -> Recipe:
         nested = {place: cls._of(inner) for place, inner in parsed.nested.items()}
         return cls(parsed.model, base=parsed.base, file=parsed.file, marks=parsed.marks, nested=nested)
 
     def restated(self, words: Mapping[str, Any]) -> Recipe:
         """The recipe with other words at its top. Raises `ConfigError` where they do not go with it."""
+        from feedmill.planning.recipes import read
+
         said = {**self.model.model_dump(exclude_unset=True), **words}
         model = read.model_of(said, self.file, self._marks)
         return Recipe(model, base=self.base, file=self.file, marks=self._marks, nested=self.nested)
@@ -115,12 +120,14 @@ class Recipe:
             ConfigError: a source is empty, a subset lies outside its source, or a source would be repeated more often
                 than its `max_repeats`; the message names the line.
         """
+        from feedmill.planning.recipes.compile import compile_recipe
+
         again = partial(self.plan, open, trust=trust)
         if open is None:
             from feedmill.samples.open import open as open_dataset
 
             open = partial(open_dataset, trust=True) if trust else open_dataset
-        plan = compiling.compile_recipe(self, open, trust=trust)
+        plan = compile_recipe(self, open, trust=trust)
         plan.again = again
         return plan
 
