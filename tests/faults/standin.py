@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ class _Striking:
     def __init__(self, folder: str, note: str, fault: str | None, at: int) -> None:
         self.folder, self.fault, self.at = folder, fault, at
         self.note = os.open(note, os.O_WRONLY | os.O_APPEND)
-        self.count, self.full, self.busy = 0, False, False
+        self.count, self.full = 0, False
+        self.lock = threading.Lock()  # verbs write from several threads: none of their calls goes uncounted
         self.write_bytes = os.write
 
     def event(self, event: str, args: tuple[Any, ...]) -> None:
@@ -42,18 +44,15 @@ class _Striking:
 
     def call(self, name: str, path: Any, to: Any = "") -> None:
         """One call, before it is made. Raises `OSError` where it is to fail."""
-        where = None if self.busy else self._below(path)
+        where = self._below(path)
         if where is None:
             return
-        self.busy = True
-        try:
+        with self.lock:
             self.count += 1
             now = self.count == self.at
             self.write_bytes(self.note, json.dumps([name, where, self._below(to) or ""]).encode() + b"\n")
             if now and self.fault == "kill":
                 os.killpg(0, signal.SIGKILL)
-        finally:
-            self.busy = False
         if now and self.fault == "EIO":
             raise OSError(errno.EIO, os.strerror(errno.EIO), *_shown(path))
         if (now and self.fault == "ENOSPC") or (self.full and name in _NEED_SPACE):
