@@ -11,7 +11,7 @@ from feedmill.cli.output import counted, emit, facts, human_size
 
 if TYPE_CHECKING:
     from feedmill.converting.engine import ConvertReport
-    from feedmill.converting.plan import Plan
+    from feedmill.converting.preview import Plan
 
 
 def convert(

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from feedmill.converting.fields import KEY, Taken, is_json, plain_bytes
 from feedmill.converting.jsontypes import METADATA
-from feedmill.converting.plan import Loss, named
+from feedmill.converting.preview import Loss, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
-from feedmill.converting.taking import KEY, Taken, is_json, plain_bytes
 from feedmill.formats.mds_write import ENCODERS, has_dtype
 
 Columns = dict[str, str]

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
 from feedmill.converting.job import ConvertWork, place_of
-from feedmill.converting.placing import is_staged, refuse_present, settled, stage
-from feedmill.converting.plan import Options, Plan, check_places
+from feedmill.converting.preview import Options, Plan, check_places
+from feedmill.converting.staging import is_staged, refuse_present, settled, stage
 from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family, is_one_file
 from feedmill.converting.unread import unread
 from feedmill.errors import ConfigError, NotFound

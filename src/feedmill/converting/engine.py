@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from feedmill.converting import placing
+from feedmill.converting import staging
 from feedmill.converting.job import Bad, ConvertWork, Done, place_of
-from feedmill.converting.plan import Options, Plan
+from feedmill.converting.preview import Options, Plan
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
@@ -154,9 +154,9 @@ def _job(conversion: Conversion) -> str:
 
 
 def begin(work: ConvertWork, conversion: Conversion, options: Options) -> None:
-    """Make the destination ready, see `feedmill.converting.placing.begin`."""
+    """Make the destination ready, see `feedmill.converting.staging.begin`."""
     job = {"identity": _plain(conversion), "writes": conversion.writes, "staged": conversion.staged}
-    placing.begin(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
+    staging.begin(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
 
 
 def _plain(conversion: Conversion) -> Any:
@@ -181,7 +181,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     began = time.perf_counter()
     plan = conversion.plan
     target, name = place_of(plan.destination, is_file=conversion.is_file)
-    store = placing.stage(work) if conversion.staged else target
+    store = staging.stage(work) if conversion.staged else target
     known = work.done(store)
     resumed = len(known)
     done = _work(work, conversion, options, known)
@@ -189,7 +189,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     if not any(each.samples for each in done):
         raise _nothing(plan.source, conversion.noun, [bad for each in done for bad in each.bad])
     if not conversion.staged:
-        placing.clear_away(work, store)
+        staging.clear_away(work, store)
     files = conversion.finish(store, done)
     digest, digests = _digests(work, done)
     if options.verify:
@@ -212,7 +212,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
         job=_job(conversion),
     )
     if conversion.staged:
-        placing.put_in_place(work, name, proof)
+        staging.put_in_place(work, name, proof)
     else:
         write_proof(target, name, proof)
     work.finish()

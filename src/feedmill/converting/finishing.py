@@ -10,9 +10,9 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from feedmill.converting.facts import Facts, keeps_description
 from feedmill.converting.job import Done
-from feedmill.converting.plan import Options
-from feedmill.converting.said import Facts, keeps_description
+from feedmill.converting.preview import Options
 from feedmill.converting.unread import COMPANIONS
 from feedmill.errors import DataError
 from feedmill.formats import energon, energon_members, jsonl, jsonl_splits, mds, sidecar

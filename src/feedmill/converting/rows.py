@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
+from feedmill.converting.facts import described
+from feedmill.converting.fields import KEY, digest, simple
 from feedmill.converting.finishing import join, join_parquet
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
 from feedmill.converting.jsontypes import (
@@ -28,12 +30,10 @@ from feedmill.converting.jsontypes import (
     weight,
 )
 from feedmill.converting.lines import FileRange, Line, line_files, parse, rows_in, stem
-from feedmill.converting.plan import Loss, Options, Plan, named
+from feedmill.converting.preview import Loss, Options, Plan, named
 from feedmill.converting.reading import read_each, refuse_twofold_columns
-from feedmill.converting.said import described
 from feedmill.converting.shards import arrow_table
 from feedmill.converting.table import is_one_file
-from feedmill.converting.taking import KEY, digest, simple
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.base import Dataset

@@ -12,11 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
-from feedmill.converting.finishing import finish_samples, may_write
-from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
-from feedmill.converting.plan import SAMPLES_EACH, Options, Plan
-from feedmill.converting.reading import read_each, refuse_twofold_columns
-from feedmill.converting.said import (
+from feedmill.converting.facts import (
     KEEP_SPLITS,
     binary_parts,
     described,
@@ -27,10 +23,14 @@ from feedmill.converting.said import (
     losses_of,
     source_facts,
 )
+from feedmill.converting.fields import KEY, Taken, Taker, digest, parts_of, plain_bytes
+from feedmill.converting.finishing import finish_samples, may_write
+from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
+from feedmill.converting.preview import SAMPLES_EACH, Options, Plan
+from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.shards import line_digest, open_output
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.table import is_one_file
-from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.rows import RowSample, RowsDataset

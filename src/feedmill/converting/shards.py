@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO, Protocol
 
 from feedmill.converting.columns import arrow_schema, mds_row, parquet_row
-from feedmill.converting.taking import KEY, Taken, digest, encoded, folded, parse_json, parts_of
+from feedmill.converting.fields import KEY, Taken, digest, encoded, folded, parse_json, parts_of
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.mds_write import write_shard
 from feedmill.samples.encode import Encoder, encode_json

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.converting.taking import Coded, Taken, is_text
+from feedmill.converting.fields import Coded, Taken, is_text
 
 Survey = dict[str, dict[str, int]]
 """Part -> kind -> samples. Kinds: text, bytes, jpeg, png, int, float, bool, json, big (an integer beyond 64 bits),

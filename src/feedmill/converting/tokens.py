@@ -16,7 +16,7 @@ import xxhash
 from feedmill.converting import vlatext
 from feedmill.converting.engine import Conversion, Different, Unit, Written
 from feedmill.converting.job import ConvertWork, Done, read_hashes, write_hashes
-from feedmill.converting.plan import Loss, Options, Plan, named
+from feedmill.converting.preview import Loss, Options, Plan, named
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, write_manifest

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from feedmill.converting.lines import SUFFIXES as LINES
-from feedmill.converting.plan import Loss
+from feedmill.converting.preview import Loss
 from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import read_info

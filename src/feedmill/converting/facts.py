@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from feedmill.converting.columns import mds_columns, parquet_columns
-from feedmill.converting.plan import Loss, Options, named
+from feedmill.converting.preview import Loss, Options, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
 from feedmill.converting.unread import COMPANIONS
 from feedmill.errors import ConfigError, NotFound
