@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from converted import files, tokens
-from feedmill.converting.tokens import read_corpus
+from feedmill.converting.targets.tokens import read_corpus
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.pth import dump
 from feedmill.formats.tokens.ds import write_ds
