@@ -6,11 +6,11 @@ A family of conversions (samples, rows, tokens) is a `Source`, a format is a `Ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from feedmill.converting.job import PIECE, Bad, Done, Hashes, read_hashes, write_hashes
 from feedmill.errors import DataError, FeedmillError, NotFound
@@ -47,28 +47,16 @@ class Different(NamedTuple):
     key: str
 
 
-class Output(Protocol):
-    """An output being written; nothing is left of it where it is not closed."""
-
-    def add(self, item: Any) -> Sequence[bytes]:
-        """Append what the source has read; return the hash of each sample, as reading back will compute it.
-
-        Raises:
-            DataError: it cannot be stored; then nothing of it is appended.
-        """
-
-    def close(self) -> dict[str, Any]:
-        """Publish it; return what finishing the dataset needs."""
-
-    def abort(self) -> None:
-        """Drop it."""
+Add = Callable[[Any], Sequence[bytes]]
+"""Append what the source has read; return the hash of each sample, as reading back will compute it. Raises `DataError`
+where it cannot be stored: then nothing of it is appended."""
 
 
 class Source:
     """What is read: plain data that every process is sent once."""
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Any]:
-        """What an `Output` appends, in order. A sample that cannot be read is entered in `bad`, or raised."""
+        """What is to be written, in order. A sample that cannot be read is entered in `bad`, or raised."""
         raise NotImplementedError
 
     def refuse(self, unit: Unit, item: Any, error: FeedmillError, bad: list[Bad]) -> None:  # noqa: ARG002
@@ -93,8 +81,9 @@ class Target:
         """Where the output of a unit lies in a destination that is a folder."""
         raise NotImplementedError
 
-    def open(self, store: Store, path: str, unit: Unit) -> Output:
-        """Begin an output."""
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> AbstractContextManager[Add]:
+        """An output being written, which appears when the block ends without an error; `extra` is then what finishing
+        the dataset needs."""
         raise NotImplementedError
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:
@@ -165,37 +154,41 @@ def opened(url: str, split: str | None) -> Dataset:
 
 def convert_unit(shared: Shared, unit: Unit) -> Done:
     """Write one output, and keep the hashes of its samples."""
-    source, target = shared.source, shared.target
+    target = shared.target
     store: Store = LocalStore(shared.folder) if target.piece else open_store(target.destination)
     path = f"{unit.number:06d}{PIECE}" if target.piece else target.path(unit)
-    bad: list[Bad] = []
+    done = Done(unit.number, "", 0, "", 0, [], {})
     hashes: list[bytes] = []
-    output: Output | None = None
-    done = Done(unit.number, "", 0, "", 0, bad)
     try:
-        if target.keeps_empty:
-            output = target.open(store, path, unit)
-        for item in source.read(unit, bad):
-            output = output or target.open(store, path, unit)
-            try:
-                hashes += output.add(item)
-            except (DataError, NotFound) as error:
-                source.refuse(unit, item, error, bad)
-        if output is not None and (hashes or target.keeps_empty):
-            extra = output.close()
-            entry = store.stat(path)
-            place = f"{shared.folder}/{path}" if target.piece else path
-            done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad, extra)
-        elif output is not None:
-            output.abort()
-    except BaseException as error:
-        if output is not None:
-            output.abort()
-        if isinstance(error, OSError) and is_disk_trouble(error):
+        _write(shared, store, path, unit, done, hashes)
+    except _Empty:
+        pass
+    except OSError as error:
+        if is_disk_trouble(error):
             raise storage_error(error, store.locate(path)) from None
         raise
+    if hashes or target.keeps_empty:
+        entry = store.stat(path)
+        place = f"{shared.folder}/{path}" if target.piece else path
+        done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra)
     write_hashes(shared.notes, done.number, b"".join(hashes))
     return done
+
+
+def _write(shared: Shared, store: Store, path: str, unit: Unit, done: Done, hashes: list[bytes]) -> None:
+    source, target = shared.source, shared.target
+    with ExitStack() as stack:
+        add: Add | None = None
+        if target.keeps_empty:
+            add = stack.enter_context(target.output(store, path, unit, done.extra))
+        for item in source.read(unit, done.bad):
+            add = add or stack.enter_context(target.output(store, path, unit, done.extra))
+            try:
+                hashes += add(item)
+            except (DataError, NotFound) as error:
+                source.refuse(unit, item, error, done.bad)
+        if not hashes and not target.keeps_empty:
+            raise _Empty("all samples were refused")
 
 
 def check_unit(shared: Shared, written: Written) -> Different | None:
@@ -218,10 +211,5 @@ def _compare(wanted: Hashes, hashes: Sequence[bytes]) -> int | None:
     return next(n for n, have in enumerate(hashes) if n >= len(wanted) or wanted[n].tobytes() != have)
 
 
-def drop(stack: ExitStack) -> None:
-    """Close what is being written as after an error, so that its store drops it."""
-    stack.__exit__(_GivenUp, _GivenUp("given up"), None)
-
-
-class _GivenUp(FeedmillError):
-    """Makes the store drop a file."""
+class _Empty(FeedmillError):
+    """Makes the store drop an output without samples."""

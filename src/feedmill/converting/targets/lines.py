@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Any
@@ -14,7 +14,7 @@ from feedmill.converting.facts import Part
 from feedmill.converting.fields import Taken, digest, folded, parse_json, row_digest
 from feedmill.converting.job import Done
 from feedmill.converting.lines import FileRange, Line, parse, rows_in
-from feedmill.converting.units import Hashed, SampleTarget, Target, Unit, Written, drop
+from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, Written
 from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.base import Sample
 from feedmill.formats.documents import rows_of, whole_lines, write_rows
@@ -39,9 +39,17 @@ class Lines(SampleTarget):
     keyed: bool
     parts: Sequence[Part]
 
-    def open(self, store: Store, path: str, unit: Unit) -> LineOutput:  # noqa: ARG002
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
         """See `Target`."""
-        return LineOutput(store, path, keyed=self.keyed)
+
+        def add(item: tuple[int, Taken]) -> Sequence[bytes]:
+            line = encode_json(folded(item[1], keyed=self.keyed))
+            write((line,))
+            return (_line_digest(line),)
+
+        with write_rows(store, path, kind="") as write:
+            yield add
 
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
         """See `Target`."""
@@ -80,9 +88,17 @@ class LineRows(Target):
         """See `Target`."""
         return f"{self.stems[unit.number] if self.stems else f'part-{unit.number:06d}'}.{self.to}"
 
-    def open(self, store: Store, path: str, unit: Unit) -> RowOutput:  # noqa: ARG002
-        """See `Target`."""
-        return RowOutput(store, path, self.to)
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """See `Target`; rows that were lines keep every byte."""
+
+        def add(item: list[tuple[int, dict[str, Any]]]) -> Sequence[bytes]:
+            hashes = [row_digest(row) for _, row in item]
+            write([row.line if isinstance(row, Line) else encode_json(row) for _, row in item])
+            return hashes
+
+        with write_rows(store, path, kind=compression(f"x.{self.to}")) as write:
+            yield add
 
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
         """See `Target`."""
@@ -116,50 +132,6 @@ class LineRows(Target):
     def record(self, written: Written, number: int) -> str:
         """See `Target`."""
         return f"row {written.first + number}"
-
-
-class _Output:
-    """A file of lines being written."""
-
-    def __init__(self, store: Store, path: str, kind: str | None) -> None:
-        self._stack = ExitStack()
-        self._write = self._stack.enter_context(write_rows(store, path, kind=kind))
-
-    def close(self) -> dict[str, Any]:
-        """See `Output`."""
-        self._stack.close()
-        return {}
-
-    def abort(self) -> None:
-        """See `Output`."""
-        drop(self._stack)
-
-
-class LineOutput(_Output):
-    """Samples as lines, with keys or without."""
-
-    def __init__(self, store: Store, path: str, *, keyed: bool) -> None:
-        super().__init__(store, path, "")
-        self._keyed = keyed
-
-    def add(self, item: tuple[int, Taken]) -> tuple[bytes]:
-        """See `Output`."""
-        line = encode_json(folded(item[1], keyed=self._keyed))
-        self._write((line,))
-        return (_line_digest(line),)
-
-
-class RowOutput(_Output):
-    """Rows as lines; those that were lines keep every byte."""
-
-    def __init__(self, store: Store, path: str, to: str) -> None:
-        super().__init__(store, path, compression(f"x.{to}"))
-
-    def add(self, item: list[tuple[int, dict[str, Any]]]) -> list[bytes]:
-        """See `Output`."""
-        hashes = [row_digest(row) for _, row in item]
-        self._write([row.line if isinstance(row, Line) else encode_json(row) for _, row in item])
-        return hashes
 
 
 def _line_digest(line: bytes) -> bytes:

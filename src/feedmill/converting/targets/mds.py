@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from feedmill.converting.survey import (
     text_of,
     value_of,
 )
-from feedmill.converting.units import SampleTarget, Unit
+from feedmill.converting.units import Add, SampleTarget, Unit
 from feedmill.formats.base import Sample
 from feedmill.formats.mds import INDEX
 from feedmill.formats.mds_write import ENCODERS, has_dtype, write_index, write_shard
@@ -42,9 +43,20 @@ class Mds(SampleTarget):
         """See `Target`."""
         return _PATTERN % unit.number
 
-    def open(self, store: Store, path: str, unit: Unit) -> MdsOutput:  # noqa: ARG002
-        """See `Target`."""
-        return MdsOutput(store, path, self.columns)
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """A shard, which is put together in memory."""
+        rows: list[list[bytes]] = []
+
+        def add(item: tuple[int, Taken]) -> Sequence[bytes]:
+            taken = item[1]
+            refuse_unsurveyed(taken, self.columns)
+            row, parts = _row(self.columns, taken)
+            rows.append(row)
+            return (digest(taken.key if KEY in self.columns else "", parts),)
+
+        yield add
+        extra["mds"] = write_shard(store, path, self.columns, rows)
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
         """See `Target`."""
@@ -59,29 +71,6 @@ class Mds(SampleTarget):
     def digest(self, sample: Sample) -> bytes:
         """See `SampleTarget`."""
         return read_digest(self.columns, sample)
-
-
-class MdsOutput:
-    """A shard, which is put together in memory."""
-
-    def __init__(self, store: Store, path: str, columns: Columns) -> None:
-        self._store, self._path, self._columns = store, path, columns
-        self._rows: list[list[bytes]] = []
-
-    def add(self, item: tuple[int, Taken]) -> tuple[bytes]:
-        """See `Output`."""
-        taken = item[1]
-        refuse_unsurveyed(taken, self._columns)
-        row, parts = _row(self._columns, taken)
-        self._rows.append(row)
-        return (digest(taken.key if KEY in self._columns else "", parts),)
-
-    def close(self) -> dict[str, Any]:
-        """See `Output`."""
-        return {"mds": write_shard(self._store, self._path, self._columns, self._rows)}
-
-    def abort(self) -> None:
-        """See `Output`."""
 
 
 def mds_columns(found: Survey) -> tuple[dict[str, str], list[Loss]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from feedmill.converting.preview import Loss, named
 from feedmill.converting.survey import (
     BYTES,
     COUNTS,
-    Columns,
     Survey,
     column_of,
     kinds,
@@ -27,7 +26,7 @@ from feedmill.converting.survey import (
     text_of,
     value_of,
 )
-from feedmill.converting.units import SampleTarget, Unit, Written, drop, opened
+from feedmill.converting.units import Add, SampleTarget, Unit, Written, opened
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.tables import TableDataset
@@ -49,9 +48,34 @@ class Parquet(SampleTarget):
         """See `Target`."""
         return f"part-{unit.number:06d}.parquet"
 
-    def open(self, store: Store, path: str, unit: Unit) -> SampleOutput | RowOutput:  # noqa: ARG002
-        """See `Target`."""
-        return SampleOutput(store, path, self.columns)
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """A file of samples, row groups of bounded size."""
+        columns, schema = self.columns, arrow_schema(self.columns)
+        rows: list[dict[str, Any]] = []
+        size = 0
+
+        def add(item: tuple[int, Taken]) -> Sequence[bytes]:
+            nonlocal size
+            taken = item[1]
+            refuse_unsurveyed(taken, columns)
+            row, parts = _row(columns, taken)
+            rows.append(row)
+            size += sum(map(len, parts.values()))
+            if size >= _GROUP_BYTES:
+                flush()
+            return (digest(taken.key if KEY in columns else "", parts),)
+
+        def flush() -> None:
+            nonlocal size
+            if rows:
+                writer.write_table(_table(rows, schema, store.locate(path)))
+            rows.clear()
+            size = 0
+
+        with _writer(store, path, schema) as writer:
+            yield add
+            flush()
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
         """See `Target`."""
@@ -98,9 +122,22 @@ class ParquetRows(Parquet):
         """See `Target`."""
         return SampleTarget.writes(self, units)
 
-    def open(self, store: Store, path: str, unit: Unit) -> RowOutput:  # noqa: ARG002
-        """See `Target`."""
-        return RowOutput(self, store, path)
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """A file of rows, a row group for each batch."""
+        schema = self.schema()
+
+        def add(item: Rows) -> Sequence[bytes]:
+            hashes = [row_digest(row) for _, row in item]
+            if self.columns:
+                writer.write_table(self.fitted(schema, item))
+            else:
+                table = self.table().arrow_rows([number for number, _ in item])
+                writer.write_table(table.select(schema.names).cast(schema))
+            return hashes
+
+        with _writer(store, path, schema) as writer:
+            yield add
 
     def schema(self) -> Any:
         """The columns of the outputs."""
@@ -140,95 +177,20 @@ class ParquetRows(Parquet):
         return f"row {written.first + number}"
 
 
-class ParquetFile:
-    """A file being written, a row group at a time."""
+@contextmanager
+def _writer(store: Store, path: str, schema: Any) -> Iterator[Any]:
+    """A writer of row groups."""
+    import pyarrow.parquet as pq
 
-    def __init__(self, store: Store, path: str, schema: Any) -> None:
-        import pyarrow.parquet as pq
-
-        self.schema, self.where = schema, store.locate(path)
-        self._stack = ExitStack()
-        self._file = self._stack.enter_context(store.write(path))
-        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", write_page_checksum=True)
-
-    def write(self, table: Any) -> None:
-        """Append row groups."""
-        self._writer.write_table(table)
-
-    def close(self) -> None:
-        """Publish it."""
-        self._writer.close()
-        self._stack.close()
-
-    def abort(self) -> None:
-        """Drop it."""
-        with suppress(Exception):
-            self._writer.close()  # or it would write to the closed file when nobody has it any more
-        drop(self._stack)
-
-
-class SampleOutput:
-    """A file of samples, row groups of bounded size."""
-
-    def __init__(self, store: Store, path: str, columns: Columns) -> None:
-        self._columns = columns
-        self._file = ParquetFile(store, path, arrow_schema(columns))
-        self._rows: list[dict[str, Any]] = []
-        self._bytes = 0
-
-    def add(self, item: tuple[int, Taken]) -> tuple[bytes]:
-        """See `Output`."""
-        taken = item[1]
-        refuse_unsurveyed(taken, self._columns)
-        row, parts = _row(self._columns, taken)
-        self._rows.append(row)
-        self._bytes += sum(map(len, parts.values()))
-        if self._bytes >= _GROUP_BYTES:
-            self._flush()
-        return (digest(taken.key if KEY in self._columns else "", parts),)
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._file.write(_table(self._rows, self._file.schema, self._file.where))
-        self._rows, self._bytes = [], 0
-
-    def close(self) -> dict[str, Any]:
-        """See `Output`."""
-        self._flush()
-        self._file.close()
-        return {}
-
-    def abort(self) -> None:
-        """See `Output`."""
-        self._file.abort()
-
-
-class RowOutput:
-    """A file of rows, a row group for each batch."""
-
-    def __init__(self, target: ParquetRows, store: Store, path: str) -> None:
-        self._target = target
-        self._file = ParquetFile(store, path, target.schema())
-
-    def add(self, item: Rows) -> list[bytes]:
-        """See `Output`."""
-        hashes = [row_digest(row) for _, row in item]
-        target, schema = self._target, self._file.schema
-        if target.columns:
-            self._file.write(target.fitted(schema, item))
-        else:
-            rows = target.table().arrow_rows([number for number, _ in item])
-            self._file.write(rows.select(schema.names).cast(schema))
-        return hashes
-
-    def close(self) -> dict[str, Any]:
-        """See `Output`."""
-        self._file.close()
-        return {}
-
-    def abort(self) -> None:
-        """See `Output`."""
-        self._file.abort()
+    with store.write(path) as file:
+        writer = pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
+        try:
+            yield writer
+        except BaseException:
+            with suppress(Exception):
+                writer.close()  # or it would write to the closed file when nobody has it any more
+            raise
+        writer.close()
 
 
 def parquet_columns(found: Survey) -> tuple[dict[str, str], list[Loss]]:
@@ -317,10 +279,7 @@ def _join(store: Store, name: str, pieces: Sequence[str]) -> None:
 
     with pq.ParquetFile(pieces[0]) as first:
         schema = first.schema_arrow
-    with (
-        store.write(name) as out,
-        pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer,
-    ):
+    with _writer(store, name, schema) as writer:
         for piece in pieces:
             with pq.ParquetFile(piece) as file:
                 for group in range(file.num_row_groups):

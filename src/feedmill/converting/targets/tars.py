@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from feedmill.converting.facts import COMPANIONS, Facts, Part, keeps_description
 from feedmill.converting.fields import Taken, digest, parts_of
 from feedmill.converting.job import Done
 from feedmill.converting.preview import Options
-from feedmill.converting.units import SampleTarget, Unit, Written
+from feedmill.converting.units import Add, SampleTarget, Unit, Written
 from feedmill.errors import DataError
 from feedmill.formats import energon, energon_members, sidecar
 from feedmill.formats.base import Dataset, Sample
@@ -66,9 +66,42 @@ class Tars(SampleTarget):
         """See `Target`."""
         return _PATTERNS[self.to] % unit.number
 
-    def open(self, store: Store, path: str, unit: Unit) -> TarOutput:  # noqa: ARG002
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
         """See `Target`."""
-        return TarOutput(store, path)
+        file, encode = ShardFile(store, path), Encoding(Encoder(), Taker()).of
+        waiting: list[Encoded] = []
+        size, before = 0, None
+
+        def add(item: tuple[int, Taken]) -> Sequence[bytes]:
+            nonlocal size, before
+            taken = item[1]
+            if taken.key == before:
+                raise DataError(
+                    "the sample before has this key, too: in a tar both would be one",
+                    record=taken.key,
+                    kind="duplicate-key",
+                    fix="Rename one of them.",
+                )
+            parts = parts_of(taken)
+            encoded = encode(taken.key, parts.items())
+            before = taken.key
+            waiting.append(encoded)
+            size += encoded.size
+            if len(waiting) >= BATCH_SAMPLES or size >= BATCH_BYTES:
+                file.add(waiting)
+                waiting.clear()
+                size = 0
+            return (digest(taken.key, parts),)
+
+        try:
+            yield add
+            if waiting:
+                file.add(waiting)
+            extra["digest"] = file.close().record.digest
+        except BaseException:
+            file.abort()
+            raise
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
         """See `Target`."""
@@ -139,47 +172,3 @@ def _scanned(store: Store, destination: str, filled: Sequence[Done]) -> list[Sha
             keys.add_shard(shard)
             shards.append(shard)
     return shards
-
-
-class TarOutput:
-    """A tar being written."""
-
-    def __init__(self, store: Store, path: str) -> None:
-        self._file = ShardFile(store, path)
-        self._encoding = Encoding(Encoder(), Taker())
-        self._waiting: list[Encoded] = []
-        self._bytes = 0
-        self._key: str | None = None
-
-    def add(self, item: tuple[int, Taken]) -> tuple[bytes]:
-        """See `Output`."""
-        taken = item[1]
-        if taken.key == self._key:
-            raise DataError(
-                "the sample before has this key, too: in a tar both would be one",
-                record=taken.key,
-                kind="duplicate-key",
-                fix="Rename one of them.",
-            )
-        parts = parts_of(taken)
-        encoded = self._encoding.of(taken.key, parts.items())
-        self._key = taken.key
-        self._waiting.append(encoded)
-        self._bytes += encoded.size
-        if len(self._waiting) >= BATCH_SAMPLES or self._bytes >= BATCH_BYTES:
-            self._flush()
-        return (digest(taken.key, parts),)
-
-    def _flush(self) -> None:
-        if self._waiting:
-            self._file.add(self._waiting)
-        self._waiting, self._bytes = [], 0
-
-    def close(self) -> dict[str, Any]:
-        """See `Output`."""
-        self._flush()
-        return {"digest": self._file.close().record.digest}
-
-    def abort(self) -> None:
-        """See `Output`."""
-        self._file.abort()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ import xxhash
 
 from feedmill.converting import vlatext
 from feedmill.converting.job import Done
-from feedmill.converting.units import Hashed, Target, Unit, Written, drop
+from feedmill.converting.units import Add, Hashed, Target, Unit, Written
 from feedmill.errors import DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.dolma import write_dolma
@@ -52,9 +52,40 @@ class TokenFiles(Target):
         name, ending = unit.what[1], ENDINGS[self.form.format]
         return main_file(name if name.endswith(ending) else name + ending)
 
-    def open(self, store: Store, path: str, unit: Unit) -> TokenOutput:
-        """See `Target`."""
-        return TokenOutput(self, store, path, unit.what[0])
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """A file of tokens with its manifest, where the tokenizer goes along."""
+        format, documents, tokens = self.form.format, 0, 0
+
+        def add(item: Batch) -> Sequence[bytes]:
+            nonlocal documents, tokens
+            writer.add(*item)
+            documents, tokens = documents + len(item[1]), tokens + len(item[0])
+            return document_hashes(item)
+
+        opened: Any = write_documents(store, path, self.form)
+        if format == "dolma":
+            opened = write_dolma(store, path, np.dtype(f"<u{self.form.token_size}"))
+        with opened as writer:
+            yield add
+            manifest = self._manifest(unit.what[0], documents, tokens)
+            write_manifest(store, path, manifest)  # sizes: once the files are there
+        sizes = sizes_of(format, store, path.removesuffix(FORMATS[format][0]))
+        write_manifest(store, path, msgspec.structs.replace(manifest, sizes=sizes))
+
+    def _manifest(self, source: str, documents: int, tokens: int) -> TokenManifest:
+        corpus = corpus_of(source, None) if source and self.kind != "vla-text" else None
+        known = corpus.manifests[0] if corpus is not None else None
+        return TokenManifest(
+            self.form.format,
+            documents,
+            tokens,
+            tokenizer=None if known is None else known.tokenizer,
+            bos=None if known is None else known.bos,
+            eos=None if known is None else known.eos,
+            inputs=[] if corpus is None else [_input(fact) for fact in corpus.facts()],
+            options={"verb": "convert", "from": self.kind},
+        )
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:
         """See `Target`."""
@@ -99,9 +130,25 @@ class Sequences(Target):
         """See `Target`."""
         return MANIFEST
 
-    def open(self, store: Store, path: str, unit: Unit) -> SequenceOutput:  # noqa: ARG002
-        """See `Target`."""
-        return SequenceOutput(self)
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """Shards of sequences; tokens after the last whole one are left out, which a note says."""
+        rest: Tokens = np.zeros(0, np.int64)
+
+        def add(item: Batch) -> Sequence[bytes]:
+            nonlocal rest
+            tokens, lengths, _ = item
+            writer.add(tokens, lengths)
+            together = np.concatenate((rest, tokens.astype(np.int64)))
+            count = len(together) // self.length
+            rest = together[count * self.length :]
+            return document_hashes((together[: count * self.length], np.full(count, self.length, np.int64), None))
+
+        folder, name = split_url(self.destination)
+        with write_vla_text(open_store(folder), name, self.length, self.per_shard) as writer:
+            yield add
+        if len(rest):
+            extra["notes"] = [f"{len(rest):,} tokens after the last sequence are left out"]
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
         """See `Target`."""
@@ -122,92 +169,9 @@ class Sequences(Target):
         return f"document {number}"
 
 
-class TokenOutput:
-    """A file of tokens being written, of the documents of a file of the source (of all of it where that is empty)."""
-
-    def __init__(self, target: TokenFiles, store: Store, path: str, source: str) -> None:
-        self._target, self._store, self._path, self._source = target, store, path, source
-        form = target.form
-        self._stack = ExitStack()
-        if form.format == "dolma":
-            writer: Any = write_dolma(store, path, np.dtype(f"<u{form.token_size}"))
-        else:
-            writer = write_documents(store, path, form)
-        self._writer = self._stack.enter_context(writer)
-        self._documents = self._tokens = 0
-
-    def add(self, item: Batch) -> list[bytes]:
-        """See `Output`."""
-        self._writer.add(*item)
-        self._documents += len(item[1])
-        self._tokens += len(item[0])
-        return document_hashes(item)
-
-    def close(self) -> dict[str, Any]:
-        """Publish it with its manifest, where the tokenizer goes along."""
-        manifest = self._manifest()
-        write_manifest(self._store, self._path, manifest)  # sizes: once the files are there
-        self._stack.close()
-        format = self._target.form.format
-        sizes = sizes_of(format, self._store, self._path.removesuffix(FORMATS[format][0]))
-        write_manifest(self._store, self._path, msgspec.structs.replace(manifest, sizes=sizes))
-        return {}
-
-    def abort(self) -> None:
-        """See `Output`."""
-        drop(self._stack)
-
-    def _manifest(self) -> TokenManifest:
-        kind = self._target.kind
-        corpus = corpus_of(self._source, None) if self._source and kind != "vla-text" else None
-        known = corpus.manifests[0] if corpus is not None else None
-        return TokenManifest(
-            self._target.form.format,
-            self._documents,
-            self._tokens,
-            tokenizer=None if known is None else known.tokenizer,
-            bos=None if known is None else known.bos,
-            eos=None if known is None else known.eos,
-            inputs=[] if corpus is None else [_input(fact) for fact in corpus.facts()],
-            options={"verb": "convert", "from": kind},
-        )
-
-
 def _input(fact: dict[str, Any]) -> dict[str, Any]:
     """What a manifest says of a file that was read: nothing that differs from one copy of it to another."""
     return {"path": fact["path"].rpartition("/")[2], "bytes": fact["bytes"], "documents": fact["documents"]}
-
-
-class SequenceOutput:
-    """Sequences being written; tokens after the last whole one are left out, which a note says."""
-
-    def __init__(self, target: Sequences) -> None:
-        folder, name = split_url(target.destination)
-        self._length = target.length
-        self._stack = ExitStack()
-        writer = write_vla_text(open_store(folder), name, target.length, target.per_shard)
-        self._writer = self._stack.enter_context(writer)
-        self._rest: Tokens = np.zeros(0, np.int64)
-
-    def add(self, item: Batch) -> list[bytes]:
-        """See `Output`."""
-        tokens, lengths, _ = item
-        self._writer.add(tokens, lengths)
-        together = np.concatenate((self._rest, tokens.astype(np.int64)))
-        count = len(together) // self._length
-        self._rest = together[count * self._length :]
-        each = np.full(count, self._length, np.int64)
-        return document_hashes((together[: count * self._length], each, None))
-
-    def close(self) -> dict[str, Any]:
-        """See `Output`."""
-        self._stack.close()
-        rest = len(self._rest)
-        return {"notes": [f"{rest:,} tokens after the last sequence are left out"]} if rest else {}
-
-    def abort(self) -> None:
-        """See `Output`."""
-        drop(self._stack)
 
 
 @lru_cache(64)
