@@ -56,7 +56,7 @@ class Source:
     """What is read: plain data that every process is sent once."""
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Any]:
-        """What is to be written, in order. A sample that cannot be read is entered in `bad`, or raised."""
+        """What the output holds, in order. A sample that cannot be read is entered in `bad`, or raised."""
         raise NotImplementedError
 
     def refuse(self, unit: Unit, item: Any, error: FeedmillError, bad: list[Bad]) -> None:  # noqa: ARG002
