@@ -23,11 +23,11 @@ from feedmill.converting.targets.lines import LineRows
 from feedmill.converting.targets.parquet import ParquetRows, Rows
 from feedmill.converting.units import Shared, Source, Target, Unit, opened
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats import jsonl_splits
 from feedmill.formats.base import Dataset
-from feedmill.formats.jsonl import JsonlDataset
-from feedmill.formats.jsonl_splits import LineSplits
-from feedmill.formats.tables import TableDataset
+from feedmill.formats.jsonl import splits as jsonl_splits
+from feedmill.formats.jsonl.dataset import JsonlDataset
+from feedmill.formats.jsonl.splits import LineSplits
+from feedmill.formats.tables.dataset import TableDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store

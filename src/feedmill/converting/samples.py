@@ -35,14 +35,14 @@ from feedmill.converting.targets.tars import Tars
 from feedmill.converting.units import Shared, Source, Target, Unit, opened
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.registry import targets
 from feedmill.formats.rows import RowsDataset
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 
 READ_BYTES = 32 << 20
 MDS_SIZE = 64 << 20
-SURVEYED = ("mds", "parquet", "jsonl")
 _CRUDE = "the samples are crude: Energon and Feedmill give their parts undecoded; to name a type, run"
 
 
@@ -125,7 +125,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
     reads = SampleSource(source, options.fields, options.on_error == "skip", batch)
-    found = _surveyed(reads, units, options, work, identity) if to in SURVEYED else {}
+    found = _surveyed(reads, units, options, work, identity) if targets()[to].surveyed else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
     if kind == "jsonl" and to == "mds" and list(columns) == ["json"]:

@@ -11,8 +11,11 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
 from feedmill.formats.base import Dataset, Decode
-from feedmill.formats.energon import META, meta_file
-from feedmill.formats.sniff import ENERGON, open_raw, open_together, sniff
+from feedmill.formats.energon import ENERGON
+from feedmill.formats.energon.database import META
+from feedmill.formats.energon.prepared import meta_file
+from feedmill.formats.format import Found
+from feedmill.formats.sniff import open_found, open_together, sniff
 from feedmill.samples.decode import Decoder
 from feedmill.samples.view import DatasetView, build_view
 from feedmill.samples.windowed import WindowOptions, windowed
@@ -121,11 +124,12 @@ def _open(url: str | list[str], how: _How) -> Dataset:
     split, split_config, dataset_config = how.split, how.split_config, how.dataset_config
     if dataset_config is not None and dataset_config.endswith(".jsonl"):
         url, dataset_config = join_url(url, dataset_config), None
-    description = None if how.raw else _describe(url, dataset_config, how.decode, how.trust)
+    found = sniff(url)
+    description = None if how.raw else _describe(found, url, dataset_config, how.decode, how.trust)
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset, _ = open_raw(url, split=split, split_config=split_config, files=how.files, token_size=how.token_size)
+    dataset = open_found(found, url, split=split, split_config=split_config, files=how.files, token_size=how.token_size)
     if description is None:
         return windowed(dataset, how.cut).with_view(None, how.decode, None)
     windowed(dataset, how.cut)  # what has a description is no token data, and says so
@@ -137,16 +141,15 @@ def _absolute(url: str) -> str:
     return url if "://" in url else os.path.abspath(url)
 
 
-def _describe(url: str, name: str | None, decode: Decode | None, trust: bool) -> DatasetView | None:
+def _describe(found: Found, url: str, name: str | None, decode: Decode | None, trust: bool) -> DatasetView | None:
     """What the description file says; None where there is none."""
-    found = sniff(url)
-    if found.kind != ENERGON and name is not None:
+    if found.format is not ENERGON and name is not None:
         raise ConfigError(
             f"it has no description {name!r}: only prepared folders have one",
             file=url,
             fix="Leave 'dataset_config' out.",
         )
-    if found.kind != ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
+    if found.format is not ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
         return None
     path = meta_file(found.store, name or "dataset.yaml")
     document = yamls.read_config(found.store.read(path), found.store.locate(path))

@@ -15,10 +15,11 @@ from feedmill.converting.fields import Taken, digest, folded, parse_json, row_di
 from feedmill.converting.job import Done
 from feedmill.converting.lines import FileRange, Line, parse, rows_in
 from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, Written
-from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.base import Sample
 from feedmill.formats.documents import rows_of, whole_lines, write_rows
-from feedmill.formats.jsonl_splits import LineSplits, Pieces
+from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import splits as jsonl_splits
+from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.samples.encode import encode_json
 from feedmill.storage import Store, open_store, split_url

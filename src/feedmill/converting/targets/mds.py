@@ -26,8 +26,8 @@ from feedmill.converting.survey import (
 )
 from feedmill.converting.units import Add, SampleTarget, Unit
 from feedmill.formats.base import Sample
-from feedmill.formats.mds import INDEX
-from feedmill.formats.mds_write import ENCODERS, has_dtype, write_index, write_shard
+from feedmill.formats.mds.dataset import INDEX
+from feedmill.formats.mds.write import ENCODERS, has_dtype, write_index, write_shard
 from feedmill.storage import Store
 
 _PATTERN = "shard.%05d.mds"

@@ -29,7 +29,7 @@ from feedmill.converting.survey import (
 from feedmill.converting.units import Add, SampleTarget, Unit, Written, opened
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset, Sample
-from feedmill.formats.tables import TableDataset
+from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store, join_url, split_url
 
 _GROUP_BYTES = 32 << 20

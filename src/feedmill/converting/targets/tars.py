@@ -9,20 +9,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from feedmill.converting.facts import COMPANIONS, Facts, Part, keeps_description
+from feedmill.converting.facts import Facts, Part, keeps_description
 from feedmill.converting.fields import Taken, digest, parts_of
 from feedmill.converting.job import Done
 from feedmill.converting.preview import Options
 from feedmill.converting.units import Add, SampleTarget, Unit, Written
 from feedmill.errors import DataError
-from feedmill.formats import energon, energon_members, sidecar
 from feedmill.formats.base import Dataset, Sample
-from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.energon import database
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.energon.write import BESIDE
+from feedmill.formats.format import named
+from feedmill.formats.registry import targets
 from feedmill.formats.sniff import sniff
-from feedmill.formats.tar_scan import in_file, scan_shard
+from feedmill.formats.tar.dataset import ScannedShards, TarDataset
+from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.wids import INDEX, write_wids
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
-from feedmill.formats.webdataset import ScannedShards, TarDataset
-from feedmill.formats.wids import write_wids
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import CRUDE, describe_type
@@ -34,14 +38,6 @@ from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys
-
-WIDS = "wids.json"
-_META = (
-    *(energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH),
-    *(f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"),
-)
-_PATTERNS = {"webdataset": "shards/%06d.tar", "wds": "shard-%06d.tar", "vla": "shards/shard-%06d.tar"}
-_BESIDE = {"webdataset": _META, "wds": (WIDS,), "vla": (*COMPANIONS, MANIFEST)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ class Tars(SampleTarget):
 
     def path(self, unit: Unit) -> str:
         """See `Target`."""
-        return _PATTERNS[self.to] % unit.number
+        return targets()[self.to].shards % unit.number
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
@@ -105,8 +101,9 @@ class Tars(SampleTarget):
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
         """See `Target`."""
-        pattern = _PATTERNS[self.to].replace(".", r"\.")
-        return _BESIDE[self.to], re.sub(r"%0\dd", r"\\d+", pattern) + r"(\.idx)?"
+        pattern = targets()[self.to].shards.replace(".", r"\.")
+        beside = targets()[self.to].beside
+        return named(beside) if beside else (), re.sub(r"%0\dd", r"\\d+", pattern) + r"(\.idx)?"
 
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
         """Write the index, the manifest, or ``.nv-meta`` with the splits that the source had."""
@@ -122,12 +119,12 @@ class Tars(SampleTarget):
             store.write_bytes(MANIFEST, manifest_text([Row(each.path, each.samples) for each in filled]))
             return [*paths, *self.facts.companions, MANIFEST]
         if self.options.wids:
-            write_wids(store, paths, WIDS)
-            return [*paths, WIDS]
+            write_wids(store, paths, INDEX)
+            return [*paths, INDEX]
         return paths
 
     def _prepare(self, store: Store, units: Sequence[Unit], filled: Sequence[Done]) -> list[str]:
-        media = Media(cached_copy(open_store(self.source), energon.INDEX)) if self.media else None
+        media = Media(cached_copy(open_store(self.source), database.INDEX)) if self.media else None
         shards = _scanned(store, self.destination, filled)
         splits: dict[str, list[str]] = {part.split or "train": [] for part in self.parts}
         for each in filled:
@@ -136,7 +133,7 @@ class Tars(SampleTarget):
         description = self.facts.description if kept else describe_type(CRUDE[0])  # Energon opens nothing without one
         commit(store, shards, splits, description=description, media=media)
         files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
-        return [*files, *(path for path in _META if store.exists(path))]
+        return [*files, *(path for path in BESIDE if store.exists(path))]
 
     def reader(self, written: Written) -> tuple[Dataset, int]:
         """The output alone where the format allows it: opening all of the destination in each process would cost as
