@@ -141,9 +141,12 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     source = tokens(tmp_path / "source", loss=True)
     said = []
-    report = convert(source, tmp_path / "d", "pbin", plan_only=True, said=said.append)
+    report = convert(source, tmp_path / "d", "pbin", plan_only=True, on_preview=said.append)
     assert said == [report.plan] and report.plan.count == 180 and report.plan.outputs == 3
     assert [loss.content for loss in report.plan.losses] == [True] and not (tmp_path / "d").exists()
+    with pytest.warns(DeprecationWarning, match="on_preview"):  # the name of release 0.1
+        convert(source, tmp_path / "d", "pbin", plan_only=True, said=said.append)
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize("to", ["webdataset", "wds", "mds", "parquet", "jsonl"])
@@ -175,8 +178,7 @@ def test_another_machine_finishes_a_conversion_to_an_object_store(
         write_hashes(notes, number, hashes)
 
     with monkeypatch.context() as patch:
-        patch.setattr("feedmill.converting.samples.write_hashes", two)
-        patch.setattr("feedmill.converting.rows.write_hashes", two)
+        patch.setattr("feedmill.converting.units.write_hashes", two)
         with pytest.raises(KeyboardInterrupt):
             fm.convert(source, there, to, samples_per_shard=4, workers=1, progress=False)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))

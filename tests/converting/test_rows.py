@@ -240,6 +240,15 @@ def test_rows_beside_bad_ones_are_kept(tmp_path: Path, to: str) -> None:
     assert [bad.index for bad in report.examples] == list(range(30, 40))
 
 
+def test_a_file_whose_rows_were_all_skipped_leaves_no_output(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/1.jsonl").write_text('{"a": "x"}\n')
+    (tmp_path / "x/2.jsonl").write_text('{"a": "\\ud800"}\n')
+    report = convert(tmp_path / "x", tmp_path / "d", "parquet", on_error="skip")
+    assert (report.samples, report.skipped) == (1, 1)
+    assert [path.name for path in (tmp_path / "d").glob("*.parquet")] == ["1.parquet"]
+
+
 @pytest.mark.parametrize("to", ["jsonl", "wds"])
 def test_rows_beside_one_that_is_not_utf8_are_kept(tmp_path: Path, to: str) -> None:
     data = pa.array([b"a", b"\xff", *[b"x"] * 50])

@@ -344,7 +344,7 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(tmp_path: Path, to: str, 
 
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="the disk is full"):
         patch.setattr("feedmill.storage.behind.WriteBehind.write", full)
-        patch.setattr("feedmill.converting.shards._GROUP_BYTES", 100)
+        patch.setattr("feedmill.converting.targets.parquet._GROUP_BYTES", 100)
         convert(source, place(tmp_path, to), to)
     left = {path.name for path in set(tmp_path.rglob("*")) - before if path.is_file()}
     assert left <= {"lock", "job.json"}

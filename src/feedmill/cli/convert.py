@@ -11,7 +11,7 @@ from feedmill.cli.output import counted, emit, facts, human_size
 
 if TYPE_CHECKING:
     from feedmill.converting.engine import ConvertReport
-    from feedmill.converting.plan import Plan
+    from feedmill.converting.preview import Preview
 
 
 def convert(
@@ -88,7 +88,7 @@ def convert(
         workers=workers,
         progress=not json,
         plan_only=plan,
-        said=None if json else show_plan,
+        on_preview=None if json else show_plan,
     )
     emit(report.as_dict(), json, lambda: None if plan else show(report))
 
@@ -103,7 +103,7 @@ def parse_fields(text: str) -> list[str]:
     return names
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: Preview) -> None:
     """Print what will be done and lost."""
     count = "" if plan.count is None else f", {plan.count:,} {'documents' if plan.family == 'tokens' else plan.family}"
     outputs = "" if plan.outputs is None else f" in {counted(plan.outputs, 'file')}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
 from feedmill.converting.job import ConvertWork, place_of
-from feedmill.converting.placing import is_staged, refuse_present, settled, stage
-from feedmill.converting.plan import Options, Plan, check_places
+from feedmill.converting.losses import unread
+from feedmill.converting.preview import Options, Preview, check_places
+from feedmill.converting.staging import is_staged, refuse_present, settled, stage
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file, token_targets
-from feedmill.converting.unread import unread
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
 from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy
@@ -41,7 +42,8 @@ def convert(
     workers: int | None = None,
     progress: bool = True,
     plan_only: bool = False,
-    said: Callable[[Plan], None] | None = None,
+    on_preview: Callable[[Preview], None] | None = None,
+    said: Callable[[Preview], None] | None = None,
 ) -> ConvertReport:
     """Convert a dataset: samples, tokens, or rows of text.
 
@@ -68,32 +70,43 @@ def convert(
         workers: processes; one per core by default.
         progress: show a bar on a terminal.
         plan_only: only say what would be done.
-        said: called with the plan before anything is written.
+        on_preview: called with the preview before anything is written.
+        said: the old name of `on_preview`.
 
     Raises:
         ConfigError: there is no such conversion, content would be lost, or something else is at the destination.
         DataError: a sample cannot be converted, or what was written is not what was read.
     """
-    check_target(to)
-    size = parse_size(shard_size)
-    if any(most is not None and most < 1 for most in (samples_per_shard, size)):
-        raise ConfigError(
-            f"shards of {samples_per_shard} samples or {size} bytes, where at least 1 was expected",
-            kind="bad-option",
-            fix="Give larger limits.",
-        )
-    on_error = on_error_policy(on_error)
-    check_budget(error_budget, "--error-budget")
+    if said is not None:
+        warnings.warn("convert(said=...) is now called on_preview=...", DeprecationWarning, stacklevel=2)
     options = Options(
-        split, tuple(fields), samples_per_shard, size, token_size, seq_len, wids, allow_loss,
-        on_error, error_budget, overwrite, verify, workers, progress,
-    )  # fmt: skip
+        split=split,
+        fields=tuple(fields),
+        samples_per_shard=samples_per_shard,
+        shard_size=parse_size(shard_size),
+        token_size=token_size,
+        seq_len=seq_len,
+        wids=wids,
+        allow_loss=allow_loss,
+        on_error=on_error_policy(on_error),
+        error_budget=error_budget,
+        overwrite=overwrite,
+        verify=verify,
+        workers=workers,
+        progress=progress,
+    )
+    check_target(to)
     _check_options(to, options)
-    return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, said)
+    return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, on_preview or said)
 
 
 def _convert(
-    source: str, destination: str, to: str, options: Options, plan_only: bool, said: Callable[[Plan], None] | None
+    source: str,
+    destination: str,
+    to: str,
+    options: Options,
+    plan_only: bool,
+    on_preview: Callable[[Preview], None] | None,
 ) -> ConvertReport:
     check_places(source, destination)
     kind = kind_of(source)
@@ -108,8 +121,8 @@ def _convert(
         place = stage(work).locate(place_of(destination, is_file=is_file)[1]) if staged else destination
         conversion = _planned(source, place, to, kind, options, work)
         conversion.plan.destination, conversion.staged = destination, staged
-        if said is not None:
-            said(conversion.plan)
+        if on_preview is not None:
+            on_preview(conversion.plan)
         if plan_only:
             return ConvertReport(conversion.plan)
         conversion.plan.allow(allow_loss=options.allow_loss)
@@ -146,7 +159,15 @@ def _family(source: str, destination: str, to: str, kind: str, options: Options,
 
 
 def _check_options(to: str, options: Options) -> None:
-    """Refuse options that would do nothing: whoever asked for them would believe that it was done."""
+    """Refuse options that are invalid, or would do nothing: whoever asked for them would believe that it was done."""
+    samples, size = options.samples_per_shard, options.shard_size
+    if any(most is not None and most < 1 for most in (samples, size)):
+        raise ConfigError(
+            f"shards of {samples} samples or {size} bytes, where at least 1 was expected",
+            kind="bad-option",
+            fix="Give larger limits.",
+        )
+    check_budget(options.error_budget, "--error-budget")
     for option, given, does, belongs in (
         ("--seq-len", options.seq_len is not None, to == "vla-text", "--to vla-text"),
         ("--token-size", options.token_size is not None, to in token_targets(), f"--to {', '.join(token_targets())}"),

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
 
-from feedmill.converting import placing
+from feedmill.converting import staging
 from feedmill.converting.job import Bad, ConvertWork, Done, place_of
-from feedmill.converting.plan import Options, Plan
+from feedmill.converting.preview import Options, Preview
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
+from feedmill.converting.units import Shared, Target, Unit, Written, check_unit, convert_unit
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import hash_words
@@ -28,35 +29,10 @@ from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
-from feedmill.storage import Store
 
 MOST_LISTED = 100
 _AT_ONCE = 8
 """Files of hashes that are read at once: in an object store each is a request."""
-
-
-class Unit(NamedTuple):
-    """A piece of work: its number, the argument of the function that does it, and its samples where known."""
-
-    number: int
-    what: tuple[Any, ...]
-    samples: int = 0
-
-
-class Written(NamedTuple):
-    """An output to be read back: the number of its first sample in the destination, and its first byte where the
-    destination is one file."""
-
-    done: Done
-    first: int
-    at: int
-
-
-class Different(NamedTuple):
-    """The first difference of an output: the sample's number in it, and its key."""
-
-    number: int
-    key: str
 
 
 @dataclass(slots=True)
@@ -66,33 +42,37 @@ class Conversion:
     Attributes:
         plan: what is reported first.
         units: the pieces of work.
-        work: ``(shared, unit) -> Done``, a function at the top level of a module; it keeps the hashes of its samples.
-        shared: what the functions need, sent to each process once.
+        shared: the source and the target, sent to each process once.
         identity: plain data that decides the bytes.
-        writes: paths in the store that it may have written when it is killed, and a pattern of such paths (a regular
-            expression, or nothing); none where the destination is one file.
-        is_file: whether the destination is one file.
         staged: whether it is written beside an old destination, and replaces that once it is verified.
-        finish: makes the destination whole of all its outputs; gives its files, paths in the store.
-        check: ``(shared, written) -> the first difference, or None``; reads the destination back.
         noun: what is counted, for people.
         dataset: the source, where it is opened as samples.
         notes: what the user should know of the result.
     """
 
-    plan: Plan
+    plan: Preview
     units: list[Unit]
-    work: Callable[[Any, Unit], Done]
-    shared: Any
+    shared: Shared
     identity: dict[str, Any]
-    finish: Callable[[Store, Sequence[Done]], list[str]]
-    check: Callable[[Any, Written], Different | None]
-    writes: tuple[Sequence[str], str] = ((), "")
-    is_file: bool = False
     noun: str = "samples"
     staged: bool = False
     dataset: Dataset | None = None
     notes: Sequence[str] = ()
+
+    @property
+    def target(self) -> Target:
+        """What writes the destination."""
+        return self.shared.target
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the destination is one file."""
+        return self.target.piece
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What every process imports."""
+        return type(self.shared.source).__module__, type(self.target).__module__
 
 
 @dataclass(slots=True)
@@ -111,7 +91,7 @@ class ConvertReport:
         seconds: wall time.
     """
 
-    plan: Plan
+    plan: Preview
     samples: int = 0
     outputs: int = 0
     bytes: int = 0
@@ -157,9 +137,10 @@ def _job(conversion: Conversion) -> str:
 
 
 def begin(work: ConvertWork, conversion: Conversion, options: Options) -> None:
-    """Make the destination ready, see `feedmill.converting.placing.begin`."""
-    job = {"identity": _plain(conversion), "writes": conversion.writes, "staged": conversion.staged}
-    placing.begin(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
+    """Make the destination ready, see `feedmill.converting.staging.begin`."""
+    writes = conversion.target.writes(conversion.units)
+    job = {"identity": _plain(conversion), "writes": writes, "staged": conversion.staged}
+    staging.begin(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
 
 
 def _plain(conversion: Conversion) -> Any:
@@ -184,7 +165,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     began = time.perf_counter()
     plan = conversion.plan
     target, name = place_of(plan.destination, is_file=conversion.is_file)
-    store = placing.stage(work) if conversion.staged else target
+    store = staging.stage(work) if conversion.staged else target
     known = work.done(store)
     resumed = len(known)
     done = _work(work, conversion, options, known)
@@ -192,8 +173,8 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     if not any(each.samples for each in done):
         raise _nothing(plan.source, conversion.noun, [bad for each in done for bad in each.bad])
     if not conversion.staged:
-        placing.clear_away(work, store)
-    files = conversion.finish(store, done)
+        staging.clear_away(work, store)
+    files = conversion.target.finish(store, conversion.units, done)
     digest, digests = _digests(work, done)
     if options.verify:
         _verify(work, conversion, options, done)
@@ -215,7 +196,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
         job=_job(conversion),
     )
     if conversion.staged:
-        placing.put_in_place(work, name, proof)
+        staging.put_in_place(work, name, proof)
     else:
         write_proof(target, name, proof)
     work.finish()
@@ -240,8 +221,7 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
     bad = seen = 0
     with Progress("converting", conversion.plan.count, conversion.noun, enabled=options.progress) as bar:
         policy = Policy(shared=conversion.shared)
-        module = conversion.work.__module__
-        results = run(conversion.work, todo, workers=options.workers, preload=(module,), policy=policy)
+        results = run(convert_unit, todo, workers=options.workers, preload=conversion.modules, policy=policy)
         with closing(results):
             for unit in conversion.units:
                 done = known.get(unit.number)
@@ -304,8 +284,7 @@ def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: S
     with Progress("reading back", total, conversion.noun, enabled=options.progress) as bar:
         items = [Written(each, first, at) for each, first, at in zip(filled, firsts, begins, strict=False)]
         policy = Policy(shared=conversion.shared)
-        module = conversion.work.__module__
-        results = run(conversion.check, items, workers=options.workers, preload=(module,), policy=policy)
+        results = run(check_unit, items, workers=options.workers, preload=conversion.modules, policy=policy)
         with closing(results):
             for each, found in zip(filled, results, strict=True):
                 if found is not None:
@@ -319,11 +298,3 @@ def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: S
                         " it happens again.",
                     )
                 bar.advance(each.samples)
-
-
-def compare(wanted: Any, found: Sequence[bytes], keys: Sequence[str]) -> Different | None:
-    """The first place where hashes differ; wanted is uint8[n, 16]."""
-    for number, (have, key) in enumerate(zip(found, keys, strict=True)):
-        if number >= len(wanted) or wanted[number].tobytes() != have:
-            return Different(number, key)
-    return None if len(found) == len(wanted) else Different(len(found), "")

@@ -4,87 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
-from feedmill.converting.engine import Conversion, Different, Unit, Written, compare
-from feedmill.converting.finishing import finish_samples, may_write
-from feedmill.converting.job import PIECE, Bad, ConvertWork, Done, bad_sample, read_hashes, write_hashes
-from feedmill.converting.plan import SAMPLES_EACH, Options, Plan
-from feedmill.converting.reading import read_each, refuse_twofold_columns
-from feedmill.converting.said import (
+from feedmill.converting.engine import Conversion
+from feedmill.converting.facts import (
     KEEP_SPLITS,
-    binary_parts,
+    Part,
     described,
-    is_keyed,
     keeps_companions,
     keeps_description,
     keeps_media,
-    losses_of,
     source_facts,
 )
-from feedmill.converting.shards import line_digest, open_output
+from feedmill.converting.fields import Taken, Taker, parts_of
+from feedmill.converting.job import Bad, ConvertWork, bad_sample
+from feedmill.converting.losses import binary_parts, is_keyed, losses_of
+from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
+from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.table import is_one_file
-from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
+from feedmill.converting.targets.lines import Lines
+from feedmill.converting.targets.mds import Mds
+from feedmill.converting.targets.parquet import Parquet
+from feedmill.converting.targets.tars import Tars
+from feedmill.converting.units import Shared, Source, Target, Unit, opened
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.registry import targets
-from feedmill.formats.rows import RowSample, RowsDataset
-from feedmill.formats.sniff import open_raw
-from feedmill.formats.tar.dataset import ScannedShards, TarDataset
+from feedmill.formats.rows import RowsDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import Store, join_url, open_store
-from feedmill.storage.local import LocalStore, is_disk_trouble, storage_error
 
 READ_BYTES = 32 << 20
 MDS_SIZE = 64 << 20
 _CRUDE = "the samples are crude: Energon and Feedmill give their parts undecoded; to name a type, run"
 
 
-class Part(NamedTuple):
-    """A part of the source that is kept together: a split (None for everything) and its samples."""
-
-    split: str | None
-    samples: int
-
-
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What every process needs.
+class SampleSource(Source):
+    """The samples of a dataset.
 
     Attributes:
-        piece: whether outputs are pieces of one file, and lie in the folder of the job.
-        columns: of formats that have some.
+        url: the dataset.
+        fields: names or patterns of the parts that are taken; all where there are none.
+        skip: whether samples that cannot be converted are skipped.
+        batch: samples to read at once.
         drop: parts that are left out.
         prefix: whether keys that are row numbers of a split get its name, as splits would have the same ones.
-        keyed: whether lines of JSON have keys.
     """
 
-    source: str
-    destination: str
-    to: str
+    url: str
     fields: tuple[str, ...]
     skip: bool
-    folder: str
-    notes: str
-    piece: bool
     batch: int
-    columns: Mapping[str, str] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
     prefix: bool = False
-    keyed: bool = True
 
+    def read(self, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, Taken]]:
+        """Number and content of each sample."""
+        split, start, stop = unit.what
+        dataset = opened(self.url, split)
+        taker = Taker(dataset, self.fields, self.drop)
+        for low in range(start, stop, self.batch):
+            for number, sample in read_each(dataset, range(low, min(low + self.batch, stop))):
+                if isinstance(sample, FeedmillError):
+                    self._refuse(dataset, number, "", sample, bad)
+                    continue
+                try:
+                    taken = taker(sample)
+                    if self.prefix and taken.key == str(number):
+                        taken = taken._replace(key=f"{split}/{number}")
+                    yield number, taken
+                except (DataError, NotFound) as error:
+                    self._refuse(dataset, number, sample.key, error, bad)
 
-@lru_cache(8)
-def opened(source: str, split: str | None) -> Dataset:
-    """The source, undecoded, once for each process."""
-    return open_raw(source, split=split)[0]
+    def refuse(self, unit: Unit, item: tuple[int, Taken], error: FeedmillError, bad: list[Bad]) -> None:
+        """See `Source`."""
+        number, taken = item
+        self._refuse(opened(self.url, unit.what[0]), number, taken.key, error, bad)
+
+    def _refuse(self, dataset: Dataset, number: int, key: str, error: FeedmillError, bad: list[Bad]) -> None:
+        error.file = error.file or dataset.url
+        error.record = error.record or key or f"sample {number}"
+        if not self.skip:
+            error.fix = f"{error.fix or 'Fix it.'} To leave such samples out and have them listed: --on-error skip."
+            raise error
+        bad.append(bad_sample(number, key or error.record, f"{error.what} ({error.kind})"))
 
 
 def plan_samples(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
@@ -100,7 +111,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         raise ConfigError(
             "samples become the lines of one file", file=destination, fix="Name a file that ends in '.jsonl'."
         )
-    plan = Plan("samples", source, destination, kind, to, count=sum(part.samples for part in parts))
+    plan = Preview("samples", source, destination, kind, to, count=sum(part.samples for part in parts))
     identity = {
         "source": source,
         "fingerprint": whole.fingerprint(),
@@ -113,9 +124,8 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     plan.outputs = 1 if is_file else len(units)
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
-    skip = options.on_error == "skip"
-    shared = Shared(source, destination, to, options.fields, skip, work.folder, work.place.url, is_file, batch)
-    found = _surveyed(shared, units, options, work, identity) if targets()[to].surveyed else {}
+    reads = SampleSource(source, options.fields, options.on_error == "skip", batch)
+    found = _surveyed(reads, units, options, work, identity) if targets()[to].surveyed else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
     if kind == "jsonl" and to == "mds" and list(columns) == ["json"]:
@@ -123,18 +133,21 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     identity["survey"] = found
     prefix = sum(part.samples > 0 for part in parts) > 1 and isinstance(whole, RowsDataset)
     drop = frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
-    keyed = to != "jsonl" or is_keyed(found)
-    shared = replace(shared, prefix=prefix, columns=columns, drop=drop, keyed=keyed)
-    media = keeps_media(to, facts, options)
-    companions = facts.companions if keeps_companions(to, facts, options) else ()
-    facts = facts._replace(companions=companions)
-    finish = partial(finish_samples, shared, facts, parts, units, options, media)
-    writes = ((), "") if is_file else may_write(to)
+    reads = replace(reads, prefix=prefix, drop=drop)
+    target: Target
+    if to == "mds":
+        target = Mds(destination, is_file, batch, columns)
+    elif to == "parquet":
+        target = Parquet(destination, is_file, batch, columns)
+    elif to == "jsonl":
+        target = Lines(destination, is_file, batch, is_keyed(found), parts)
+    else:
+        kept = facts._replace(companions=facts.companions if keeps_companions(to, facts, options) else ())
+        target = Tars(destination, is_file, batch, to, source, kept, options, parts, keeps_media(to, facts, options))
     crude = to == "webdataset" and not keeps_description(facts, options)
-    return Conversion(
-        plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file,
-        dataset=whole, notes=[f"{_CRUDE} 'feedmill prepare {destination} --sample-type TYPE --field-map MAP'"] * crude,
-    )  # fmt: skip
+    hint = f"{_CRUDE} 'feedmill prepare {destination} --sample-type TYPE --field-map MAP'"
+    shared = Shared(reads, target, work.folder, work.place.url)
+    return Conversion(plan, units, shared, identity, dataset=whole, notes=[hint] * crude)
 
 
 def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, str]) -> dict[str, str]:
@@ -155,7 +168,7 @@ def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, st
 
 
 def _surveyed(
-    shared: Shared, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
+    source: SampleSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
 ) -> Survey:
     """The kinds of all values; noted, so that going on with a conversion does not read everything again."""
     begun = work.identity()
@@ -164,7 +177,7 @@ def _surveyed(
         return found
     with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
         out = []
-        surveys = run(survey_unit, units, workers=options.workers, preload=(__name__,), policy=Policy(shared=shared))
+        surveys = run(survey_unit, units, workers=options.workers, preload=(__name__,), policy=Policy(shared=source))
         with closing(surveys):
             for each, unit in zip(surveys, units, strict=True):
                 out.append(each)
@@ -173,8 +186,6 @@ def _surveyed(
 
 
 def _plain(value: Any) -> Any:
-    import orjson
-
     return orjson.loads(orjson.dumps(value))
 
 
@@ -221,109 +232,6 @@ def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:
     return lengths if len(lengths) == len(dataset) else None
 
 
-def samples_of(shared: Shared, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, Taken]]:
-    """Number and content of each sample of a unit; what cannot be read is entered in `bad`, or raised."""
-    split, start, stop = unit.what
-    dataset = opened(shared.source, split)
-    taker = Taker(dataset, shared.fields, shared.drop)
-    for low in range(start, stop, shared.batch):
-        for number, sample in read_each(dataset, range(low, min(low + shared.batch, stop))):
-            if isinstance(sample, FeedmillError):
-                _refuse(shared, dataset, number, "", sample, bad)
-                continue
-            try:
-                taken = taker(sample)
-                if shared.prefix and taken.key == str(number):
-                    taken = taken._replace(key=f"{split}/{number}")
-                yield number, taken
-            except (DataError, NotFound) as error:
-                _refuse(shared, dataset, number, sample.key, error, bad)
-
-
-def _refuse(shared: Shared, dataset: Dataset, number: int, key: str, error: FeedmillError, bad: list[Bad]) -> None:
-    """Count a sample that cannot be converted, or stop."""
-    error.file = error.file or dataset.url
-    error.record = error.record or key or f"sample {number}"
-    if not shared.skip:
-        error.fix = f"{error.fix or 'Fix it.'} To leave such samples out and have them listed: --on-error skip."
-        raise error
-    bad.append(bad_sample(number, key or error.record, f"{error.what} ({error.kind})"))
-
-
-def survey_unit(shared: Shared, unit: Unit) -> Survey:
+def survey_unit(source: SampleSource, unit: Unit) -> Survey:
     """The kinds of the values of a unit's samples; what cannot be read is left to the conversion itself."""
-    patient = replace(shared, skip=True)
-    return survey(samples_of(patient, unit, []))
-
-
-def convert_unit(shared: Shared, unit: Unit) -> Done:
-    """Write one output, and note it."""
-    store: Store = LocalStore(shared.folder) if shared.piece else open_store(shared.destination)
-    path = (f"%06d{PIECE}" if shared.piece else targets()[shared.to].shards) % unit.number
-    bad: list[Bad] = []
-    hashes: list[bytes] = []
-    output = None
-    dataset = opened(shared.source, unit.what[0])
-    try:
-        for number, taken in samples_of(shared, unit, bad):
-            output = output or open_output(shared.to, store, path, shared.columns, keyed=shared.keyed)
-            try:
-                hashes.append(output.add(taken))
-            except (DataError, NotFound) as error:
-                _refuse(shared, dataset, number, taken.key, error, bad)
-        if output is None or not hashes:
-            if output is not None:
-                output.abort()
-            done = Done(unit.number, "", 0, "", 0, bad)
-        else:
-            extra = output.close()
-            entry = store.stat(path)
-            place = f"{shared.folder}/{path}" if shared.piece else path
-            done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad, extra)
-    except BaseException as error:
-        if output is not None:
-            output.abort()
-        if isinstance(error, OSError) and is_disk_trouble(error):
-            raise storage_error(error, store.locate(path)) from None
-        raise
-    write_hashes(shared.notes, done.number, b"".join(hashes))
-    return done
-
-
-def check_unit(shared: Shared, item: Written) -> Different | None:
-    """Read an output back through the destination's own reader, and compare."""
-    done = item.done
-    dataset, first = _reader(shared, item)
-    wanted = read_hashes(shared.notes, done.number)
-    for low in range(0, done.samples, shared.batch):
-        high = min(low + shared.batch, done.samples)
-        samples = dataset.read_raw(range(first + low, first + high)) if first + high <= len(dataset) else []
-        found = compare(wanted[low:high], [read_digest(shared, s) for s in samples], [s.key for s in samples])
-        if found is not None:
-            return Different(low + found.number, found.key)
-    return None
-
-
-def _reader(shared: Shared, item: Written) -> tuple[Dataset, int]:
-    """What reads an output back, and the number of the output's first sample in it.
-
-    Where the format allows it, that is the output alone: opening all of the destination in each process would cost as
-    much as it has shards.
-    """
-    if shared.to in ("wds", "vla"):
-        store = open_store(shared.destination)
-        return TarDataset(store, ScannedShards(store, [item.done.path]), name=shared.destination), 0
-    if shared.to == "parquet" and not shared.piece:
-        return open_raw(join_url(shared.destination, item.done.path))[0], 0
-    return opened(shared.destination, None), item.first
-
-
-def read_digest(shared: Shared, sample: Sample) -> bytes:
-    """The hash of a sample as it was read back; the same function of what was meant as in `shards`."""
-    if shared.to == "jsonl":
-        return line_digest(sample.raw("json"))
-    if isinstance(sample, RowSample):
-        row = dict(sample.row)
-        key = row.pop(KEY, None) or (sample.key if KEY in shared.columns else "")
-        return digest(key, {name: plain_bytes(value) for name, value in row.items() if value is not None})
-    return digest(sample.key, {name: sample.raw(name) for name in sample})
+    return survey(replace(source, skip=True).read(unit, []))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import torch
+from feedmill.compat.energon.flavors.webdataset import SampleDecoder
+from feedmill.compat.energon.task_encoder.base import TaskEncoder
 
 from feedmill.compat.energon import (
     Batch,
@@ -22,8 +24,6 @@ from feedmill.compat.energon import (
     edataclass,
     stateless,
 )
-from feedmill.compat.energon.flavors.webdataset import SampleDecoder
-from feedmill.compat.energon.task_encoder.base import TaskEncoder
 
 
 @edataclass

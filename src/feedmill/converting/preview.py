@@ -57,8 +57,8 @@ class Loss:
 
 
 @dataclass(slots=True)
-class Plan:
-    """What will be done.
+class Preview:
+    """What will be done and lost.
 
     Attributes:
         family: ``samples``, ``tokens`` or ``rows``.

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from feedmill.converting.jsontypes import loads, types_in, unfit
+from feedmill.converting.jsontypes import canonical, loads, types_in, unfit
+from feedmill.converting.lines import parse
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.rows import ANY, Lazy, RowSample, magic_suffix, to_bytes
@@ -273,3 +274,22 @@ def digest(key: str, parts: Mapping[str, bytes]) -> bytes:
         word.update(f"\0{len(name)}\0{name}\0{len(data)}\0".encode("utf-8", "surrogatepass"))
         word.update(data)
     return word.digest()
+
+
+def wanted(name: str, fields: Sequence[str]) -> bool:
+    """Whether a column is taken: it is named or matches a pattern, or there are none."""
+    return not fields or any(fnmatchcase(name, pattern) for pattern in fields)
+
+
+def row_of(dataset: Dataset, sample: Sample) -> dict[str, Any]:
+    """The values of a sample, as JSON knows them."""
+    if not isinstance(sample, RowSample):
+        return parse(sample.raw("json"))
+    types = types_in(getattr(dataset, "schema", None))
+    row = {n: unfit(v, types[n]) if n in types else simple(v) for n, v in sample.row.items()}
+    return {KEY: sample.key, **row} if getattr(dataset, "key_column", None) == KEY else row
+
+
+def row_digest(row: Mapping[str, Any]) -> bytes:
+    """The hash of a row: of its values, whatever their order."""
+    return digest("", {"row": encode_json(canonical(simple(dict(row))))})

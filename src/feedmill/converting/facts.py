@@ -1,4 +1,4 @@
-"""What is known about a source beside its samples, and what of it the destination has no place for."""
+"""Facts about a source beside its samples: splits, sample type, media metadata; and which of them go along."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from feedmill.converting.columns import mds_columns, parquet_columns
-from feedmill.converting.plan import Loss, Options, named
-from feedmill.converting.survey import COUNTS, Survey, kinds, names
-from feedmill.errors import ConfigError, NotFound
+from feedmill.converting.preview import Options
+from feedmill.errors import NotFound
 from feedmill.formats import yamls
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import database
@@ -28,6 +26,13 @@ from feedmill.writing.copying import runs_of_splits
 KEEP_SPLITS = ("webdataset", "jsonl")
 """Targets that have splits, of samples that are in one each."""
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'media_metadata'"
+
+
+class Part(NamedTuple):
+    """A part of the source that is kept together: a split (None for everything) and its samples."""
+
+    split: str | None
+    samples: int
 
 
 class Facts(NamedTuple):
@@ -118,61 +123,6 @@ def _has_media(store: Store) -> bool:
         return False
 
 
-def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[dict[str, str], list[Loss]]:
-    """The columns of formats that have some, and what will not be there."""
-    columns: dict[str, str] = {}
-    losses: list[Loss] = []
-    if to == "mds":
-        columns, losses = mds_columns(found)
-    elif to == "parquet":
-        columns, losses = parquet_columns(found)
-    elif to == "jsonl":
-        losses = _binary(found)
-    elif facts.typed:
-        losses = [Loss("types of columns: a part's suffix says how it is read")]
-    if facts.classes:
-        losses.append(Loss(f"names of classes and shapes of arrays of {named(facts.classes)}"))
-    return columns, [*losses, *_about(to, facts, options)]
-
-
-def is_keyed(found: Survey) -> bool:
-    """Whether lines of JSON have keys: all of them do, unless no sample has any part but ``json``."""
-    return set(names(found)) != {"json"}
-
-
-def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
-    """What the metadata says about samples."""
-    out = []
-    several = len(facts.splits) > 1 or facts.loose
-    if several and options.split is None and (to not in KEEP_SPLITS or not facts.parts):
-        loose = f" ({facts.loose} samples are in none of them, or in several)" if facts.loose else ""
-        out.append(Loss(f"the splits {named(facts.splits)}: all samples stand together{loose}; take one with --split"))
-    if facts.excluded:
-        out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
-    if facts.media and not keeps_media(to, facts, options):
-        out.append(Loss("media metadata: collect it again with 'feedmill prepare-media'"))
-    if facts.description is not None and set(facts.description) - {"__module__", "__class__"}:  # else it is crude
-        if to != "webdataset":
-            out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
-        elif options.fields:
-            out.append(Loss("the sample type and field map: they may name parts that are left out"))
-        elif "sample_loader" in facts.description:
-            out.append(Loss("the sample's own code (sample_loader.py): copy it into .nv-meta"))
-    if facts.companions and not keeps_companions(to, facts, options):
-        out.append(
-            Loss(f"{', '.join(facts.companions)}: a run of VLA Foundry's robotics needs them beside its manifest")
-        )
-    if facts.kind == "lerobot":
-        out.append(Loss("what meta/ says: frames per second, the robot's type, names of joints, statistics, tasks"))
-        if to == "vla":
-            out.append(
-                Loss(
-                    "VLA Foundry's robotics: a sample is one frame, its windows (lowdim.npz) are made by its own tools"
-                )
-            )
-    return out
-
-
 def keeps_description(facts: Facts, options: Options) -> bool:
     """Whether a prepared folder says of its samples what the source does; else they are crude."""
     return bool(facts.description) and "sample_loader" not in (facts.description or {}) and not options.fields
@@ -187,23 +137,3 @@ def keeps_media(to: str, facts: Facts, options: Options) -> bool:
     """Whether the media metadata of a prepared folder goes along: where its samples do, all of them and whole."""
     whole = not options.fields and options.split is None and not facts.excluded and options.on_error == RAISE
     return facts.media and to == "webdataset" and whole
-
-
-def _binary(found: Survey) -> list[Loss]:
-    binary = binary_parts(found)
-    if not binary:
-        single = not is_keyed(found) and found[COUNTS]["keyed"]
-        return [Loss("keys: samples of nothing but a part json are lines, and numbered")] if single else []
-    if set(binary) == set(names(found)):
-        raise ConfigError(
-            f"all parts are bytes ({named(binary)}), and JSON has no place for them: nothing would be left",
-            kind="no-parts",
-            fix="Convert to another format, or take other --fields.",
-        )
-    fix = "Take the parts of text with --fields, or convert to another format: JSON has no place for bytes."
-    return [Loss(f"the bytes of {named(binary)}", content=True, fix=fix)]
-
-
-def binary_parts(found: Survey) -> list[str]:
-    """The parts that hold bytes, and not only text."""
-    return [n for n in names(found) if kinds(found, n)[0] & {"bytes", "jpeg", "png"}]

@@ -1,0 +1,153 @@
+"""What is lost: what the destination has no place for, and files in the source's folder that are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from feedmill.converting.facts import KEEP_SPLITS, Facts, keeps_companions, keeps_media
+from feedmill.converting.lines import SUFFIXES as LINES
+from feedmill.converting.preview import Loss, Options, named
+from feedmill.converting.survey import COUNTS, Survey, kinds, names
+from feedmill.converting.targets.mds import mds_columns
+from feedmill.converting.targets.parquet import parquet_columns
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.formats.base import Dataset
+from feedmill.formats.energon import ENERGON
+from feedmill.formats.energon.prepared import read_info
+from feedmill.formats.leftovers import data_kind, leftovers, listed
+from feedmill.formats.registry import by_name
+from feedmill.formats.sniff import sniff
+from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.vla import COMPANIONS
+from feedmill.formats.vla.dataset import ManifestDataset
+from feedmill.storage import is_local_folder, open_store
+
+
+def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[dict[str, str], list[Loss]]:
+    """The columns of formats that have some, and what will not be there."""
+    columns: dict[str, str] = {}
+    losses: list[Loss] = []
+    if to == "mds":
+        columns, losses = mds_columns(found)
+    elif to == "parquet":
+        columns, losses = parquet_columns(found)
+    elif to == "jsonl":
+        losses = _binary(found)
+    elif facts.typed:
+        losses = [Loss("types of columns: a part's suffix says how it is read")]
+    if facts.classes:
+        losses.append(Loss(f"names of classes and shapes of arrays of {named(facts.classes)}"))
+    return columns, [*losses, *_about(to, facts, options)]
+
+
+def is_keyed(found: Survey) -> bool:
+    """Whether lines of JSON have keys: all of them do, unless no sample has any part but ``json``."""
+    return set(names(found)) != {"json"}
+
+
+def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
+    """What the metadata says about samples."""
+    out = []
+    several = len(facts.splits) > 1 or facts.loose
+    if several and options.split is None and (to not in KEEP_SPLITS or not facts.parts):
+        loose = f" ({facts.loose} samples are in none of them, or in several)" if facts.loose else ""
+        out.append(Loss(f"the splits {named(facts.splits)}: all samples stand together{loose}; take one with --split"))
+    if facts.excluded:
+        out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
+    if facts.media and not keeps_media(to, facts, options):
+        out.append(Loss("media metadata: collect it again with 'feedmill prepare-media'"))
+    if facts.description is not None and set(facts.description) - {"__module__", "__class__"}:  # else it is crude
+        if to != "webdataset":
+            out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
+        elif options.fields:
+            out.append(Loss("the sample type and field map: they may name parts that are left out"))
+        elif "sample_loader" in facts.description:
+            out.append(Loss("the sample's own code (sample_loader.py): copy it into .nv-meta"))
+    if facts.companions and not keeps_companions(to, facts, options):
+        out.append(
+            Loss(f"{', '.join(facts.companions)}: a run of VLA Foundry's robotics needs them beside its manifest")
+        )
+    if facts.kind == "lerobot":
+        out.append(Loss("what meta/ says: frames per second, the robot's type, names of joints, statistics, tasks"))
+        if to == "vla":
+            out.append(
+                Loss(
+                    "VLA Foundry's robotics: a sample is one frame, its windows (lowdim.npz) are made by its own tools"
+                )
+            )
+    return out
+
+
+def _binary(found: Survey) -> list[Loss]:
+    binary = binary_parts(found)
+    if not binary:
+        single = not is_keyed(found) and found[COUNTS]["keyed"]
+        return [Loss("keys: samples of nothing but a part json are lines, and numbered")] if single else []
+    if set(binary) == set(names(found)):
+        raise ConfigError(
+            f"all parts are bytes ({named(binary)}), and JSON has no place for them: nothing would be left",
+            kind="no-parts",
+            fix="Convert to another format, or take other --fields.",
+        )
+    fix = "Take the parts of text with --fields, or convert to another format: JSON has no place for bytes."
+    return [Loss(f"the bytes of {named(binary)}", content=True, fix=fix)]
+
+
+def binary_parts(found: Survey) -> list[str]:
+    """The parts that hold bytes, and not only text."""
+    return [n for n in names(found) if kinds(found, n)[0] & {"bytes", "jpeg", "png"}]
+
+
+def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]:
+    """The files in a source's folder that its conversion leaves out.
+
+    Data of another kind in a folder that is known by its data alone, and shards that no manifest or index has, are
+    content; everything else is only reported.
+
+    Args:
+        dataset: the source, where it is tars.
+    """
+    if not _is_folder(source):
+        return []
+    found = leftovers((entry.path for entry in open_store(source).files()), _reads(kind, dataset))
+    losses = [] if kind != ENERGON.name else _excluded(source, dataset)
+    for noun, paths in found.data.items():
+        shards = noun == "tars" and isinstance(dataset, TarDataset)
+        what = "tars that are not part of the dataset" if shards else noun
+        fix = "Name the files or folder to convert, or move the others elsewhere."
+        losses.append(Loss(listed(paths, what), content=shards or by_name()[kind].scanned, fix=fix, unread=True))
+    if found.others:
+        losses.append(Loss(f"{listed(found.others)} beside the data", unread=True))
+    return losses
+
+
+def _excluded(source: str, dataset: Dataset | None) -> list[Loss]:
+    """Shards of the index that no split has: that is on purpose."""
+    assert isinstance(dataset, TarDataset)
+    shards = set(dataset.table.shards)
+    out = [path for path in read_info(open_store(source)) if path not in shards]
+    return [Loss(f"{listed(out, 'tars')} that the split file leaves out", unread=True)] if out else []
+
+
+def _is_folder(source: str) -> bool:
+    if is_local_folder(source):
+        return True
+    try:
+        found = sniff(source)
+    except FeedmillError:  # of tokens and trees of lines
+        return data_kind(source) is None
+    return not found.names and not (found.name and source.endswith(found.name))
+
+
+def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
+    """Whether a path of the folder is read, or belongs to what is."""
+    if isinstance(dataset, TarDataset) and kind != "img2dataset":
+        shards = set(dataset.table.shards)
+        if kind == ENERGON.name:
+            shards |= set(read_info(dataset.store))
+        beside = {*COMPANIONS, dataset.manifest} if isinstance(dataset, ManifestDataset) else set()
+        return lambda path: path in beside or path.removesuffix(".idx") in shards
+    if kind == "documents":
+        return lambda path: path.removesuffix(".idx").endswith(LINES)
+    groups, ends = by_name()[kind].data, by_name()[kind].beside
+    return lambda path: data_kind(path) in groups or path.endswith(ends)

@@ -1,0 +1,159 @@
+"""Samples and rows as lines of JSON: one file with its index, or files like those of the source."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Any
+
+from feedmill.converting.facts import Part
+from feedmill.converting.fields import Taken, digest, folded, parse_json, row_digest
+from feedmill.converting.job import Done
+from feedmill.converting.lines import FileRange, Line, parse, rows_in
+from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, Written
+from feedmill.formats.base import Sample
+from feedmill.formats.documents import rows_of, whole_lines, write_rows
+from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import splits as jsonl_splits
+from feedmill.formats.jsonl.splits import LineSplits, Pieces
+from feedmill.formats.offsets import Int64s
+from feedmill.samples.encode import encode_json
+from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.codec import compression, unpacked
+
+_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(SampleTarget):
+    """Samples as the lines of one file.
+
+    Attributes:
+        keyed: whether lines have keys.
+        parts: the splits of the source, which stand one after another.
+    """
+
+    keyed: bool
+    parts: Sequence[Part]
+
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """See `Target`."""
+
+        def add(item: tuple[int, Taken]) -> Sequence[bytes]:
+            line = encode_json(folded(item[1], keyed=self.keyed))
+            write((line,))
+            return (_line_digest(line),)
+
+        with write_rows(store, path, kind="") as write:
+            yield add
+
+    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
+        """See `Target`."""
+        name = _join(store, self.destination, done)
+        offsets = jsonl.write_index(store, name)
+        return _with_splits(store, name, self._splits(units, done, offsets) if len(self.parts) > 1 else None)
+
+    def _splits(self, units: Sequence[Unit], done: Sequence[Done], offsets: Int64s) -> LineSplits:
+        counts = {part.split or "train": 0 for part in self.parts}
+        for each in done:
+            counts[units[each.number].what[0] or "train"] += each.samples
+        ends = accumulate(counts.values())
+        pieces = {name: Pieces([(end - counts[name], end)]) for name, end in zip(counts, ends, strict=True)}
+        return LineSplits(len(offsets) - 1, int(offsets[-2]), pieces)
+
+    def digest(self, sample: Sample) -> bytes:
+        """See `SampleTarget`."""
+        return _line_digest(sample.raw("json"))
+
+
+@dataclass(frozen=True, slots=True)
+class LineRows(Target):
+    """Rows as lines: in one file, or in files named like those of the source or numbered.
+
+    Attributes:
+        to: ``jsonl``, ``jsonl.gz`` or ``jsonl.zst``.
+        splits: those of a source that are kept.
+        stems: names of the outputs without their endings; else they are numbered.
+    """
+
+    to: str
+    splits: LineSplits | None = None
+    stems: tuple[str, ...] = ()
+
+    def path(self, unit: Unit) -> str:
+        """See `Target`."""
+        return f"{self.stems[unit.number] if self.stems else f'part-{unit.number:06d}'}.{self.to}"
+
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """See `Target`; rows that were lines keep every byte."""
+
+        def add(item: list[tuple[int, dict[str, Any]]]) -> Sequence[bytes]:
+            hashes = [row_digest(row) for _, row in item]
+            write([row.line if isinstance(row, Line) else encode_json(row) for _, row in item])
+            return hashes
+
+        with write_rows(store, path, kind=compression(f"x.{self.to}")) as write:
+            yield add
+
+    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
+        """See `Target`."""
+        if not self.piece:
+            return [each.path for each in done if each.samples]
+        name = _join(store, self.destination, done)
+        if self.to != "jsonl":
+            return [name]
+        offsets = jsonl.write_index(store, name)
+        return _with_splits(store, name, None if self.splits is None else self.splits.moved(offsets))
+
+    def read_back(self, written: Written) -> Hashed:
+        """See `Target`."""
+        rows = self._rows(written)
+        while batch := [row_digest(row) for row in islice(rows, _BATCH)]:
+            yield batch, ()
+
+    def _rows(self, written: Written) -> Iterator[Line]:
+        """The rows of a file of lines, or of the part of one that a piece has become."""
+        done, _, at = written
+        if not self.piece:
+            for _, line in rows_in(self.destination, done.path):
+                yield parse(line)
+            return
+        folder, name = split_url(self.destination)
+        raw = io.BufferedReader(FileRange(open_store(folder), name, at, at + done.size), 1 << 20)
+        with unpacked(raw, compression(name), file=self.destination) as stream:
+            for lines in whole_lines(stream):
+                yield from map(parse, rows_of(lines))
+
+    def record(self, written: Written, number: int) -> str:
+        """See `Target`."""
+        return f"row {written.first + number}"
+
+
+def _line_digest(line: bytes) -> bytes:
+    """The hash of a line: of the object, not of how it is spaced."""
+    return digest("", {"json": encode_json(parse_json("", "json", line))})
+
+
+def _join(store: Store, destination: str, done: Sequence[Done]) -> str:
+    """Write one file of pieces, one after another; return its name."""
+    _, name = split_url(destination)
+    with store.write(name) as out:
+        for each in done:
+            if each.samples:
+                with open(each.path, "rb") as file:
+                    shutil.copyfileobj(file, out, 1 << 20)
+    return name
+
+
+def _with_splits(store: Store, name: str, splits: LineSplits | None) -> list[str]:
+    """Write the splits of a file, if any; return the file and what lies beside it."""
+    if splits is None:
+        return [name, jsonl.idx_name(name)]
+    jsonl_splits.write_splits(store, name, splits)
+    return [name, jsonl.idx_name(name), jsonl_splits.splits_name(name)]

@@ -1,0 +1,171 @@
+"""Samples as tars: a prepared folder, plain tars with or without an index, VLA Foundry's folder with its manifest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from feedmill.converting.facts import Facts, Part, keeps_description
+from feedmill.converting.fields import Taken, digest, parts_of
+from feedmill.converting.job import Done
+from feedmill.converting.preview import Options
+from feedmill.converting.units import Add, SampleTarget, Unit, Written
+from feedmill.errors import DataError
+from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.energon import database
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.energon.write import BESIDE
+from feedmill.formats.format import named
+from feedmill.formats.registry import targets
+from feedmill.formats.sniff import sniff
+from feedmill.formats.tar.dataset import ScannedShards, TarDataset
+from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.wids import INDEX, write_wids
+from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.threads import ordered_map
+from feedmill.samples.description import CRUDE, describe_type
+from feedmill.samples.encode import Encoder
+from feedmill.storage import Store, open_store
+from feedmill.storage.cache import cached_copy
+from feedmill.writing.commit import Media, commit
+from feedmill.writing.encoding import Encoded, Encoding
+from feedmill.writing.fields import Taker
+from feedmill.writing.shard import Shard, ShardFile
+from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Tars(SampleTarget):
+    """A folder of tars.
+
+    Attributes:
+        to: ``webdataset`` (prepared), ``wds`` or ``vla``.
+        source, facts, options: what is converted, and how.
+        parts: the splits of the source.
+        media: whether the source's media metadata goes along.
+    """
+
+    to: str
+    source: str
+    facts: Facts
+    options: Options
+    parts: Sequence[Part]
+    media: bool
+
+    def path(self, unit: Unit) -> str:
+        """See `Target`."""
+        return targets()[self.to].shards % unit.number
+
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """See `Target`."""
+        file, encode = ShardFile(store, path), Encoding(Encoder(), Taker()).of
+        waiting: list[Encoded] = []
+        size, before = 0, None
+
+        def add(item: tuple[int, Taken]) -> Sequence[bytes]:
+            nonlocal size, before
+            taken = item[1]
+            if taken.key == before:
+                raise DataError(
+                    "the sample before has this key, too: in a tar both would be one",
+                    record=taken.key,
+                    kind="duplicate-key",
+                    fix="Rename one of them.",
+                )
+            parts = parts_of(taken)
+            encoded = encode(taken.key, parts.items())
+            before = taken.key
+            waiting.append(encoded)
+            size += encoded.size
+            if len(waiting) >= BATCH_SAMPLES or size >= BATCH_BYTES:
+                file.add(waiting)
+                waiting.clear()
+                size = 0
+            return (digest(taken.key, parts),)
+
+        try:
+            yield add
+            if waiting:
+                file.add(waiting)
+            extra["digest"] = file.close().record.digest
+        except BaseException:
+            file.abort()
+            raise
+
+    def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
+        """See `Target`."""
+        pattern = targets()[self.to].shards.replace(".", r"\.")
+        beside = targets()[self.to].beside
+        return named(beside) if beside else (), re.sub(r"%0\dd", r"\\d+", pattern) + r"(\.idx)?"
+
+    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
+        """Write the index, the manifest, or ``.nv-meta`` with the splits that the source had."""
+        filled = [each for each in done if each.samples]
+        if self.to == "webdataset":
+            return self._prepare(store, units, filled)
+        paths = [each.path for each in filled]
+        for path in paths:
+            store.delete(energon.idx_name(path))  # no other tool knows what it is
+        if self.to == "vla":
+            for name in self.facts.companions:
+                store.write_bytes(name, sniff(self.source).store.read(name))
+            store.write_bytes(MANIFEST, manifest_text([Row(each.path, each.samples) for each in filled]))
+            return [*paths, *self.facts.companions, MANIFEST]
+        if self.options.wids:
+            write_wids(store, paths, INDEX)
+            return [*paths, INDEX]
+        return paths
+
+    def _prepare(self, store: Store, units: Sequence[Unit], filled: Sequence[Done]) -> list[str]:
+        media = Media(cached_copy(open_store(self.source), database.INDEX)) if self.media else None
+        shards = _scanned(store, self.destination, filled)
+        splits: dict[str, list[str]] = {part.split or "train": [] for part in self.parts}
+        for each in filled:
+            splits[units[each.number].what[0] or "train"].append(each.path)
+        kept = keeps_description(self.facts, self.options)
+        description = self.facts.description if kept else describe_type(CRUDE[0])  # Energon opens nothing without one
+        commit(store, shards, splits, description=description, media=media)
+        files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
+        return [*files, *(path for path in BESIDE if store.exists(path))]
+
+    def reader(self, written: Written) -> tuple[Dataset, int]:
+        """The output alone where the format allows it: opening all of the destination in each process would cost as
+        much as it has shards."""
+        if self.to == "webdataset":
+            return SampleTarget.reader(self, written)
+        store = open_store(self.destination)
+        return TarDataset(store, ScannedShards(store, [written.done.path]), name=self.destination), 0
+
+    def digest(self, sample: Sample) -> bytes:
+        """See `SampleTarget`."""
+        return digest(sample.key, {name: sample.raw(name) for name in sample})
+
+
+def _scanned(store: Store, destination: str, filled: Sequence[Done]) -> list[Shard]:
+    """The shards as their index has them. Raises `DataError` for keys that occur twice."""
+    keys = Keys(destination)
+    shards = []
+    cores = available_cores()
+    scans = ordered_map(partial(scan_shard, store), (e.path for e in filled), workers=cores, in_flight=2 * cores)
+    with closing(scans):
+        for each, scan in zip(filled, scans, strict=True):
+            if scan.problem is not None:
+                raise in_file(scan.problem, store.locate(each.path))
+            if len(scan.keys) != each.samples:
+                raise DataError(
+                    f"the shard has {len(scan.keys)} samples, {each.samples} were written",
+                    file=store.locate(each.path),
+                    kind="different",
+                    fix="Neighbours have the same key: keys must be unique in a dataset.",
+                )
+            shard = Shard(each.path, ShardRecord(each.size, each.version, each.samples, each.extra.get("digest")), scan)
+            keys.add_shard(shard)
+            shards.append(shard)
+    return shards

@@ -1,0 +1,208 @@
+"""Documents of tokens as token files, and as sequences of one length in VLA Foundry's tars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from feedmill.converting import vlatext
+from feedmill.converting.job import Done
+from feedmill.converting.units import Add, Hashed, Target, Unit, Written
+from feedmill.errors import DataError
+from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.formats.tokens.dolma import write_dolma
+from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, write_manifest
+from feedmill.formats.tokens.vla_text import MANIFEST, shard_files, write_vla_text
+from feedmill.storage import Store, join_url, open_store, split_url
+from feedmill.tokens.corpus import Corpus, open_corpus
+from feedmill.tokens.outputs import FORMATS, sizes_of
+from feedmill.tokens.rewrite import gathered
+from feedmill.tokens.targets import Form, main_file, write_documents
+from feedmill.tokens.units import Documents
+
+ENDINGS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
+
+Batch = tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]
+"""Ids one after another, tokens per document, and the loss mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFiles(Target):
+    """A file of tokens with its index and manifest for each unit.
+
+    Attributes:
+        kind: the source's format.
+        form: how documents are stored.
+    """
+
+    kind: str
+    form: Form
+    keeps_empty: ClassVar[bool] = True
+
+    def path(self, unit: Unit) -> str:
+        """See `Target`."""
+        name, ending = unit.what[1], ENDINGS[self.form.format]
+        return main_file(name if name.endswith(ending) else name + ending)
+
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """A file of tokens with its manifest, where the tokenizer goes along."""
+        format, documents, tokens = self.form.format, 0, 0
+
+        def add(item: Batch) -> Sequence[bytes]:
+            nonlocal documents, tokens
+            writer.add(*item)
+            documents, tokens = documents + len(item[1]), tokens + len(item[0])
+            return document_hashes(item)
+
+        opened: Any = write_documents(store, path, self.form)
+        if format == "dolma":
+            opened = write_dolma(store, path, np.dtype(f"<u{self.form.token_size}"))
+        with opened as writer:
+            yield add
+            manifest = self._manifest(unit.what[0], documents, tokens)
+            write_manifest(store, path, manifest)  # sizes: once the files are there
+        sizes = sizes_of(format, store, path.removesuffix(FORMATS[format][0]))
+        write_manifest(store, path, msgspec.structs.replace(manifest, sizes=sizes))
+
+    def _manifest(self, source: str, documents: int, tokens: int) -> TokenManifest:
+        corpus = corpus_of(source, None) if source and self.kind != "vla-text" else None
+        known = corpus.manifests[0] if corpus is not None else None
+        return TokenManifest(
+            self.form.format,
+            documents,
+            tokens,
+            tokenizer=None if known is None else known.tokenizer,
+            bos=None if known is None else known.bos,
+            eos=None if known is None else known.eos,
+            inputs=[] if corpus is None else [_input(fact) for fact in corpus.facts()],
+            options={"verb": "convert", "from": self.kind},
+        )
+
+    def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:
+        """See `Target`."""
+        return [file for unit in units for file in self._files(self.path(unit))], ""
+
+    def _files(self, path: str) -> list[str]:
+        stem = path.rpartition(".")[0]
+        return [*(stem + suffix for suffix in FORMATS[self.form.format]), manifest_path(path)]
+
+    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
+        """See `Target`."""
+        return [file for each in done for file in self._files(each.path) if store.exists(file)]
+
+    def read_back(self, written: Written) -> Hashed:
+        """See `Target`."""
+        url = join_url(self.destination, written.done.path)
+        corpus = open_corpus([url], mixed=True)
+        if self.form.loss and not corpus.has_loss:
+            raise DataError("the mask is gone", file=url, kind="different")
+        for batch in read_corpus(corpus, loss=self.form.loss):
+            yield document_hashes(batch), ()
+
+    def record(self, written: Written, number: int) -> str:  # noqa: ARG002
+        """See `Target`."""
+        return f"document {number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences(Target):
+    """All documents one after another, in sequences of one length, as ``vla-text``.
+
+    Attributes:
+        length: tokens of a sequence, the one that is predicted last included.
+        per_shard: sequences of a shard.
+    """
+
+    length: int
+    per_shard: int
+    keeps_empty: ClassVar[bool] = True
+
+    def path(self, unit: Unit) -> str:  # noqa: ARG002
+        """See `Target`."""
+        return MANIFEST
+
+    @contextmanager
+    def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
+        """Shards of sequences; tokens after the last whole one are left out, which a note says."""
+        rest: Tokens = np.zeros(0, np.int64)
+
+        def add(item: Batch) -> Sequence[bytes]:
+            nonlocal rest
+            tokens, lengths, _ = item
+            writer.add(tokens, lengths)
+            together = np.concatenate((rest, tokens.astype(np.int64)))
+            count = len(together) // self.length
+            rest = together[count * self.length :]
+            return document_hashes((together[: count * self.length], np.full(count, self.length, np.int64), None))
+
+        folder, name = split_url(self.destination)
+        with write_vla_text(open_store(folder), name, self.length, self.per_shard) as writer:
+            yield add
+        if len(rest):
+            extra["notes"] = [f"{len(rest):,} tokens after the last sequence are left out"]
+
+    def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
+        """See `Target`."""
+        return [MANIFEST], r"shard-\d+\.tar"
+
+    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
+        """See `Target`."""
+        folder, name = split_url(self.destination)
+        return [*(path.removeprefix(f"{name}/") for path in shard_files(open_store(folder), name)), MANIFEST]
+
+    def read_back(self, written: Written) -> Hashed:  # noqa: ARG002
+        """See `Target`."""
+        for batch in read_sequences(self.destination):
+            yield document_hashes(batch), ()
+
+    def record(self, written: Written, number: int) -> str:  # noqa: ARG002
+        """See `Target`."""
+        return f"document {number}"
+
+
+def _input(fact: dict[str, Any]) -> dict[str, Any]:
+    """What a manifest says of a file that was read: nothing that differs from one copy of it to another."""
+    return {"path": fact["path"].rpartition("/")[2], "bytes": fact["bytes"], "documents": fact["documents"]}
+
+
+@lru_cache(64)
+def corpus_of(url: str, token_size: int | None) -> Corpus:
+    """The documents of one file, or of all of a folder, once for each process."""
+    return open_corpus([url], token_size=token_size, mixed=True)
+
+
+def read_corpus(corpus: Corpus, *, loss: bool) -> Iterator[Batch]:
+    """The documents of a corpus, in their order."""
+    units = Documents(corpus)
+    with corpus.mapped() as mapped:
+        yield from gathered(corpus, mapped, units, range(len(units)), loss)
+
+
+def read_sequences(url: str, beside: frozenset[str] = frozenset()) -> Iterator[Batch]:
+    """The sequences of ``vla-text``, as documents; parts `beside` their ids are left out."""
+    for sequences in vlatext.sequences_of(url, beside):
+        yield np.concatenate(sequences), np.asarray([len(s) for s in sequences], np.int64), None
+
+
+def document_hashes(batch: Batch) -> list[bytes]:
+    """xxh3-128 of each document: its ids as 32 bits, its mask where it has one. 16 bytes each."""
+    tokens, lengths, loss = batch
+    ids = np.ascontiguousarray(tokens, "<u4").view(np.uint8).data
+    ends = np.cumsum(lengths).tolist()
+    out = []
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        word = xxhash.xxh3_128(ids[4 * start : 4 * end])
+        if loss is not None:
+            word.update(b"\0")
+            word.update(np.packbits(loss[start:end]).tobytes())
+        out.append(word.digest())
+    return out
