@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.costs import checked_costs
-from feedmill.formats.parts import Parts
+from feedmill.formats.parts import Batch, Fields, Want
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -342,24 +342,17 @@ class Dataset(ABC):
             sample.home = self
         return raw if self.view is None else self.view(raw)
 
-    def read_columns(self, indices: Indices) -> dict[str, Any] | None:  # noqa: ARG002
-        """What `read` gives, collated: a column for each field, without a sample being made.
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        """What `read` gives, as a batch or the parts of one: without a sample being made, or without one of its type.
 
-        None where the dataset has no shorter way to that; raises as `read` does.
+        Args:
+            indices: as for `read`.
+            want: what the caller can use.
+
+        Returns:
+            None where this dataset has no shorter way than `read` to what is wanted. Raises as `read` does.
         """
-        return None
-
-    def read_parts(self, indices: Indices) -> Parts | None:  # noqa: ARG002
-        """What `read` gives, as the undecoded parts of samples that are alike.
-
-        None where they are not, where the view makes something else of them, or where that is no shorter way.
-        """
-        return None
-
-    def read_fields(self, indices: Indices) -> tuple[type[Any], dict[str, Any]] | None:
-        """What `read` gives, as a sample type and the values of each of its fields: lists, or what a decoder makes of
-        all at once. None where the view gives no such thing; raises as `read` does."""
-        columns = getattr(self.view, "columns", None)
+        columns = getattr(self.view, "columns", None) if want == "fields" else None
         if columns is None:
             return None
         wanted = np.asarray(indices, np.int64)
@@ -368,8 +361,8 @@ class Dataset(ABC):
         for place, sample in zip(order.tolist(), self.read_raw(wanted[order]), strict=True):
             sample.home = self
             raw[place] = sample
-        found: tuple[type[Any], dict[str, Any]] | None = columns(raw)
-        return found
+        fields: Fields | None = columns(raw)
+        return fields
 
     def locate_part(self, name: str) -> Source:
         """Where one part lies, by its file name; its `index` is that name. Raises `NotFound`."""

@@ -24,7 +24,7 @@ from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
-from feedmill.formats.parts import Parts
+from feedmill.formats.parts import Batch, Parts, Want
 from feedmill.formats.tar_samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
 from feedmill.formats.tar_scan import in_file, scan_shard
 from feedmill.jobs.threads import ordered_map
@@ -238,7 +238,9 @@ class TarDataset(Dataset):
             return f"Run {media}."
         return f"Run 'feedmill prepare {self.url}' and then {media}."
 
-    def read_parts(self, indices: Indices) -> Parts | None:
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        if want != "parts":
+            return super().read_batch(indices, want)
         if self.view is not None or not self._alike:
             return None
         order, stored, shards, begins, ends = self._sorted(indices)

@@ -29,7 +29,7 @@ from feedmill.loading.iteration import Iteration
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.layout import check_begin, layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
-from feedmill.loading.plan import PlanLike
+from feedmill.loading.plan import PlainPlan, PlanLike, completed
 from feedmill.loading.ranks import given_or_found, whole
 from feedmill.loading.state import make_state, read_states
 from feedmill.loading.transfer import Transfer
@@ -115,7 +115,7 @@ class Loader:
 
     def __init__(
         self,
-        plan: PlanLike,
+        plan: PlainPlan | PlanLike,
         batch_size: int | Budget | Mapping[str, Any] | None = None,
         *,
         rank: int | None = None,
@@ -168,6 +168,7 @@ class Loader:
         elif device is not None or pin_memory:
             raise ConfigError("device and pin_memory are for tensors", fix="Give output='torch' with them.")
         self.plan, self.ranks = plan, ranks
+        self._plan = plan = completed(plan)
         self.prefetch = prefetch
         self.seed = whole("seed", plan.seed if seed is None else seed)
         self._output = output
@@ -266,7 +267,7 @@ class Loader:
 
         With packing or grouping every rank has a state of its own, as its samples wait for packs of their own.
         """
-        state = make_state(self.plan, self.position, self.seed)
+        state = make_state(self._plan, self.position, self.seed)
         return state if self._cursor is None else {**state, "windows": self._cursor.to_json()}
 
     def load_state_dict(
@@ -297,7 +298,7 @@ class Loader:
         several = self._cursor is not None and isinstance(state, list | tuple)
         states: list[Any] = list(state) if several else [state]
         allowed = Allowed(allow_append, allow_skip, allow_change)
-        positions = read_states(states, self.plan, self.seed, allowed)
+        positions = read_states(states, self._plan, self.seed, allowed)
         if not states or any(("windows" in each) is (self._cursor is None) for each in states):
             raise ConfigError(
                 "the state is not of a loader that packs or groups" if self._cursor else "the state is of other packs",

@@ -13,8 +13,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.loading.plan import PlanLike
 from feedmill.planning.nodes.base import LONGEST
-from feedmill.planning.plan import Plan
-from feedmill.planning.resuming.resume import Allowed, bookmark, changed, differing, reopened
+from feedmill.planning.resuming.resume import Allowed, changed
 
 VERSION = 2
 _READ = (1, VERSION)
@@ -24,8 +23,8 @@ _FRESH = "Load the state that this loader's state_dict() gave, or begin without 
 
 def make_state(plan: PlanLike, position: int, seed: int) -> dict[str, Any]:
     """Return a JSON-able dict: some hundred bytes, and about 35 for each source of the plan."""
-    kept = bookmark(plan, position) if isinstance(plan, Plan) else {"sources": dict(plan.fingerprints)}
-    return {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint, **kept}
+    own = {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint}
+    return {**own, **plan.bookmark(position)}
 
 
 def read_states(states: Sequence[Any], plan: PlanLike, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
@@ -84,14 +83,8 @@ def read_state(
     other_seed = changed([f"the transform's seed was {state['seed']} and is {seed}"])
     if state["seed"] != seed and allowed.change:
         raise other_seed
-    if state["plan"] == plan.fingerprint:
-        pass
-    elif isinstance(plan, Plan):
-        position = reopened(plan, state, allowed, {} if proven is None else proven)
-    else:
-        sources = dict(state.get("sources", {}))
-        changes = plan.explain_change(sources) if sources else differing(plan.fingerprints, str(state.get("parts", "")))
-        raise changed(changes or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"])
+    if state["plan"] != plan.fingerprint:
+        position = plan.reopened(state, allowed, {} if proven is None else proven)
     if state["seed"] != seed:
         raise other_seed
     end = LONGEST if plan.length is None else plan.length

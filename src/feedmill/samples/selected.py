@@ -11,7 +11,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.costs import Int64s
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.parts import Parts
+from feedmill.formats.parts import Batch, Want
 
 
 class SelectedDataset(Dataset):
@@ -39,14 +39,8 @@ class SelectedDataset(Dataset):
     def read_raw(self, indices: Indices) -> list[Sample]:
         return self.dataset.read_raw(self._numbers(indices))
 
-    def read_columns(self, indices: Indices) -> dict[str, Any] | None:
-        return self.dataset.read_columns(self._numbers(indices))
-
-    def read_parts(self, indices: Indices) -> Parts | None:
-        return self.dataset.read_parts(self._numbers(indices))
-
-    def read_fields(self, indices: Indices) -> tuple[type[Any], dict[str, Any]] | None:
-        return self.dataset.read_fields(self._numbers(indices))
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        return self.dataset.read_batch(self._numbers(indices), want)
 
     def locate(self, index: int) -> Source:
         return self.dataset.locate(int(self.numbers[self._checked(index)]))
