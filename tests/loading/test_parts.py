@@ -114,8 +114,8 @@ def test_few_samples_typed_ones_and_several_sources(folder: Path) -> None:
     dataset = fm.open(str(folder), raw=True)
     assert dataset.read_batch(range(FEW - 1), "parts") is None
     assert fm.Plan.over([dataset, dataset], weights=[1, 1]).read_batch(range(20), "parts") is None
-    dataset.with_view(lambda samples: samples, dataset.decode, None)
-    assert dataset.read_batch(range(20), "parts") is None
+    viewed = dataset.opened_as(view=lambda samples: samples)
+    assert viewed.read_batch(range(20), "parts") is None and dataset.read_batch(range(20), "parts") is not None
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -273,8 +273,7 @@ def _open_tars(found: Found, url: str) -> TarDataset:
     shards = [found.name] if found.kind == TAR else list(found.names)
     table = plain_shards(store, shards or [entry.path for entry in store.files(suffixes=(".tar",))])
     dataset = TarDataset(store, table, name=url, base=store.url if found.names else None)
-    dataset.about = {"remarks": list(found.remarks)} if found.remarks else {}
-    return dataset
+    return dataset.opened_as(about={"remarks": list(found.remarks)}) if found.remarks else dataset
 
 
 def _open_tokens(found: Found, url: str, files: str | None, token_size: int | None) -> Dataset:

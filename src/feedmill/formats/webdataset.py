@@ -300,7 +300,8 @@ class TarDataset(Dataset):
     def _sample(self, path: str, stored: int, offset: int, block: bytes, parsed: Parsed | None = None) -> Sample:
         key, spans, names, content = parsed or self._parse(path, offset, block)
         source = partial(self._source, path, stored, offset, len(block), key, names)
-        return Sample(key, content, spans, source, self.decode, self.subflavors)
+        opened = self._opened
+        return Sample(key, content, spans, source, opened.decode, opened.subflavors)
 
     def _parse(self, path: str, offset: int, block: bytes) -> Parsed:
         """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""

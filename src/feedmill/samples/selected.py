@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,8 @@ class SelectedDataset(Dataset):
 
     def __init__(self, dataset: Dataset, numbers: Int64s, what: str) -> None:
         self.dataset, self.numbers, self.what = dataset, numbers, what
-        self.url, self.split, self.subflavors = dataset.url, dataset.split, dataset.subflavors
-        self.view, self.decode, self.about, self.aux = dataset.view, dataset.decode, dataset.about, dataset.aux
+        self.url, self.split = dataset.url, dataset.split
+        self._opened = replace(dataset.opened, reopen=None)
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -357,6 +357,7 @@ class WindowDataset(Dataset):
         numbers = np.asarray(indices, np.int64)
         tokens = self.gather(numbers)
         values: list[dict[str, Any]] = [{"input_ids": row} for row in tokens]
+        subflavors = self.subflavors
         if self.tail == "pad":
             for value, count in zip(values, self._real(numbers).tolist(), strict=True):
                 value["tokens"] = count
@@ -374,7 +375,7 @@ class WindowDataset(Dataset):
                 value,
                 partial(self.locate, number),
                 partial(self._stored, number),
-                self.subflavors,
+                subflavors,
                 owner=self,
                 number=number,
             )
