@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.plan import PlanLike
+from feedmill.loading.plan import PlainPlan, completed
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.resuming.resume import Allowed, changed
 
@@ -21,13 +21,13 @@ NOTHING_ALLOWED = Allowed()
 _FRESH = "Load the state that this loader's state_dict() gave, or begin without one."
 
 
-def make_state(plan: PlanLike, position: int, seed: int) -> dict[str, Any]:
+def make_state(plan: PlainPlan, position: int, seed: int) -> dict[str, Any]:
     """Return a JSON-able dict: some hundred bytes, and about 35 for each source of the plan."""
     own = {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint}
-    return {**own, **plan.bookmark(position)}
+    return {**own, **completed(plan).bookmark(position)}
 
 
-def read_states(states: Sequence[Any], plan: PlanLike, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
+def read_states(states: Sequence[Any], plan: PlainPlan, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
     """Return the position of `plan` at which each state resumes; what must be proven is proven once for all of them.
 
     Raises as `read_state` does.
@@ -46,7 +46,7 @@ def read_states(states: Sequence[Any], plan: PlanLike, seed: int, allowed: Allow
 
 def read_state(
     state: Mapping[str, Any],
-    plan: PlanLike,
+    plan: PlainPlan,
     seed: int,
     allowed: Allowed = NOTHING_ALLOWED,
     proven: dict[str, int] | None = None,
@@ -84,7 +84,7 @@ def read_state(
     if state["seed"] != seed and allowed.change:
         raise other_seed
     if state["plan"] != plan.fingerprint:
-        position = plan.reopened(state, allowed, {} if proven is None else proven)
+        position = completed(plan).reopened(state, allowed, {} if proven is None else proven)
     if state["seed"] != seed:
         raise other_seed
     end = LONGEST if plan.length is None else plan.length
