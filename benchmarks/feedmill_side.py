@@ -97,7 +97,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
 
-    from feedmill.formats.energon_index import IndexRows, write_index
+    from feedmill.formats.energon.index import IndexRows, write_index
     from feedmill.indexing.prepare_tars import find_shards
     from feedmill.indexing.scanning import load_kernel, scan_all, shard_digest
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from feedmill.formats.energon_index import IndexRows, write_index
+from feedmill.formats.energon.index import IndexRows, write_index
 from feedmill.kernels.files.tar import ShardScan
 
 SHARDS = 8

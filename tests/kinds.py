@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import sourcedata
-from feedmill.formats import shardindex
 from feedmill.formats.base import Dataset
+from feedmill.formats.tar import index as shardindex
+from feedmill.formats.tar.wids import write_wids
 from feedmill.formats.tokens.bounds import bounds_path
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.formats.wids import write_wids
 from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset

@@ -230,8 +230,8 @@ def kinds(path: str) -> set[str]:
         "indexing/manifests.py",
         "indexing/scanning.py",
         "kernels/files/tar.py",
-        "formats/jsonl.py",
-        "formats/webdataset.py",
+        "formats/jsonl/dataset.py",
+        "formats/tar/dataset.py",
     ],
 )
 def test_every_finding_is_described(module: str) -> None:

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 import feedmill
 from digests import GOLDEN, digest
 from feedmill.cli.app import app
-from feedmill.formats.energon import read_info, read_splits
+from feedmill.formats.energon.prepared import read_info, read_splits
 from feedmill.samples.media import MediaFilter, probe
 from tars import write_tar
 

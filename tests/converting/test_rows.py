@@ -17,8 +17,8 @@ import feedmill as fm
 from converted import files, lines, rows, tree
 from feedmill.converting.jsontypes import canonical, columns_of, fit, schema_of, types_in, unfit
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats import jsonl
 from feedmill.formats.documents import read_rows
+from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.storage import open_store
 
 PLAIN = {"use_dictionary": False, "write_page_checksum": True}

@@ -9,8 +9,9 @@ import pytest
 
 from feedmill.converting import table
 from feedmill.converting.convert import convert
-from feedmill.converting.table import SOURCES, TARGETS, conversion_table, family, target_table
+from feedmill.converting.table import conversion_table, family, sources, target_table, token_targets
 from feedmill.errors import ConfigError
+from feedmill.formats.registry import targets
 
 PAGE = Path(__file__).parents[2] / "docs/convert.md"
 
@@ -21,11 +22,11 @@ def test_the_documentation_has_the_table() -> None:
 
 
 def test_every_conversion_has_a_family() -> None:
-    for kind, source in SOURCES.items():
-        for to in TARGETS:
-            if to in source.targets:
+    for kind, takes in sources().items():
+        for to in targets():
+            if targets()[to] in takes:
                 assert family(kind, to, "x") in (table.SAMPLES, table.ROWS, table.TOKENS)
-            elif not (kind == "vla" and to in table.TOKEN_TARGETS):  # tokenized text is told by what is asked for
+            elif not (kind == "vla" and to in token_targets()):  # tokenized text is told by what is asked for
                 with pytest.raises(ConfigError) as error:
                     family(kind, to, "x")
                 assert error.value.kind == "no-conversion" and error.value.fix

@@ -12,8 +12,8 @@ import pytest
 
 import feedmill as fm
 from converted import lines, parts, sample_set
-from feedmill.converting.table import TARGETS
 from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.formats.registry import targets
 from golden_vla import ROOT
 from sourcedata import huggingface, lerobot_v3, parquet
 from tars import write_tar
@@ -149,7 +149,7 @@ def test_a_result_without_samples_is_an_error_with_the_reasons(tmp_path: Path) -
         convert(tmp_path / "a.jsonl", tmp_path / "o.jsonl.gz", "jsonl.gz", on_error="skip")
 
 
-@pytest.mark.parametrize("to", [to for to in TARGETS if to not in ("pbin", "ds", "megatron", "dolma", "vla-text")])
+@pytest.mark.parametrize("to", [to for to in targets() if to not in ("pbin", "ds", "megatron", "dolma", "vla-text")])
 def test_a_destination_may_end_in_the_name_of_its_format(tmp_path: Path, to: str) -> None:
     source = lines(tmp_path / "a.jsonl", 5) if to.startswith("jsonl.") else sample_set(tmp_path / "s", 5, binary=False)
     for again in (False, True):

@@ -13,9 +13,10 @@ import pytest
 
 import sourcedata
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats import energon_costs, kept_costs
+from feedmill.formats import kept_costs
 from feedmill.formats.base import Dataset, split_name
 from feedmill.formats.costs import LARGEST, checked_costs, field_costs
+from feedmill.formats.energon import costs as energon_costs
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.joined import JoinedDataset
@@ -286,7 +287,7 @@ def test_a_field_of_json_lines_is_read_once(tmp_path: Path, monkeypatch: pytest.
     prepare(str(path), split_ratio="8,1,1", progress=False)
     assert known(open_dataset(path, split="val"), "v").tolist() == [n % 50 for n in range(8000, 9000)]
     with monkeypatch.context() as patch:
-        patch.setattr("feedmill.formats.jsonl.line_costs", lambda *_, **__: pytest.fail("read again"))
+        patch.setattr("feedmill.formats.jsonl.dataset.line_costs", lambda *_, **__: pytest.fail("read again"))
         assert known(open_dataset(path), "v").tolist() == [n % 50 for n in range(10_000)]
     (tmp_path / "a.jsonl.idx").unlink()
     (tmp_path / "a.jsonl.split.yaml").unlink()

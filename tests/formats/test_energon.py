@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.energon_join import Part, compute
+from feedmill.formats.energon.join import Part, compute
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError, StorageError
-from feedmill.formats import energon_index
-from feedmill.formats.energon_index import IndexRows, duplicate_keys, write_index
+from feedmill.formats.energon import index as energon_index
+from feedmill.formats.energon.index import IndexRows, duplicate_keys, write_index
 from feedmill.kernels.files.tar import scan_reference
 
 SCHEMA = [

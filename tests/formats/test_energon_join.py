@@ -12,8 +12,8 @@ import pytest
 
 from digests import GOLDEN, expected
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats import energon_join
-from feedmill.formats.energon_join import Part, compute, energon_name, joined_samples, own_name, read_join_index
+from feedmill.formats.energon import join as energon_join
+from feedmill.formats.energon.join import Part, compute, energon_name, joined_samples, own_name, read_join_index
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
 
@@ -88,7 +88,7 @@ def test_a_file_under_energons_name_is_read_where_it_is_whole(tmp_path: Path, mo
 
 def test_names_do_not_depend_on_the_hash_seed() -> None:
     code = (
-        "from feedmill.formats.energon_join import *; from feedmill.samples.open import open\n"
+        "from feedmill.formats.energon.join import *; from feedmill.samples.open import open\n"
         f"parts = [Part.of(open({str(NEGATIVE)!r} + side, split='train', split_config='two_excluded.yaml'))"
         " for side in ('/L', '/R')]\nprint(own_name(parts), energon_name(parts), compute(parts).samples.tolist())"
     )

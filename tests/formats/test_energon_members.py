@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.formats import energon_members
-from feedmill.formats.energon import PreparedShards
-from feedmill.formats.energon_index import IndexRows
-from feedmill.formats.energon_members import Members, write_members
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.energon import members as energon_members
+from feedmill.formats.energon.index import IndexRows
+from feedmill.formats.energon.members import Members, write_members
+from feedmill.formats.energon.prepared import PreparedShards
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from tars import write_tar

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.formats.jsonl_splits import LineSplits, Pieces, read_splits, splits_name, write_splits
+from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, splits_name, write_splits
 from feedmill.storage import LocalStore
 
 EDGES = st.lists(st.integers(0, 60), max_size=12).map(sorted)

@@ -10,8 +10,8 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError
-from feedmill.formats import mds_write
-from feedmill.formats.mds_write import ENCODERS, write_index, write_shard
+from feedmill.formats.mds import write as mds_write
+from feedmill.formats.mds.write import ENCODERS, write_index, write_shard
 from feedmill.storage import open_store
 
 VALUES: dict[str, list[Any]] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.formats import parquet_footer
 from feedmill.formats.columns import ParquetFile
+from feedmill.formats.tables import footer as parquet_footer
 from feedmill.storage import LocalStore
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -108,7 +108,7 @@ def test_a_block_that_cannot_be_made_is_tried_again() -> None:
 
 
 def test_row_groups_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from feedmill.formats import tables
+    from feedmill.formats.tables import dataset as tables
 
     monkeypatch.setattr(tables, "CACHE_BYTES", 1000)
     rows = sourcedata.table(0, 400)

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats import shardindex
-from feedmill.formats.webdataset import ScannedShards, TarDataset
+from feedmill.formats.tar import index as shardindex
+from feedmill.formats.tar.dataset import ScannedShards, TarDataset
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from tars import make_shards, write_tar

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 import sourcedata
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.shardlist import expand_patterns
 from feedmill.formats.sniff import sniff
+from feedmill.formats.tar.names import expand_patterns
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from tars import make_shards, write_tar

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import sourcedata
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.lerobot_meta import fill
+from feedmill.formats.lerobot.meta import fill
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats import tar_samples
-from feedmill.formats.tar_samples import parse_any, parse_plain, read_together
-from feedmill.formats.webdataset import ScannedShards, TarDataset
+from feedmill.formats.tar import samples as tar_samples
+from feedmill.formats.tar.dataset import ScannedShards, TarDataset
+from feedmill.formats.tar.samples import parse_any, parse_plain, read_together
 from feedmill.storage.local import LocalStore
 from tars import make_shards, tar_bytes, write_tar
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError
-from feedmill.formats.tar_write import END, LONGEST_NAME, Members, encode_name
+from feedmill.formats.tar.write import END, LONGEST_NAME, Members, encode_name
 from feedmill.kernels.files import tar
 
 COMPONENT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0/."), min_size=1, max_size=60)

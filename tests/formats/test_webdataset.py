@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from tars import sparse_tar, write_tar

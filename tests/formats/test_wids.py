@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.wids import write_wids
+from feedmill.formats.tar.wids import write_wids
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from tars import make_shards

@@ -24,11 +24,11 @@ import sourcedata
 from feedmill.errors import FeedmillError
 from feedmill.formats import pth
 from feedmill.formats.bloom import new_bloom, read_bloom, write_bloom
+from feedmill.formats.tar.wids import write_wids
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.formats.wids import write_wids
 from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.samples import tenbin

@@ -10,7 +10,7 @@ import pytest
 
 from digests import GOLDEN, expected
 from feedmill.errors import DataError
-from feedmill.formats.energon import read_splits
+from feedmill.formats.energon.prepared import read_splits
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.media import MediaFilter

@@ -17,8 +17,7 @@ import pytest
 
 from digests import GOLDEN
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
-from feedmill.formats import sidecar
-from feedmill.formats.energon import read_info, read_splits
+from feedmill.formats.energon.prepared import read_info, read_splits, sidecar
 from feedmill.indexing import scanning
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
@@ -197,7 +196,7 @@ def test_a_full_disk_keeps_the_old_index(tmp_path: Path, monkeypatch: pytest.Mon
     prepare(str(root), split_ratio="1,0,0", progress=False)
     before = meta(root)
     make_shards(root, [3, 3, 3])
-    from feedmill.formats import energon_index
+    from feedmill.formats.energon import index as energon_index
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")

@@ -151,7 +151,7 @@ def test_options_for_shards_are_refused(file: Path, options: dict[str, Any]) -> 
 
 
 def test_a_ratio_is_judged_before_the_file_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("feedmill.formats.jsonl.index_file")
+    monkeypatch.delattr("feedmill.formats.jsonl.dataset.index_file")
     with pytest.raises(ConfigError, match="not a split ratio"):
         prepare(str(file), split_ratio="8,-1", progress=False)
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from digests import GOLDEN, expected
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
-from feedmill.formats.energon_media import read_tables
+from feedmill.formats.energon.media import read_tables
 from feedmill.indexing import media as collecting
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_media import prepare_media

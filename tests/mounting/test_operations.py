@@ -16,7 +16,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.energon_index import IndexRows, write_index
+from feedmill.formats.energon.index import IndexRows, write_index
 from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.mounting.catalog import IndexCatalog

@@ -9,7 +9,7 @@ import pytest
 
 from digests import GOLDEN
 from feedmill.errors import ConfigError, DataError, NotFound, TrustError
-from feedmill.formats.energon_join import Part, compute
+from feedmill.formats.energon.join import Part, compute
 from feedmill.samples.joined import JoinedDataset, build_joiner
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import ImageSample, TextSample

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
-from feedmill.tokens import selfcheck
+from feedmill.tokens import tokenizer
 from feedmill.tokens.tokenize import tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
 from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
@@ -55,7 +55,7 @@ def test_settings_of_a_training_run_do_not_cut_documents(tmp_path: Path) -> None
 
 def test_the_reference_takes_over_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     path = tokenizer_file("tok1k")
-    monkeypatch.setattr(selfcheck, "differences", lambda engine, reference: ["odd text"])
+    monkeypatch.setattr(tokenizer, "differences", lambda engine, reference: ["odd text"])
     found = load_tokenizer(path)
     assert found.backend == "hf" and "differ on 1" in str(found.fallback)
     with pytest.raises(ConfigError, match="differ"):

@@ -16,9 +16,9 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, NotFound
 from feedmill.formats.base import Sample
-from feedmill.formats.jsonl import JsonlDataset
-from feedmill.formats.tables import TableDataset
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.jsonl.dataset import JsonlDataset
+from feedmill.formats.tables.dataset import TableDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.media import MediaFilter

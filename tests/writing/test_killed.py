@@ -15,7 +15,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import FeedmillError
-from feedmill.formats.energon import read_info
+from feedmill.formats.energon.prepared import read_info
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore

@@ -8,7 +8,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError
-from feedmill.formats.wids import write_wids
+from feedmill.formats.tar.wids import write_wids
 from feedmill.storage import open_store
 from feedmill.writing.reshard import reshard
 from tars import make_shards

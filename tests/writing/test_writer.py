@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
-from feedmill.formats.energon import read_info
+from feedmill.formats.energon.prepared import read_info
 from feedmill.formats.offsets import hash_words
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare

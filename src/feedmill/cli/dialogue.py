@@ -18,7 +18,7 @@ MAX_PARTS_FOR_A_MAP = 10
 
 def confirm_overwrite(url: str, overwrite: bool) -> None:
     """Ask before an index is made again."""
-    from feedmill.formats.energon import INFO, INFO_YAML
+    from feedmill.formats.energon.prepared import INFO, INFO_YAML
     from feedmill.storage import open_store
 
     store = open_store(url)

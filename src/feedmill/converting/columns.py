@@ -12,7 +12,7 @@ from feedmill.converting.jsontypes import METADATA
 from feedmill.converting.plan import Loss, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
 from feedmill.converting.taking import KEY, Taken, is_json, plain_bytes
-from feedmill.formats.mds_write import ENCODERS, has_dtype
+from feedmill.formats.mds.write import ENCODERS, has_dtype
 
 Columns = dict[str, str]
 """Column -> form. MDS: its encodings. Parquet: string, binary, int64, double, bool, json, ``list:<dtype>``."""

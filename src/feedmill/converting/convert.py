@@ -10,7 +10,7 @@ from feedmill.converting.engine import Conversion, ConvertReport, begin, finishe
 from feedmill.converting.job import ConvertWork, place_of
 from feedmill.converting.placing import is_staged, refuse_present, settled, stage
 from feedmill.converting.plan import Options, Plan, check_places
-from feedmill.converting.table import ROWS, SAMPLES, TOKEN_TARGETS, check_target, family, is_one_file
+from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file, token_targets
 from feedmill.converting.unread import unread
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
@@ -149,7 +149,7 @@ def _check_options(to: str, options: Options) -> None:
     """Refuse options that would do nothing: whoever asked for them would believe that it was done."""
     for option, given, does, belongs in (
         ("--seq-len", options.seq_len is not None, to == "vla-text", "--to vla-text"),
-        ("--token-size", options.token_size is not None, to in TOKEN_TARGETS, f"--to {', '.join(TOKEN_TARGETS)}"),
+        ("--token-size", options.token_size is not None, to in token_targets(), f"--to {', '.join(token_targets())}"),
         ("--wids", options.wids, to == "wds", "--to wds"),
         ("--error-budget", options.error_budget is not None, options.on_error == "skip", "--on-error skip"),
     ):

@@ -13,17 +13,24 @@ from typing import TYPE_CHECKING
 from feedmill.converting.job import Done
 from feedmill.converting.plan import Options
 from feedmill.converting.said import Facts, keeps_description
-from feedmill.converting.unread import COMPANIONS
 from feedmill.errors import DataError
-from feedmill.formats import energon, energon_members, jsonl, jsonl_splits, mds, sidecar
-from feedmill.formats.jsonl_splits import Pieces
-from feedmill.formats.mds_write import write_index
+from feedmill.formats.energon import database
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.energon.write import BESIDE
+from feedmill.formats.format import named
+from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import splits as jsonl_splits
+from feedmill.formats.jsonl.splits import Pieces
+from feedmill.formats.mds import dataset as mds
+from feedmill.formats.mds.write import write_index
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.registry import targets
 from feedmill.formats.sniff import sniff
-from feedmill.formats.tar_scan import in_file, scan_shard
+from feedmill.formats.tar import wids
+from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.wids import write_wids
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
-from feedmill.formats.wids import write_wids
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import CRUDE, describe_type
@@ -37,17 +44,12 @@ if TYPE_CHECKING:
     from feedmill.converting.engine import Unit
     from feedmill.converting.samples import Part, Shared
 
-WIDS = "wids.json"
-_META = (
-    *(energon.INFO, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH),
-    *(f"{energon.META}/split.yaml", f"{energon.META}/dataset.yaml"),
-)
-_BESIDE = {"webdataset": _META, "wds": (WIDS,), "vla": (*COMPANIONS, MANIFEST), "mds": (mds.INDEX,)}
 
-
-def may_write(to: str, pattern: str) -> tuple[Sequence[str], str]:
+def may_write(to: str) -> tuple[Sequence[str], str]:
     """What is there when writing this format to a folder is killed, as `Conversion.writes`."""
-    return _BESIDE.get(to, ()), re.sub(r"%0\dd", r"\\d+", pattern.replace(".", r"\.")) + r"(\.idx)?"
+    target = targets()[to]
+    beside = named(target.beside) if target.beside else ()
+    return beside, re.sub(r"%0\dd", r"\\d+", target.shards.replace(".", r"\.")) + r"(\.idx)?"
 
 
 def finish_samples(
@@ -75,7 +77,7 @@ def finish_samples(
         jsonl_splits.write_splits(store, name, _line_splits(parts, units, done, offsets))
         return [name, jsonl.idx_name(name), jsonl_splits.splits_name(name)]
     if shared.to == "webdataset":
-        index = Media(cached_copy(open_store(shared.source), energon.INDEX)) if media else None
+        index = Media(cached_copy(open_store(shared.source), database.INDEX)) if media else None
         return _prepared(shared, facts, options, parts, units, index, store, filled)
     if shared.to in ("wds", "vla"):
         for path in paths:
@@ -88,8 +90,8 @@ def finish_samples(
             store.write_bytes(MANIFEST, manifest_text(rows))
             return [*files, *facts.companions, MANIFEST]
         if options.wids:
-            write_wids(store, paths, WIDS)
-            return [*files, WIDS]
+            write_wids(store, paths, wids.INDEX)
+            return [*files, wids.INDEX]
         return files
     if shared.to == "mds":
         write_index(store, [each.extra["mds"] for each in filled])
@@ -147,7 +149,7 @@ def _prepared(
     )  # Energon opens nothing without one
     commit(store, shards, splits, description=description, media=media)
     files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
-    return [*files, *(path for path in _META if store.exists(path))]
+    return [*files, *(path for path in BESIDE if store.exists(path))]
 
 
 def join(store: Store, name: str, pieces: Sequence[str]) -> None:

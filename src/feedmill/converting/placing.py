@@ -15,7 +15,7 @@ from typing import Any
 from feedmill.converting.job import VERB, ConvertWork, place_of
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import ConfigError
-from feedmill.formats.jsonl_splits import splits_name
+from feedmill.formats.jsonl.splits import splits_name
 from feedmill.jobs.unfinished import unfinished_job
 from feedmill.storage import Store
 from feedmill.storage.local import LocalStore

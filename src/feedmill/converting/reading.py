@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from feedmill.errors import DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats.base import Dataset, Sample
-from feedmill.formats.tables import TableDataset
+from feedmill.formats.tables.dataset import TableDataset
 
 
 def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | FeedmillError]]:

@@ -35,15 +35,16 @@ from feedmill.converting.shards import arrow_table
 from feedmill.converting.table import is_one_file
 from feedmill.converting.taking import KEY, digest, simple
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats import jsonl, jsonl_splits
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import rows_of as split_lines
 from feedmill.formats.documents import whole_lines, write_rows
-from feedmill.formats.jsonl import JsonlDataset
-from feedmill.formats.jsonl_splits import LineSplits
+from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import splits as jsonl_splits
+from feedmill.formats.jsonl.dataset import JsonlDataset
+from feedmill.formats.jsonl.splits import LineSplits
 from feedmill.formats.rows import RowSample
 from feedmill.formats.sniff import open_raw
-from feedmill.formats.tables import TableDataset
+from feedmill.formats.tables.dataset import TableDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.samples.encode import encode_json

@@ -11,14 +11,15 @@ import msgspec
 from feedmill.converting.columns import mds_columns, parquet_columns
 from feedmill.converting.plan import Loss, Options, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
-from feedmill.converting.unread import COMPANIONS
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats import energon, yamls
+from feedmill.formats import yamls
 from feedmill.formats.base import Dataset
-from feedmill.formats.jsonl import JsonlDataset
+from feedmill.formats.energon import database
+from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.rows import RowsDataset
+from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
-from feedmill.formats.webdataset import TarDataset
 from feedmill.jobs.policy import RAISE
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache import cached_copy
@@ -100,7 +101,7 @@ def described(dataset: Dataset) -> dict[str, Any]:
 
 
 def _description(store: Store) -> dict[str, Any] | None:
-    path = f"{energon.META}/dataset.yaml"
+    path = f"{database.META}/dataset.yaml"
     if not store.exists(path):
         return None
     found = yamls.read_config(store.read(path), store.locate(path)).value
@@ -108,10 +109,10 @@ def _description(store: Store) -> dict[str, Any] | None:
 
 
 def _has_media(store: Store) -> bool:
-    if not store.exists(energon.INDEX):
+    if not store.exists(database.INDEX):
         return False
     try:
-        with closing(sqlite3.connect(f"file:{cached_copy(store, energon.INDEX)}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"file:{cached_copy(store, database.INDEX)}?mode=ro", uri=True)) as connection:
             return connection.execute(_TABLES).fetchone() is not None
     except sqlite3.DatabaseError:
         return False

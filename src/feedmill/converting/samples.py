@@ -33,25 +33,17 @@ from feedmill.converting.table import is_one_file
 from feedmill.converting.taking import KEY, Taken, Taker, digest, parts_of, plain_bytes
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.registry import targets
 from feedmill.formats.rows import RowSample, RowsDataset
 from feedmill.formats.sniff import open_raw
-from feedmill.formats.webdataset import ScannedShards, TarDataset
+from feedmill.formats.tar.dataset import ScannedShards, TarDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store, join_url, open_store
 from feedmill.storage.local import LocalStore, is_disk_trouble, storage_error
 
 READ_BYTES = 32 << 20
-PATTERNS = {
-    "webdataset": "shards/%06d.tar",
-    "wds": "shard-%06d.tar",
-    "vla": "shards/shard-%06d.tar",
-    "mds": "shard.%05d.mds",
-    "parquet": "part-%06d.parquet",
-    "jsonl": "%06d.piece",
-}
 MDS_SIZE = 64 << 20
-SURVEYED = ("mds", "parquet", "jsonl")
 _CRUDE = "the samples are crude: Energon and Feedmill give their parts undecoded; to name a type, run"
 
 
@@ -123,7 +115,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
     skip = options.on_error == "skip"
     shared = Shared(source, destination, to, options.fields, skip, work.folder, work.place.url, is_file, batch)
-    found = _surveyed(shared, units, options, work, identity) if to in SURVEYED else {}
+    found = _surveyed(shared, units, options, work, identity) if targets()[to].surveyed else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
     if kind == "jsonl" and to == "mds" and list(columns) == ["json"]:
@@ -137,7 +129,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     companions = facts.companions if keeps_companions(to, facts, options) else ()
     facts = facts._replace(companions=companions)
     finish = partial(finish_samples, shared, facts, parts, units, options, media)
-    writes = ((), "") if is_file else may_write(to, PATTERNS[to])
+    writes = ((), "") if is_file else may_write(to)
     crude = to == "webdataset" and not keeps_description(facts, options)
     return Conversion(
         plan, units, convert_unit, shared, identity, finish, check_unit, writes, is_file,
@@ -267,7 +259,7 @@ def survey_unit(shared: Shared, unit: Unit) -> Survey:
 def convert_unit(shared: Shared, unit: Unit) -> Done:
     """Write one output, and note it."""
     store: Store = LocalStore(shared.folder) if shared.piece else open_store(shared.destination)
-    path = ("%06d.piece" if shared.piece else PATTERNS[shared.to]) % unit.number
+    path = ("%06d.piece" if shared.piece else targets()[shared.to].shards) % unit.number
     bad: list[Bad] = []
     hashes: list[bytes] = []
     output = None

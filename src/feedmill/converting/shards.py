@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Protocol
 from feedmill.converting.columns import arrow_schema, mds_row, parquet_row
 from feedmill.converting.taking import KEY, Taken, digest, encoded, folded, parse_json, parts_of
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.mds_write import write_shard
+from feedmill.formats.mds.write import write_shard
 from feedmill.samples.encode import Encoder, encode_json
 from feedmill.storage import Store
 from feedmill.writing.encoding import Encoded, Encoding

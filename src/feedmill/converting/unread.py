@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from feedmill.converting.lines import SUFFIXES as LINES
 from feedmill.converting.plan import Loss
 from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset
-from feedmill.formats.energon import read_info
+from feedmill.formats.energon import ENERGON
+from feedmill.formats.energon.prepared import read_info
 from feedmill.formats.leftovers import data_kind, leftovers, listed
-from feedmill.formats.sniff import ENERGON, sniff
+from feedmill.formats.registry import by_name
+from feedmill.formats.sniff import sniff
+from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
-from feedmill.formats.vla.manifest import MANIFEST
-from feedmill.formats.webdataset import TarDataset
 from feedmill.storage import is_local_folder, open_store
-
-COMPANIONS = ("stats.json", "preprocessing_config.yaml", "processing_metadata.json")
-"""Files of VLA Foundry's robotics beside a manifest: a run needs them."""
-_SCANNED = ("documents", "webdataset", "vla", "parquet")
-"""Kinds of folders that are known by their data files alone, which so must be of one kind."""
-_OWN: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "vla": (("tars",), (MANIFEST, *COMPANIONS)),
-    "parquet": (("tables",), ()),
-    "huggingface": (("tables",), (".json",)),
-    "lerobot": (("tables", "media", "JSON lines"), (".json",)),
-    "mds": (("MDS",), ("index.json",)),
-    "img2dataset": (("tables", "tars", "text", "media"), (".json",)),
-    "pbin": (("tokens",), (".json",)),
-    "ds": (("tokens",), (".index", ".loss", ".metadata")),
-    "megatron": (("tokens",), (".idx",)),
-    "dolma": (("tokens",), (".npy", ".csv.gz")),
-}
-"""Kind of folder -> kinds of data that are its own, and ends of names of files beside them."""
 
 
 def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]:
@@ -48,12 +31,12 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
     if not _is_folder(source):
         return []
     found = leftovers((entry.path for entry in open_store(source).files()), _reads(kind, dataset))
-    losses = [] if kind != ENERGON else _excluded(source, dataset)
+    losses = [] if kind != ENERGON.name else _excluded(source, dataset)
     for noun, paths in found.data.items():
         shards = noun == "tars" and isinstance(dataset, TarDataset)
         what = "tars that are not part of the dataset" if shards else noun
         fix = "Name the files or folder to convert, or move the others elsewhere."
-        losses.append(Loss(listed(paths, what), content=shards or kind in _SCANNED, fix=fix, unread=True))
+        losses.append(Loss(listed(paths, what), content=shards or by_name()[kind].scanned, fix=fix, unread=True))
     if found.others:
         losses.append(Loss(f"{listed(found.others)} beside the data", unread=True))
     return losses
@@ -81,11 +64,11 @@ def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
     """Whether a path of the folder is read, or belongs to what is."""
     if isinstance(dataset, TarDataset) and kind != "img2dataset":
         shards = set(dataset.table.shards)
-        if kind == ENERGON:
+        if kind == ENERGON.name:
             shards |= set(read_info(dataset.store))
         beside = {*COMPANIONS, dataset.manifest} if isinstance(dataset, ManifestDataset) else set()
         return lambda path: path in beside or path.removesuffix(".idx") in shards
     if kind == "documents":
         return lambda path: path.removesuffix(".idx").endswith(LINES)
-    groups, ends = _OWN.get(kind, ((), ()))
+    groups, ends = by_name()[kind].data, by_name()[kind].beside
     return lambda path: data_kind(path) in groups or path.endswith(ends)

@@ -27,7 +27,7 @@ from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of, whole_lines
-from feedmill.formats.foreign import json_lines
+from feedmill.formats.tables.foreign import json_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.policy import RAISE, on_error_policy
 from feedmill.jobs.progress import Progress

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
-from feedmill.formats import parquet_footer
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, Lazy
+from feedmill.formats.tables import footer as parquet_footer
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from feedmill.formats.shardlist import COMPRESSED
+from feedmill.formats.tar import COMPRESSED
 
 DOCUMENTS = ("JSON lines", "text")
 _PACKED = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz", ".zip")

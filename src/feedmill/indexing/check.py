@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
-from feedmill.formats import energon, jsonl, sidecar
+from feedmill.formats.energon import ENERGON, database, sidecar
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.format import TOKENS, Found
+from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.offsets import Int64s, load_offsets
-from feedmill.formats.sniff import ENERGON, JSONL, MEGATRON, TAR, TOKENS, VLA, Found, sniff
-from feedmill.formats.sources import IMG2DATASET, KINDS, WIDS
-from feedmill.formats.tokens import megatron
+from feedmill.formats.sniff import sniff
+from feedmill.formats.tar import TAR, WIDS
+from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tokens import MEGATRON, megatron
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_sizes
-from feedmill.formats.webdataset import TarDataset
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
 from feedmill.jobs.progress import Progress
@@ -82,22 +85,22 @@ def check(
     """
     found = sniff(url)
     report = CheckReport(url)
-    if found.kind == JSONL:
+    how = found.format.check
+    if how == "lines":
         _check_jsonl(found.store, found.name, report)
-    elif found.kind == VLA:
+    elif how == "manifest":
         from feedmill.indexing.manifests import check_manifest
 
         check_manifest(found.store, found.name, report, workers=workers, progress=progress)
-    elif found.kind in TOKENS:
+    elif how == "open" and not _has_tars(found):
         _check_source(url, report)
-        _check_sizes(found, report)
-    elif found.kind in KINDS and found.kind != WIDS and not _has_tars(found):
-        _check_source(url, report)
+        if found.format.family in TOKENS:
+            _check_sizes(found, report)
     else:
         store, entries = _entries(found, url, report)
-        index = _Index(found.store, report) if found.kind == ENERGON else None
+        index = _Index(found.store, report) if found.format is ENERGON else None
         _check_shards(store, entries, index, report, workers, progress)
-        if found.kind in KINDS and not report.findings:
+        if (how == "open" or found.format is WIDS) and not report.findings:
             _check_source(url, report)
         if index is not None:
             _check_description(url, index, report, dataset_config, split_config, trust)
@@ -108,17 +111,17 @@ def check(
 
 
 def _has_tars(found: Found) -> bool:
-    return found.kind == IMG2DATASET and next(iter(found.store.files(suffixes=(".tar",))), None) is not None
+    return found.format.repair == "tars" and next(iter(found.store.files(suffixes=(".tar",))), None) is not None
 
 
 def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
     """The shards to scan, and their folder."""
     try:
-        if found.kind == WIDS:
+        if found.format is WIDS:
             dataset = open_dataset(url, raw=True)
             assert isinstance(dataset, TarDataset)
             found = Found(TAR, dataset.store, names=tuple(dataset.table.shards))
-        if found.kind == TAR or found.names:
+        if found.format is TAR or found.names:
             return found.store, [found.store.stat(name) for name in found.names or (found.name,)]
     except FeedmillError as error:
         report.findings.append(error)
@@ -152,7 +155,7 @@ def _check_sizes(found: Found, report: CheckReport) -> None:
     """The sizes that the manifests beside token files say; those of a folder know of files that are gone, too."""
     store = found.store
     if found.name:
-        one = megatron.strip(found.name) + megatron.IDX if found.kind == MEGATRON else found.name
+        one = megatron.strip(found.name) + megatron.IDX if found.format is MEGATRON else found.name
         described = [one] if store.exists(manifest_path(one)) else []
     else:
         described = [entry.path.removesuffix(MANIFEST) for entry in store.files(suffixes=(MANIFEST,))]
@@ -259,8 +262,8 @@ class _Index:
         self.records = sidecar.read(store)
         try:
             self.counts = energon.read_info(store)
-            if store.exists(energon.INDEX):
-                self.connection = energon.open_index(cached_copy(store, energon.INDEX))
+            if store.exists(database.INDEX):
+                self.connection = database.open_index(cached_copy(store, database.INDEX))
                 self._check_database(report)
         except FeedmillError as error:
             report.findings.append(error)
@@ -276,7 +279,7 @@ class _Index:
         except sqlite3.DatabaseError as error:
             said = str(error)
         if said != "ok":
-            where = self.store.locate(energon.INDEX)
+            where = self.store.locate(database.INDEX)
             report.findings.append(
                 DataError(f"the database is damaged ({said})", file=where, kind="bad-index", fix=AGAIN)
             )
@@ -344,7 +347,7 @@ def _check_description(
         if splits:
             info = energon.read_info(index.store)
             named = sorted({*splits.shards_out, *(shard for shard, _ in splits.samples_out)} - set(info))
-            where = index.store.locate(f"{energon.META}/{split_config or 'split.yaml'}")
+            where = index.store.locate(f"{database.META}/{split_config or 'split.yaml'}")
             report.notes += [f"{where}: 'exclude' names {entry!r}, which is no shard of the index" for entry in named]
         for split in splits.parts if splits else {}:
             open_dataset(url, split=split, split_config=split_config, raw=True)

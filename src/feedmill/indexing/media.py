@@ -19,7 +19,7 @@ import xxhash
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import split_name
-from feedmill.formats.energon_media import MediaTables, Row, read_tables
+from feedmill.formats.energon.media import MediaTables, Row, read_tables
 from feedmill.formats.offsets import Int64s, read_records
 from feedmill.indexing.media_notes import MediaNotes
 from feedmill.indexing.scanning import Scanned

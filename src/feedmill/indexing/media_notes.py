@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from feedmill.errors import DataError
-from feedmill.formats.energon_media import Row
+from feedmill.formats.energon.media import Row
 from feedmill.jobs.units import Units
 
 MEDIA = "media.scanned"

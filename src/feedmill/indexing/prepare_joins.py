@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.energon_join import energon_name, prepare_join, write_join_index
+from feedmill.formats.energon.join import energon_name, prepare_join, write_join_index
 from feedmill.formats.offsets import Int64s
 from feedmill.planning import dialects
 from feedmill.planning.dialects import energon

@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.formats import jsonl, jsonl_splits
-from feedmill.formats.jsonl_splits import LineSplits, Pieces
+from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import splits as jsonl_splits
+from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.indexing import splitting
 from feedmill.indexing.report import PrepareReport

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import energon_write
-from feedmill.formats.energon import INDEX, INFO, INFO_YAML, open_index, read_info
-from feedmill.formats.energon_media import read_tables, write_tables
-from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.tar_scan import scan_shard
+from feedmill.formats.energon import write as energon_write
+from feedmill.formats.energon.database import INDEX, open_index
+from feedmill.formats.energon.media import read_tables, write_tables
+from feedmill.formats.energon.prepared import INFO, INFO_YAML, read_info
+from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.tar.scan import scan_shard
 from feedmill.indexing.media import Filters, Gathered, Piece, collect, pieces_of_folder, pieces_of_shard
 from feedmill.indexing.media_notes import MEDIA, MediaNotes
 from feedmill.indexing.scanning import Scanned

@@ -15,10 +15,14 @@ from random import Random
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
 from feedmill.formats.braces import expand
-from feedmill.formats.energon_media import write_tables
-from feedmill.formats.finished_shard import SHARDS
+from feedmill.formats.energon import database, sidecar
+from feedmill.formats.energon import index as energon_index
+from feedmill.formats.energon import members as energon_members
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon import write as energon_write
+from feedmill.formats.energon.media import write_tables
+from feedmill.formats.tar.finished import SHARDS
 from feedmill.indexing import splitting
 from feedmill.indexing.media import Gathered, gather
 from feedmill.indexing.media_notes import MEDIA, MediaNotes
@@ -144,7 +148,7 @@ def _listed(store: Store, entries: Sequence[Entry], old: Iterable[str]) -> list[
 
 def write_description(store: Store, description: Mapping[str, Any], name: str, parts: Sequence[str]) -> None:
     """Write the description file, and the ``sample_loader.py`` that it names where that is missing."""
-    loader = f"{energon.META}/sample_loader.py"
+    loader = f"{database.META}/sample_loader.py"
     if "sample_loader" in description and not store.exists(loader):
         template = loader_template(description["sample_type"]["__class__"], parts)
         store.write_bytes(loader, template.encode())
@@ -193,7 +197,7 @@ def _check_names(store: Store, entries: Sequence[Entry], *, divided: bool) -> No
 
 def _check_writable(store: Store) -> None:
     """Fail now, not after hours of scanning."""
-    probe = f"{energon.META}/.feedmill-write-test"
+    probe = f"{database.META}/.feedmill-write-test"
     store.write_bytes(probe, b"")
     store.delete(probe)
 
@@ -305,7 +309,7 @@ def write_all(
         lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new, workers=16, in_flight=32
     ):
         pass
-    with store.build(energon.INDEX) as path:
+    with store.build(database.INDEX) as path:
         energon_index.write_index(path, rows)
         if media is not None and media.filters:
             write_tables(path, media.rows, media.created)

@@ -18,12 +18,15 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats import jsonl, jsonl_splits
-from feedmill.formats.energon import PreparedShards, idx_name, read_info, read_splits
-from feedmill.formats.energon_write import write_splits
+from feedmill.formats.energon import ENERGON
+from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_info, read_splits
+from feedmill.formats.energon.write import write_splits
+from feedmill.formats.format import Found
+from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.offsets import load_offsets, read_records
-from feedmill.formats.sniff import ENERGON, JSONL, TAR, TOKENS, VLA, Found, sniff
-from feedmill.formats.sources import IMG2DATASET, KINDS
+from feedmill.formats.registry import by_name
+from feedmill.formats.sniff import sniff
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.report import PrepareReport
@@ -87,31 +90,14 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
         StorageError: the files cannot be written.
     """
     found = sniff(url)
-    if found.kind in TOKENS:
-        raise ConfigError(
-            f"these are tokens ({found.kind}), and only .tar shards and .jsonl files can be repaired",
-            file=url,
-            kind="not-repairable",
-            fix="Look at them with 'feedmill check'; make damaged files again with 'feedmill tokenize', or copy them"
-            " again. (A .pbin with the wrong starts that Modalities' merge writes is put right whenever it is read.)",
-        )
-    if found.names or (found.kind in KINDS and found.kind != IMG2DATASET):
-        raise ConfigError(
-            "only folders of .tar shards, a .tar and a .jsonl can be repaired",
-            file=url,
-            kind="not-repairable",
-            fix="Repair the folder of its shards, or bring damaged files back from their origin.",
-        )
-    if found.kind == VLA:
+    how = found.format.repair
+    if found.names and isinstance(how, str):
+        how = by_name()["wids"].repair  # a list of files is no dataset of its own
+    if not isinstance(how, str):
+        what, fix = how
         folder = found.store.locate(found.name).rpartition("/")[0]
-        raise ConfigError(
-            "a folder of VLA Foundry's has a manifest and no index of its samples, and is not repaired as a whole",
-            file=url,
-            kind="not-repairable",
-            fix=f"Repair the shards that 'feedmill check' names one by one ('feedmill repair {folder}/SHARD.tar'), then"
-            f" write the manifest again: 'feedmill vla manifest {folder} --overwrite'.",
-        )
-    with alone(found.store, found.name if found.kind in (JSONL, TAR) else ""):
+        raise ConfigError(what.format(name=found.kind), file=url, kind="not-repairable", fix=fix.format(folder=folder))
+    with alone(found.store, found.path):
         return _repair(found, url, workers, progress)
 
 
@@ -119,22 +105,22 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
     report = RepairReport(url)
     listed: list[str] | None = None
     excluded: set[tuple[str, str]] = set()
-    if found.kind == ENERGON:
+    if found.format is ENERGON:
         with suppress(FeedmillError):  # an index that cannot be read says nothing of what is lost
             excluded = _excluded(found.store)
-    folder = f"{found.name}.repair" if found.kind in (JSONL, TAR) else ".nv-meta/repair"
+    folder = f"{found.path}.repair" if found.path else ".nv-meta/repair"
     journal = _Journal(found.store, folder, excluded)
-    if found.kind == JSONL:
+    if found.format.repair == "lines":
         _repair_lines(found.store, found.name, journal)
     else:
-        entries = [found.store.stat(found.name)] if found.kind == TAR else find_shards(found.store)
-        if found.kind == ENERGON:
+        entries = [found.store.stat(found.name)] if found.path else find_shards(found.store)
+        if found.format is ENERGON:
             listed = _listed(found.store)
             entries = [entry for entry in entries if listed is None or entry.path in listed]
         for scanned in scan_all(found.store, entries, workers=workers, digest=False, rescan=True):
             if scanned.scan.problem is not None:
                 report.remaining += _repair_shard(found.store, scanned, folder, journal)
-    if found.kind != TAR:
+    if found.format.repair != "tar":
         report.prepared = prepare(
             url, shards=listed, skip_bad_shards=True, rescan=True, workers=workers, progress=progress
         )

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats import sidecar
-from feedmill.formats.energon import INDEX, idx_name, open_index, read_info
-from feedmill.formats.energon_index import read_scan
-from feedmill.formats.finished_shard import add_shard, finished_shards
+from feedmill.formats.energon import sidecar
+from feedmill.formats.energon.database import INDEX, open_index
+from feedmill.formats.energon.index import read_scan
+from feedmill.formats.energon.prepared import idx_name, read_info
+from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import load_offsets
-from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.tar_scan import in_file, scan_shard
+from feedmill.formats.tar.finished import add_shard, finished_shards
+from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.units import Units

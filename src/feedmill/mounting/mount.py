@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from feedmill.errors import ConfigError, DataError, MissingExtra, StorageError
-from feedmill.formats import energon
 from feedmill.formats.base import Dataset
-from feedmill.formats.energon_index import IndexRows, write_index
-from feedmill.formats.jsonl import JsonlDataset
-from feedmill.formats.sniff import ENERGON, JSONL, open_raw, sniff
-from feedmill.formats.webdataset import ScannedShards, TarDataset
+from feedmill.formats.energon import ENERGON, database
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.index import IndexRows, write_index
+from feedmill.formats.jsonl import JSONL
+from feedmill.formats.jsonl.dataset import JsonlDataset
+from feedmill.formats.sniff import open_found, sniff
+from feedmill.formats.tar.dataset import ScannedShards, TarDataset
 from feedmill.mounting.catalog import IndexCatalog, LinesCatalog
 from feedmill.mounting.contents import RecordContents, TarContents
 from feedmill.mounting.operations import Operations
@@ -111,24 +113,24 @@ def _no_fuse(why: str) -> StorageError:
 def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations]:
     """The file system of a dataset, for as long as the block runs. Raises as `mount` does."""
     found = sniff(url)
-    if found.kind == JSONL:
-        lines, _ = open_raw(url)
+    if found.format is JSONL:
+        lines = open_found(found, url)
         assert isinstance(lines, JsonlDataset)
         sizes = _LineSizes(lines)
         total = found.store.stat(found.name).size
         yield Operations(LinesCatalog(sizes, len(lines), sample_folders), RecordContents(lines), size=total)
         return
-    if found.kind == ENERGON and (database := _usable_index(found.store)) is not None:
+    if found.format is ENERGON and (database := _usable_index(found.store)) is not None:
         info = energon.read_info(found.store)
         table = energon.PreparedShards(found.store, info, list(info), None, None)
         yield _over(found.store, table, database, sample_folders)
         return
-    if found.kind == ENERGON:
+    if found.format is ENERGON:
         yield from _scanned(
             found.store, [entry.path for entry in found.store.files(suffixes=(".tar",))], url, sample_folders
         )
         return
-    dataset, _ = open_raw(url)
+    dataset = open_found(found, url)
     if not isinstance(dataset, TarDataset):
         raise ConfigError(
             "the samples of this dataset have no parts that could be files",
@@ -161,10 +163,10 @@ def _over(
 
 def _usable_index(store: Store) -> Path | None:
     """The index, where it has the tables of 7.0 or later."""
-    if not store.exists(energon.INDEX):
+    if not store.exists(database.INDEX):
         return None
-    path = cached_copy(store, energon.INDEX)
-    connection = energon.open_index(path)
+    path = cached_copy(store, database.INDEX)
+    connection = database.open_index(path)
     try:
         known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     finally:

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats import pth
 from feedmill.samples import cbor, tenbin
 from feedmill.samples.avfile import reason
 from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_image, decode_images
@@ -102,7 +101,7 @@ class Decoder:
             return data
         suffix = name.rpartition(".")[2]
         if suffix == "pth":
-            return pth.load(data, to=self.tensors)
+            return _load_pth(data, self.tensors)
         try:
             if suffix == "gz":
                 data = gunzip(data)
@@ -145,7 +144,7 @@ class Decoder:
             if decode is not None:
                 return decode(data)
             if suffix == "pth":  # of a .pth.gz
-                return pth.load(data, to=self.tensors)
+                return _load_pth(data, self.tensors)
             lowered = suffix.lower()
             kind = "image" if lowered in IMAGE_SUFFIXES else "av" if lowered in self.av_suffixes else None
         if kind == "image":
@@ -262,3 +261,9 @@ _BY_SUFFIX: dict[str, Callable[[bytes], Any]] = {
     "npz": read_npz,
     "cbor": cbor.decode,
 }
+
+
+def _load_pth(data: Any, to: str) -> Any:
+    from feedmill.formats import pth  # which takes longer to import than all else here
+
+    return pth.load(data, to=to)

@@ -9,7 +9,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import yamls
-from feedmill.formats.energon import META
+from feedmill.formats.energon.database import META
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.fieldmap import FieldMap, parse_expression
 from feedmill.samples.types import SAMPLE_TYPES, fields_of, sample_type

@@ -1,6 +1,6 @@
 """Several datasets side by side: sample `i` is made of the samples that have one key in all of them.
 
-Which samples belong together is given as rows (see `feedmill.formats.energon_join`); what becomes of them is a
+Which samples belong together is given as rows (see `feedmill.formats.energon.join`); what becomes of them is a
 *joiner*'s to say. Reading checks that the keys of a row agree, so rows made for other data never pass.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, locate
 from feedmill.formats.costs import LARGEST, bad_cost
-from feedmill.formats.energon_join import MISSING
+from feedmill.formats.energon.join import MISSING
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.energon import INDEX, open_index
+from feedmill.formats.energon.database import INDEX, open_index
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 

@@ -10,8 +10,11 @@ from functools import partial
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
 from feedmill.formats.base import Dataset, Decode
-from feedmill.formats.energon import META, meta_file
-from feedmill.formats.sniff import ENERGON, open_raw, open_together, sniff
+from feedmill.formats.energon import ENERGON
+from feedmill.formats.energon.database import META
+from feedmill.formats.energon.prepared import meta_file
+from feedmill.formats.format import Found
+from feedmill.formats.sniff import open_found, open_together, sniff
 from feedmill.samples.decode import Decoder
 from feedmill.samples.view import DatasetView, build_view
 from feedmill.samples.windowed import WindowOptions, windowed
@@ -120,12 +123,13 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     split, split_config = options.split, options.split_config
     if options.dataset_config is not None and options.dataset_config.endswith(".jsonl"):
         url, options = join_url(url, options.dataset_config), replace(options, dataset_config=None)
-    description = None if options.raw else _describe(url, options)
+    found = sniff(url)
+    description = None if options.raw else _describe(found, url, options)
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset, _ = open_raw(
-        url, split=split, split_config=split_config, files=options.files, token_size=options.token_size
+    dataset = open_found(
+        found, url, split=split, split_config=split_config, files=options.files, token_size=options.token_size
     )
     cut = windowed(dataset, options.windows)  # what has a description is no token data, and raises here
     if description is None:
@@ -143,16 +147,16 @@ def _absolute(url: str) -> str:
     return url if "://" in url else os.path.abspath(url)
 
 
-def _describe(url: str, options: OpenOptions) -> DatasetView | None:
+def _describe(found: Found, url: str, options: OpenOptions) -> DatasetView | None:
     """What the description file says; None where there is none."""
-    name, found = options.dataset_config, sniff(url)
-    if found.kind != ENERGON and name is not None:
+    name = options.dataset_config
+    if found.format is not ENERGON and name is not None:
         raise ConfigError(
             f"it has no description {name!r}: only prepared folders have one",
             file=url,
             fix="Leave 'dataset_config' out.",
         )
-    if found.kind != ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
+    if found.format is not ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
         return None
     path = meta_file(found.store, name or "dataset.yaml")
     document = yamls.read_config(found.store.read(path), found.store.locate(path))

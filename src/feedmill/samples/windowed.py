@@ -7,11 +7,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
-from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.blocks import BlockDataset
-from feedmill.formats.tokens.windows import WindowDataset
-
-_REUSES = ("pbin",)  # formats whose own reader begins a window with the last token of the one before
+from feedmill.formats.registry import by_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +36,10 @@ def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
     """
     if not options.given:
         return dataset
+    from feedmill.formats.tokens.base import TokenDataset  # most datasets are not of tokens
+    from feedmill.formats.tokens.blocks import BlockDataset
+    from feedmill.formats.tokens.windows import WindowDataset
+
     if not isinstance(dataset, TokenDataset):
         raise ConfigError(
             f"{', '.join(options.given)}: only token data can be cut, this is {dataset.format}",
@@ -62,6 +62,6 @@ def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
 
 def _rule(format: str, seq_len: int, reuse: bool | None) -> tuple[int, int]:
     """Width and stride of a window of `seq_len` tokens, by the rule of the format's own reader."""
-    if reuse is None and format not in _REUSES:
+    if reuse is None and not by_name()[format].reuses_target:
         return seq_len + 1, seq_len + 1  # datatrove: the last token of a window is no input of any
     return (seq_len, seq_len) if reuse is False else (seq_len + 1, seq_len)

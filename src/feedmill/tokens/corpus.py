@@ -18,15 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.format import Wanted, named
+from feedmill.formats.registry import by_name, families
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
 
 LINES = "jsonl"
-SUFFIXES = {".pbin": "pbin", ".ds": "ds", ".bin": "megatron", ".idx": "megatron", ".npy": "dolma", ".jsonl": LINES}
+SUFFIXES = {**{end: format.name for format in families("tokens") for end in format.files}, ".jsonl": LINES}
 """The format of a file, by the end of its name."""
-_FOLDERS = (".pbin", ".ds", ".bin", ".npy", ".jsonl")
+_FOLDERS = tuple(end for end in SUFFIXES if end != ".idx")
 
 FORGET = 64 << 20
 """Bytes read one after another after which a file's pages are handed back, so that memory stays bounded."""
@@ -266,21 +268,9 @@ def open_tokens(store: Store, path: str, url: str) -> TokenDataset:
     refuse_missing(store, path)
     if kind == LINES:
         return open_lines(store, path, url)
-    if kind == "pbin":
-        from feedmill.formats.tokens.pbin import open_pbin
-
-        return open_pbin(store, path, url)
-    if kind == "ds":
-        from feedmill.formats.tokens.ds import open_ds
-
-        return open_ds(store, path, url)
-    if kind == "megatron":
-        from feedmill.formats.tokens.megatron import open_megatron
-
-        return open_megatron(store, path, url)
-    from feedmill.formats.tokens.dolma import open_dolma
-
-    return open_dolma(store, path, url)
+    dataset = named(by_name()[kind].open)(Wanted(store, path, url))
+    assert isinstance(dataset, TokenDataset)
+    return dataset
 
 
 def open_lines(store: Store, path: str, url: str) -> TokenDataset:

@@ -11,18 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.vla_text import MANIFEST as VLA_MANIFEST
+from feedmill.formats.registry import targets
 from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, open_store, split_url
 
-FORMATS: Final[dict[str, tuple[str, ...]]] = {  # the file by which each is recognised first
-    "pbin": (".pbin", ".pbin.feedmill.bounds"),
-    "ds": (".ds", ".ds.index", ".ds.metadata", ".ds.loss"),
-    "megatron": (".idx", ".bin"),
-    "dolma": (".npy", ".csv.gz"),
-    "vla-text": (f"/{VLA_MANIFEST}",),  # and the shards beside it
-}
-_STRIP = (".pbin", ".ds", ".idx", ".bin", ".npy")
+FORMATS: Final[dict[str, tuple[str, ...]]] = {name: target.ends for name, target in targets().items() if target.ends}
+"""Name -> ends of the names of one dataset's files; by the first it is recognised."""
+_STRIP = tuple(end for target in targets().values() for end in target.strip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +130,7 @@ def plan_outputs(
 
 
 def _dtype(name: str, vocab_size: int, base: int, largest: int, token_size: int | None) -> np.dtype[Any]:
-    allowed = {"pbin": (1, 2, 4), "ds": (2, 4), "megatron": (2, 4), "dolma": (1, 2, 4), "vla-text": (1, 2, 4)}[name]
+    allowed = targets()[name].token_sizes
     if token_size is not None:
         if token_size not in allowed:
             sizes = ", ".join(map(str, allowed))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, refuse_empty
-from feedmill.formats.jsonl_splits import splits_name
+from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress

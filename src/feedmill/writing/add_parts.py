@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound, refuse_empty
-from feedmill.formats import energon
 from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store

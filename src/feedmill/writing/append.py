@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats import energon
+from feedmill.formats.energon import prepared as energon
 from feedmill.storage import open_store
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of

@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from feedmill.formats import energon, energon_index, energon_members, energon_write, sidecar
+from feedmill.formats.energon import database, sidecar
+from feedmill.formats.energon import index as energon_index
+from feedmill.formats.energon import members as energon_members
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon import write as energon_write
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 from feedmill.writing.shard import Shard
@@ -65,10 +69,10 @@ def commit(
         energon_write.write_yaml(out, "dataset.yaml", description)
     if splits is not None and (shrinks or not exists):
         energon_write.write_splits(out, splits, exclude)
-    with out.build(energon.INDEX) as path:
+    with out.build(database.INDEX) as path:
         energon_index.write_index(path, rows)
-        if exists and store.exists(energon.INDEX):
-            copy_media(path, Media(cached_copy(store, energon.INDEX)), removed)
+        if exists and store.exists(database.INDEX):
+            copy_media(path, Media(cached_copy(store, database.INDEX)), removed)
         elif media is not None:
             copy_media(path, media, removed)
     records = {shard.path: shard.record for shard in shards}

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import energon
 from feedmill.formats.base import Dataset, Sample
-from feedmill.formats.jsonl import JsonlDataset
+from feedmill.formats.energon import ENERGON
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.sniff import ENERGON, sniff
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.sniff import sniff
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.planning.permutation import derive, permute
 from feedmill.samples.encode import Encoder
 from feedmill.samples.open import open as open_dataset
@@ -109,7 +110,7 @@ def runs_of_splits(dataset: Dataset) -> list[tuple[int, int, tuple[str, ...]]]:
 def _of_shards(dataset: TarDataset) -> list[tuple[str, ...]]:
     """Of each shard, the splits it is in."""
     splits = None
-    if sniff(dataset.url).kind == ENERGON:
+    if sniff(dataset.url).format is ENERGON:
         splits = energon.read_splits(dataset.store)
     if splits is None:
         return [("train",)] * len(dataset.table.shards)

@@ -14,11 +14,11 @@ import numpy as np
 import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.energon_write import write_idx
+from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.energon.write import write_idx
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.tar_scan import in_file, scan_shard
-from feedmill.formats.tar_write import END
+from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.write import END
 from feedmill.storage import open_store
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.writing.present import need_local, need_prepared

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.tar_write import BLOCK, encode_name
+from feedmill.formats.tar.write import BLOCK, encode_name
 from feedmill.samples.encode import Encoder
 from feedmill.writing.fields import Parts, Taker
 

@@ -9,11 +9,12 @@ from contextlib import closing, nullcontext
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.formats import energon, sidecar
-from feedmill.formats.energon_index import read_scan
+from feedmill.formats.energon import database, sidecar
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.index import read_scan
+from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import load_offsets
-from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.tar_scan import in_file, scan_shard
+from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
@@ -33,7 +34,7 @@ def present_shards(store: Store, *, trust: bool = True, leave_out: Collection[st
     """
     info = energon.read_info(store)
     records = sidecar.read(store, older=True)  # a killed run may have made the index newer
-    index = energon.open_index(cached_copy(store, energon.INDEX)) if store.exists(energon.INDEX) else None
+    index = database.open_index(cached_copy(store, database.INDEX)) if store.exists(database.INDEX) else None
     out = []
     with closing(index) if index is not None else nullcontext():
         for number, shard in enumerate(info):

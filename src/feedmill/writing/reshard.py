@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from feedmill.errors import ConfigError
-from feedmill.formats import energon
 from feedmill.formats.base import Dataset
+from feedmill.formats.energon import ENERGON, database
+from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.sniff import ENERGON, sniff
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.sniff import sniff
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.storage import Store, real_place
 from feedmill.storage.cache import cached_copy
 from feedmill.storage.limits import parse_size
@@ -138,24 +139,24 @@ def _splits(
 
 def _media(source: str, prefix: str) -> Media | None:
     found = sniff(source)
-    if found.kind != ENERGON or not found.store.exists(energon.INDEX):
+    if found.format is not ENERGON or not found.store.exists(database.INDEX):
         return None
-    return Media(cached_copy(found.store, energon.INDEX), prefix)
+    return Media(cached_copy(found.store, database.INDEX), prefix)
 
 
 def _copy_description(source: str, store: Store) -> None:
     found = sniff(source)
-    if found.kind != ENERGON:
+    if found.format is not ENERGON:
         return
     for name in _DESCRIPTION:
-        path = f"{energon.META}/{name}"
+        path = f"{database.META}/{name}"
         if found.store.exists(path):
             store.write_bytes(path, found.store.read(path))
 
 
 def _left_out(dataset: Dataset) -> list[str]:
     """What of the source is not written, in words."""
-    if not isinstance(dataset, TarDataset) or sniff(dataset.url).kind != ENERGON:
+    if not isinstance(dataset, TarDataset) or sniff(dataset.url).format is not ENERGON:
         return []
     splits = energon.read_splits(dataset.store) or energon.Splits()
     out = []

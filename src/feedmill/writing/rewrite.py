@@ -13,8 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from feedmill.formats import energon, energon_write, sidecar
-from feedmill.formats.energon import idx_name
+from feedmill.formats.energon import database, sidecar
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon import write as energon_write
+from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -157,7 +159,7 @@ class Rewrite:
         commit(self.store, whole, splits, exclude=exclude, removed=members_out, out=new)
         moves = [(staged, path) for path, staged in changed.items()]
         moves += [(idx_name(staged), idx_name(path)) for staged, path in moves]
-        moves += [(f"{NEW}/{path}", path) for path in below(new) if path.startswith(f"{energon.META}/")]
+        moves += [(f"{NEW}/{path}", path) for path in below(new) if path.startswith(f"{database.META}/")]
         deletes = [file for path in removed for file in (path, idx_name(path))]
         self.work.publish([(in_job(staged), path) for staged, path in moves], deletes, facts=dict(facts or {}))
         self.finish()

@@ -10,10 +10,10 @@ import numpy as np
 import xxhash
 
 from feedmill.errors import FeedmillError
-from feedmill.formats.energon_write import write_idx
+from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.energon.write import write_idx
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.sidecar import ShardRecord
-from feedmill.formats.tar_write import END, Members
+from feedmill.formats.tar.write import END, Members
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
 from feedmill.storage.local import is_disk_trouble, storage_error

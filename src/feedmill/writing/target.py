@@ -12,8 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats import energon, energon_members, energon_write, sidecar
-from feedmill.formats.energon import idx_name
+from feedmill.formats.energon import database, sidecar
+from feedmill.formats.energon import members as energon_members
+from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon import write as energon_write
+from feedmill.formats.energon.prepared import idx_name
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import LocalStore, Store, open_store
@@ -256,8 +259,8 @@ def _join_left(store: Store, left: Mapping[str, Any]) -> None:
 
 def _of_dataset(shards: Sequence[str]) -> list[str]:
     """All files of a dataset, the one without which there is none first."""
-    index = [energon.INFO, energon.INFO_YAML, energon.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
-    described = [f"{energon.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
+    index = [energon.INFO, energon.INFO_YAML, database.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
+    described = [f"{database.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
     return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard)))]
 
 

@@ -14,8 +14,8 @@ import msgspec
 import xxhash
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.finished_shard import add_shard, finished_shards
-from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.jobs.unfinished import FOLDER, damaged, place_of, unfinished, unfinished_job
 from feedmill.jobs.work import Work
 from feedmill.kernels.files.tar import ShardScan

@@ -184,7 +184,7 @@ def test_the_index_gives_the_same_and_a_shard_twice_is_read_twice(tmp_path: Path
     with open(data / "manifest.jsonl", "ab") as f:
         f.write((data / "manifest.jsonl").read_bytes().splitlines(True)[0])
     plain = fm.open(data)
-    monkeypatch.setattr("feedmill.formats.shardindex.INDEX_FROM", 0)
+    monkeypatch.setattr("feedmill.formats.tar.index.INDEX_FROM", 0)
     indexed = fm.open(data)
     assert (data / ".feedmill").is_dir() and len(indexed) == len(plain) == 18
     for number in range(18):
@@ -196,7 +196,7 @@ def test_the_index_gives_the_same_and_a_shard_twice_is_read_twice(tmp_path: Path
 
 
 def test_a_changed_shard_is_read_anew_and_counted_again(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("feedmill.formats.shardindex.INDEX_FROM", 0)
+    monkeypatch.setattr("feedmill.formats.tar.index.INDEX_FROM", 0)
     data, other = make(tmp_path / "data", [5, 7]), make(tmp_path / "other", [5, 6])
     assert len(fm.open(data)) == 12
     shutil.copy2(other / "shards" / "s-0.tar", data / "shards" / "s-0.tar")

@@ -10,7 +10,7 @@ import pytest
 
 from digests import GOLDEN
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.formats.energon import open_prepared
+from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from numbered import Numbered

@@ -15,7 +15,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.jsonl import JsonlDataset
+from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe

@@ -131,8 +131,8 @@ def prepare(
 ) -> None:
     """Index a folder of tars or a JSONL file, as Energon does."""
     from feedmill.errors import ConfigError
-    from feedmill.formats.energon import INFO, INFO_YAML
-    from feedmill.formats.finished_shard import SHARDS
+    from feedmill.formats.energon.prepared import INFO, INFO_YAML
+    from feedmill.formats.tar.finished import SHARDS
     from feedmill.jobs.unfinished import scratch_of
     from feedmill.jobs.work import tidy
     from feedmill.storage import open_store

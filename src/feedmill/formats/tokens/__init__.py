@@ -1,1 +1,119 @@
 """Token data: documents as runs of token ids in flat files, one file of this room per on-disk format."""
+
+from feedmill.formats.format import TOKENS, Format, Target
+
+_REPAIR = (
+    "these are tokens ({name}), and only .tar shards and .jsonl files can be repaired",
+    "Look at them with 'feedmill check'; make damaged files again with 'feedmill tokenize', or copy them"
+    " again. (A .pbin with the wrong starts that Modalities' merge writes is put right whenever it is read.)",
+)
+PBIN = Format(
+    "pbin",
+    "packed tokens (Modalities)",
+    "tokens",
+    open="feedmill.formats.tokens.pbin:open_found",
+    files=(".pbin",),
+    folders=(".pbin",),
+    listed=(".pbin",),
+    repair=_REPAIR,
+    data=("tokens",),
+    beside=(".json",),
+    reuses_target=True,
+    targets=(
+        Target(
+            "pbin",
+            "a `.pbin` for each file of tokens",
+            "loss masks",
+            TOKENS,
+            ends=(".pbin", ".pbin.feedmill.bounds"),
+            strip=(".pbin",),
+            token_sizes=(1, 2, 4),
+        ),
+    ),
+)
+DS = Format(
+    "ds",
+    "`.ds` tokens (Nanotron)",
+    "tokens",
+    open="feedmill.formats.tokens.ds:open_found",
+    files=(".ds",),
+    folders=(".ds",),
+    listed=(".ds",),
+    options=("files", "token_size"),
+    repair=_REPAIR,
+    data=("tokens",),
+    beside=(".index", ".loss", ".metadata"),
+    targets=(
+        Target(
+            "ds",
+            "a `.ds` with index and metadata for each file",
+            "",
+            TOKENS,
+            ends=(".ds", ".ds.index", ".ds.metadata", ".ds.loss"),
+            strip=(".ds",),
+            token_sizes=(2, 4),
+        ),
+    ),
+)
+MEGATRON = Format(
+    "megatron",
+    "Megatron-LM's tokens",
+    "tokens",
+    open="feedmill.formats.tokens.megatron:open_found",
+    files=(".bin", ".idx"),
+    is_file="feedmill.formats.tokens.megatron:need_megatron",
+    listed=(".bin", ".idx"),
+    repair=_REPAIR,
+    data=("tokens",),
+    beside=(".idx",),
+    targets=(
+        Target(
+            "megatron",
+            "`.bin` and `.idx` for each file",
+            "loss masks",
+            TOKENS,
+            ends=(".idx", ".bin"),
+            strip=(".idx", ".bin"),
+            token_sizes=(2, 4),
+        ),
+    ),
+)
+DOLMA = Format(
+    "dolma",
+    "Dolma's tokens",
+    "tokens",
+    open="feedmill.formats.tokens.dolma:open_found",
+    files=(".npy",),
+    folders=(".csv.gz",),
+    listed=(".npy",),
+    repair=_REPAIR,
+    data=("tokens",),
+    beside=(".npy", ".csv.gz"),
+    targets=(
+        Target(
+            "dolma",
+            "`.npy` and `.csv.gz` for each file",
+            "loss masks",
+            TOKENS,
+            ends=(".npy", ".csv.gz"),
+            strip=(".npy",),
+            token_sizes=(1, 2, 4),
+        ),
+    ),
+)
+VLA_TEXT = Format(
+    "vla-text",
+    "VLA Foundry's tokenized text",
+    "windows",
+    targets=(
+        Target(
+            "vla-text",
+            "tars of sequences and `manifest.jsonl`",
+            "loss masks, ends of documents, the last tokens",
+            ("tokens",),
+            ends=("/manifest.jsonl",),
+            token_sizes=(1, 2, 4),
+        ),
+    ),
+)
+FORMATS = (PBIN, DS, MEGATRON, DOLMA, VLA_TEXT)

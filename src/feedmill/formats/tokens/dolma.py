@@ -33,9 +33,11 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.content import content_word
+from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, refuse_loss
 from feedmill.formats.tokens.manifest import tokenizer_words
+from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
 
@@ -315,3 +317,8 @@ def _damaged(store: Store, path: str, what: str, row: int | None = None) -> Data
         kind="bad-index",
         fix="Copy it again, or tokenize again.",
     )
+
+
+def open_found(wanted: Wanted) -> TokenDataset:
+    """See `open_dolma`; the files of a list together."""
+    return open_files(wanted, FORMAT, lambda one: open_dolma(one.store, one.name, one.url))

@@ -32,13 +32,16 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.content import content_word
+from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers, refuse_loss
+from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Entry, Store
 
 FORMAT = "ds"
 SUFFIX, INDEX, LOSS, METADATA = ".ds", ".index", ".loss", ".metadata"
 FILE_SEED = 42
+FILE_ORDERS = ("sorted", "nanotron")
 """The seed that orders the files of a folder for a Nanoset, whatever the seed of the run."""
 
 _UNKNOWN = "Unknown Tokenizer"
@@ -347,4 +350,25 @@ def _inconsistent(store: Store, path: str, what: str) -> FeedmillError:
         file=store.locate(path),
         kind="truncated",
         fix="It was copied incompletely, or the files beside it belong to another one: copy them all again.",
+    )
+
+
+def open_found(wanted: Wanted) -> TokenDataset:
+    """See `open_ds`; the files of a list together, those of a folder in the order that `files` names."""
+    return open_files(wanted, FORMAT, _open_one)
+
+
+def _open_one(wanted: Wanted) -> TokenDataset:
+    if wanted.files not in (None, *FILE_ORDERS):
+        raise ConfigError(
+            f"files={wanted.files!r} is not known", file=wanted.url, fix=f"Use {' or '.join(FILE_ORDERS)}."
+        )
+    nanotron = wanted.files == "nanotron"
+    return open_ds(
+        wanted.store,
+        wanted.name,
+        wanted.url,
+        recursive=not nanotron,
+        seed=FILE_SEED if nanotron else None,
+        token_size=wanted.token_size,
     )

@@ -35,9 +35,11 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_word
+from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers, refuse_loss
 from feedmill.formats.tokens.manifest import tokenizer_words
+from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Store
 
 FORMAT = "megatron"
@@ -287,3 +289,20 @@ def _damaged(store: Store, path: str, what: str, *, kind: str = "bad-index", rec
         kind=kind,
         fix="Copy both files again ('.bin' and '.idx' belong together), or tokenize again.",
     )
+
+
+def open_found(wanted: Wanted) -> TokenDataset:
+    """See `open_megatron`; the files of a list together."""
+    return open_files(wanted, FORMAT, lambda one: open_megatron(one.store, one.name, one.url))
+
+
+def need_megatron(store: Store, name: str) -> bool:
+    """Whether a file is Megatron-LM's. Raises `ConfigError` for the ``.idx`` of something else."""
+    if name.endswith(IDX) and store.exists(name) and not is_megatron(store, name):
+        raise ConfigError(
+            "this is no index of Megatron-LM's tokens: it belongs to the file of lines or shards beside it",
+            file=store.locate(name),
+            kind="unknown-format",
+            fix="Open that file.",
+        )
+    return True

@@ -33,8 +33,9 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.content import content_word
+from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.tokens.base import COUNTED, TokenDataset, Tokens, TokenShard
+from feedmill.formats.tokens.base import COUNTED, TokenDataset, Tokens, TokenShard, refuse_missing
 from feedmill.formats.tokens.bounds import (
     HEADER,
     BoundsHeader,
@@ -387,3 +388,13 @@ def _seal(file: str, side: str, documents: int, table: int) -> None:
     header = BoundsHeader(3, documents, size, file_digest(store, name, size), 0, table)
     with open(side, "r+b") as out:
         out.write(header.pack())
+
+
+def open_found(wanted: Wanted) -> TokenDataset:
+    """The file, the files of a list, or all of a folder."""
+    store = wanted.store
+    named = [wanted.name] if wanted.name else list(wanted.names)
+    for name in named:
+        refuse_missing(store, name)
+    paths = named or [entry.path for entry in store.files(suffixes=(".pbin",))]
+    return open_pbins(store, paths, store.url if wanted.names else wanted.url)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from feedmill.errors import NotFound
-from feedmill.formats.shardindex import indexed_shards
+from feedmill.formats.format import Wanted
+from feedmill.formats.tar.dataset import ShardTable, TarDataset
+from feedmill.formats.tar.index import indexed_shards
 from feedmill.formats.vla.manifest import Row, missing_shard, read_rows, shard_path, wrong_count
-from feedmill.formats.webdataset import ShardTable, TarDataset
 from feedmill.storage import Entry, Store
 
 FORMAT = "vla"
@@ -28,7 +29,7 @@ class ManifestDataset(TarDataset):
 
 
 def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:
-    """The dataset of a manifest; where its samples lie is kept as for all plain tars (`feedmill.formats.shardindex`).
+    """The dataset of a manifest; where its samples lie is kept as for all plain tars (`feedmill.formats.tar.index`).
 
     Args:
         store: the manifest's folder.
@@ -70,3 +71,8 @@ def check_counts(store: Store, manifest: str, rows: Sequence[Row], counts: Seque
         if row.samples != found:
             path = shard_path(row.shard, "")
             raise wrong_count(store, manifest, number, path, row.samples, found)
+
+
+def open_found(wanted: Wanted) -> ManifestDataset:
+    """See `open_manifest`."""
+    return open_manifest(wanted.store, wanted.name, wanted.url)

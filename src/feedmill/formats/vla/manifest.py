@@ -8,9 +8,11 @@ from typing import NamedTuple
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.vla import COMPANIONS
 from feedmill.storage import Store
 
 MANIFEST = "manifest.jsonl"
+BESIDE = (*COMPANIONS, MANIFEST)
 SUFFIX = ".tar"
 DOCUMENTED, CODE = "documented", "code"
 FORMS = (DOCUMENTED, CODE)
@@ -155,3 +157,8 @@ def wrong_count(store: Store, manifest: str, number: int, path: str, said: int, 
         fix="The shard was cut or the manifest is of other shards: restore it, or write the manifest again with"
         " 'feedmill vla manifest'.",
     )
+
+
+def mark(store: Store) -> str | None:
+    """The manifest of a folder."""
+    return MANIFEST if looks_like_manifest(store, MANIFEST) else None

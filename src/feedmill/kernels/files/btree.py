@@ -8,7 +8,7 @@ page). Pages are packed full in key order, level by level, and each page is writ
   stands in no leaf.
 
 Only what an index of samples needs is known here: int64 columns, one column of UTF-8 text, no NULL, records that fit
-a page (`LONGEST_TEXT`). The reference, and the way for all else, is SQLite itself (`feedmill.formats.energon_index`);
+a page (`LONGEST_TEXT`). The reference, and the way for all else, is SQLite itself (`feedmill.formats.energon.index`);
 a database made here is compared with one that SQLite made, and passes its ``PRAGMA integrity_check``.
 """
 

@@ -58,7 +58,7 @@ def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def
 
 @kernel
 def plain_samples(buffer, ends, members, firsts, keys, alike):  # type: ignore[no-untyped-def]
-    """Where the parts of samples lie whose headers are plain ones (see `feedmill.formats.tar_samples.parse_plain`).
+    """Where the parts of samples lie whose headers are plain ones (see `feedmill.formats.tar.samples.parse_plain`).
 
     Args:
         buffer: uint8, the samples one behind the other.

@@ -36,7 +36,7 @@ from feedmill.storage import join_url, open_store
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
-    from feedmill.formats.energon_join import Part
+    from feedmill.formats.energon.join import Part
     from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.planning.recipes.schema import Member, RecipeModel
@@ -354,7 +354,7 @@ class Walk:
 
     def joined(self, member: Member, place: Place) -> Dataset:
         """Several datasets side by side."""
-        from feedmill.formats.energon_join import joined_samples
+        from feedmill.formats.energon.join import joined_samples
         from feedmill.samples.joined import JoinedDataset, build_joiner
 
         joiner = build_joiner(member.joiner, at=self.file.where((*place, "joiner")), trust=self.compiler.trust)

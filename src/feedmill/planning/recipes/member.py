@@ -18,7 +18,7 @@ from feedmill.storage import join_url
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
-    from feedmill.formats.energon_join import Part
+    from feedmill.formats.energon.join import Part
     from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.planning.recipes.schema import Member
@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
 def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset], member: Member) -> list[Part]:
     """The opened datasets of a join. Raises `ConfigError` where one has no index of its keys."""
-    from feedmill.formats.energon_join import Part
+    from feedmill.formats.energon.join import Part
 
     assert member.join is not None
     parts = member.join.values() if isinstance(member.join, dict) else member.join

@@ -31,7 +31,8 @@ import orjson
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.columns import ArrowFile
-from feedmill.formats.tables import TableDataset, open_columns
+from feedmill.formats.format import Wanted
+from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.storage import Store
 
 DICT, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
@@ -192,3 +193,13 @@ def _gone(store: Store, path: str, said_by: str) -> FeedmillError:
         kind="missing-shard",
         fix="Copy it again.",
     )
+
+
+def open_found(wanted: Wanted) -> HfDataset:
+    """See `open_hf`."""
+    return open_hf(wanted.store, wanted.url, wanted.split)
+
+
+def mark(store: Store) -> str | None:
+    """Whether a folder was saved by `datasets`."""
+    return "" if is_hf(store) else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from feedmill.errors import DataError, StorageError
-from feedmill.formats.energon import INDEX, bad_index, open_index
+from feedmill.formats.energon.database import INDEX, bad_index, open_index
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 

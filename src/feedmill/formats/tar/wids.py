@@ -8,7 +8,7 @@ Layout (JSON)::
 ``datasets`` may stand in place of ``shardlist``: a list of ``{"shardlist": [...], "base": ...}`` or
 ``{"source_url": "other.json"}``, one level deep; their shards follow one another. A URL is relative to the folder of
 the index, or, where its shards are not there, to ``base`` as seen from that folder. Samples are those of the tars (see
-`feedmill.formats.webdataset`) in the order of the list; the counts and sizes are compared with the tars at opening.
+`feedmill.formats.tar.dataset`) in the order of the list; the counts and sizes are compared with the tars at opening.
 
 Refused: ``pipe:`` and the like, absolute paths and ``..`` in shard names, other kinds of index.
 """
@@ -23,16 +23,19 @@ from typing import Any
 import orjson
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.shardindex import plain_shards
-from feedmill.formats.shardlist import common_top, refuse_commands, refuse_twice
-from feedmill.formats.tar_scan import in_file, scan_shard
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.format import Wanted
+from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.index import plain_shards
+from feedmill.formats.tar.names import common_top, refuse_commands, refuse_twice
+from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store, join_url, open_store, split_url
 
+INDEX = "wids.json"
+BESIDE = (INDEX,)
 KIND = "wids-shard-index-v1"
-_AGAIN = "Make the index again: feedmill.formats.wids.write_wids(...)."
+_AGAIN = "Make the index again: feedmill.formats.tar.wids.write_wids(...)."
 
 
 def is_wids(store: Store, name: str) -> bool:
@@ -162,3 +165,8 @@ def write_wids(store: Store, shards: Sequence[str], path: str, *, name: str | No
 def _md5(path: Path) -> str:
     with open(path, "rb") as f:
         return hashlib.file_digest(f, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def open_found(wanted: Wanted) -> TarDataset:
+    """See `open_wids`."""
+    return open_wids(wanted.store, wanted.name, wanted.url)

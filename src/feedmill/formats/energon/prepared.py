@@ -20,38 +20,34 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import energon_members, sidecar, yamls
+from feedmill.formats import yamls
 from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
 from feedmill.formats.content import content_of_files
-from feedmill.formats.energon_members import Members
+from feedmill.formats.energon import members as energon_members
+from feedmill.formats.energon import sidecar
+from feedmill.formats.energon.costs import media_costs
+from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
+from feedmill.formats.energon.members import Members
+from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets
-from feedmill.formats.shard_guard import ShardGuard
-from feedmill.formats.tar_scan import scan_shard
-from feedmill.formats.webdataset import ShardTable, TarDataset
+from feedmill.formats.tar.dataset import ShardTable, TarDataset
+from feedmill.formats.tar.guard import ShardGuard
+from feedmill.formats.tar.scan import scan_shard
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 
-META = ".nv-meta"
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
-MAX_SAMPLES = 1 << 40
-"""Of one shard: each takes 512 bytes at least. So no sum of counts goes beyond an int64."""
-INDEX, UUID = f"{META}/index.sqlite", sidecar.UUID
+UUID = sidecar.UUID
 
 _SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?"
-_NO_TABLES = (
-    "SELECT name, CASE type WHEN 'table' THEN 'virtual table' ELSE type END FROM sqlite_master"
-    " WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL %'"
-)
-_LONGEST_VALUE = 64 << 20
 _HAS_PARTS = "SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'"
 _PART = (  # of two parts with one name, the first
     "SELECT s.tar_file_id, p.content_byte_offset, p.content_byte_size FROM samples s"
@@ -236,8 +232,6 @@ class PreparedShards(ShardTable):
         return (self._number[self.shards[shard]], local) in rows
 
     def media_costs(self, by: str) -> Int64s | None:
-        from feedmill.formats.energon_costs import media_costs  # which opens the index by this module
-
         found = media_costs(self.store, self._all_counts, by)
         if found is None:
             return None
@@ -351,35 +345,6 @@ class PreparedShards(ShardTable):
         return word
 
 
-def open_index(path: Path) -> sqlite3.Connection:
-    """A read-only connection that takes no locks: the index is only ever replaced as a whole.
-
-    Views, triggers and virtual tables compute what they give, without end if their author likes: an index that has any
-    is refused (`DataError`), and so is a value that is longer than any name is.
-    """
-    from urllib.parse import quote
-
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, check_same_thread=False)
-    try:
-        connection.execute(f"PRAGMA mmap_size = {1 << 40}")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
-        odd = connection.execute(_NO_TABLES).fetchone()
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: of sqlite's own words about damaged text
-        connection.close()
-        raise bad_index(str(path), str(error)) from None
-    if odd is not None:
-        connection.close()
-        raise bad_index(str(path), f"{odd[0]!r:.80} is a {odd[1]}, expected plain tables only")
-    return connection
-
-
-def bad_index(where: str, reason: str) -> DataError:
-    """The error for an ``index.sqlite`` that is damaged."""
-    return DataError(
-        f"the index cannot be read ({reason})", file=where, kind="bad-index", fix="Run 'feedmill prepare' again."
-    )
-
-
 def open_prepared(store: Store, name: str, *, split: str | None = None, split_config: str | None = None) -> TarDataset:
     """A prepared folder, or one split of it.
 
@@ -436,3 +401,8 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
         if error.kind == "unknown-exclude":
             error.file = store.locate(f"{META}/{split_config or 'split.yaml'}")
         raise
+
+
+def open_found(wanted: Wanted) -> TarDataset:
+    """See `open_prepared`."""
+    return open_prepared(wanted.store, wanted.url, split=wanted.split, split_config=wanted.split_config)

@@ -1,4 +1,4 @@
-"""Writing MosaicML's streaming shards; see `feedmill.formats.mds` for the layout.
+"""Writing MosaicML's streaming shards; see `feedmill.formats.mds.dataset` for the layout.
 
 A shard is put together in memory, as its head holds the place of every sample. Columns stand in the order of their
 names, as MDSWriter has them. The same samples give the same bytes.
@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError
-from feedmill.formats.mds import INDEX
+from feedmill.formats.mds.dataset import INDEX
 from feedmill.storage import Store
 
 SIZES = {"int": 8, "float64": 8, "float32": 4}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from feedmill.formats.energon_index import IndexRows
+    from feedmill.formats.energon.index import IndexRows
 
 PATH = ".nv-meta/feedmill.members"
 _MAGIC = b"FMMEMBR1"

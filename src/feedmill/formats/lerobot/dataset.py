@@ -38,8 +38,9 @@ from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import no_such_key
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
+from feedmill.formats.format import Wanted
 from feedmill.formats.frames import Frames, as_png
-from feedmill.formats.lerobot_meta import (
+from feedmill.formats.lerobot.meta import (
     AGAIN,
     INFO,
     Episodes,
@@ -53,7 +54,7 @@ from feedmill.formats.lerobot_meta import (
 )  # fmt: skip
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.rows import Lazy
-from feedmill.formats.tables import TableDataset
+from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
 MOST_OPEN = 4096
@@ -296,3 +297,13 @@ def _opened(store: Store, url: str, split: str | None) -> LeRobotDataset:
     chosen = range(len(episodes.length)) if split is None else splits[split]
     tasks = tasks_v3(store) if new else tasks_v2(store)
     return LeRobotDataset(store, name=url, info=info, episodes=episodes, tasks=tasks, split=split, chosen=chosen)
+
+
+def open_found(wanted: Wanted) -> LeRobotDataset:
+    """See `open_lerobot`."""
+    return open_lerobot(wanted.store, wanted.url, wanted.split)
+
+
+def mark(store: Store) -> str | None:
+    """Whether a folder is a LeRobot dataset."""
+    return "" if is_lerobot(store) else None

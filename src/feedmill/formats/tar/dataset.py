@@ -5,7 +5,7 @@ after the last slash) and the part ``detail.json``. Members that are not regular
 ``__...__`` are skipped. Compressed tars are refused: they allow no random access.
 
 `TarDataset` reads samples by offset: one `pread` per sample, or one per run of neighbours. Where the offsets come from
-is a `ShardTable`: scanned at opening here, read from an index in `feedmill.formats.energon`.
+is a `ShardTable`: scanned at opening here, read from an index in `feedmill.formats.energon.prepared`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
 from feedmill.formats.parts import Batch, Parts, Want
-from feedmill.formats.tar_samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
-from feedmill.formats.tar_scan import in_file, scan_shard
+from feedmill.formats.tar.samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
+from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files import tar
 from feedmill.storage import Store

@@ -20,8 +20,9 @@ import orjson
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.content import content_word
-from feedmill.formats.jsonl_costs import line_costs, numeric_fields
-from feedmill.formats.jsonl_splits import LineSplits, Pieces, read_splits, unfitting
+from feedmill.formats.format import Wanted
+from feedmill.formats.jsonl.costs import line_costs, numeric_fields
+from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.kept_costs import digest_of, kept_costs
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
 from feedmill.kernels.jsonl.lines import index_lines
@@ -287,3 +288,8 @@ def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> 
     if not store.exists(path):
         raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
     return JsonlDataset(store, path, name=name, split=split)
+
+
+def open_found(wanted: Wanted) -> JsonlDataset:
+    """See `open_jsonl`."""
+    return open_jsonl(wanted.store, wanted.name, wanted.url, wanted.split)

@@ -1,6 +1,6 @@
 """What ``meta/`` of a LeRobot dataset says: facts, episodes, tasks and splits, in versions 2.x and 3.x.
 
-See `feedmill.formats.lerobot` for the layout.
+See `feedmill.formats.lerobot.dataset` for the layout.
 """
 
 from __future__ import annotations

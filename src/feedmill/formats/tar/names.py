@@ -17,7 +17,6 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.braces import expand
 from feedmill.storage import open_store, split_url
 
-COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 _MAGIC = re.compile(r"[*?\[]")
 _VARIABLE = re.compile(r"(\$\{[^}]*\}?|(?<![^/])\$[A-Za-z_]\w*)")
 _COMMAND = re.compile(r"::|(?:^|/)pipe:")

@@ -33,6 +33,7 @@ from feedmill.formats.columns import (
     values,
 )
 from feedmill.formats.costs import field_costs
+from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.jobs.threads import ordered_map
@@ -295,3 +296,13 @@ class ArrowTable(TableDataset):
     """The rows of Arrow files."""
 
     format: ClassVar[str] = "arrow"
+
+
+def open_found_parquet(wanted: Wanted) -> TableDataset:
+    """See `open_parquet`."""
+    return open_parquet(wanted.store, wanted.name, wanted.url, wanted.names)
+
+
+def open_found_arrow(wanted: Wanted) -> TableDataset:
+    """See `open_arrow`."""
+    return open_arrow(wanted.store, wanted.name, wanted.url)

@@ -28,14 +28,16 @@ from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.columns import ParquetFile, damaged, values
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
-from feedmill.formats.energon_costs import MEDIA_COSTS, file_costs
+from feedmill.formats.energon.costs import MEDIA_COSTS, file_costs
+from feedmill.formats.format import Wanted
+from feedmill.formats.img2dataset.mark import STATS
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.tables import TableDataset, open_columns
-from feedmill.formats.webdataset import ShardTable, TarDataset
+from feedmill.formats.tables.dataset import TableDataset, open_columns
+from feedmill.formats.tar.dataset import ShardTable, TarDataset
+from feedmill.formats.tar.index import plain_shards
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import Store
 
-_STATS = re.compile(r"(\d{5,})_stats\.json")
 IMAGES = ("jpg", "png", "webp")
 _AGAIN = "Run img2dataset again in incremental mode after removing this shard, or copy it again."
 
@@ -44,17 +46,10 @@ def finished_shards(store: Store) -> dict[str, int]:
     """Shard -> images in it, of the shards that are whole; empty where this is no folder of img2dataset."""
     out = {}
     for entry in store.files(suffixes=("_stats.json",)):
-        match = _STATS.fullmatch(entry.path)
+        match = STATS.fullmatch(entry.path)
         if match:
             out[match[1]] = _successes(store, entry.path)
     return out
-
-
-def is_img2dataset(store: Store) -> bool:
-    """Whether img2dataset wrote this folder. A remote one is not listed for that: its first shards identify it."""
-    if not store.is_local:
-        return any(store.exists(f"{number:05d}_stats.json") for number in range(2))
-    return any(_STATS.fullmatch(entry.path) for entry in store.files(suffixes=("_stats.json",)))
 
 
 def _successes(store: Store, path: str) -> int:
@@ -280,3 +275,8 @@ class DownloadedFiles(Dataset):
 
 def _with_image(group: Mapping[str, Mapping[str, str]]) -> int:
     return sum(not parts.keys().isdisjoint(IMAGES) for parts in group.values())
+
+
+def open_found(wanted: Wanted) -> Dataset:
+    """See `open_img2dataset`."""
+    return open_img2dataset(wanted.store, wanted.url, lambda shards: plain_shards(wanted.store, shards))

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from feedmill.errors import DataError
-from feedmill.formats.energon import INDEX, MAX_SAMPLES, bad_index, open_index
+from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, bad_index, open_index
 from feedmill.formats.kept_costs import digest_of, kept_costs
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from feedmill.errors import DataError
 from feedmill.formats.content import content_word
+from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.sidecar import ShardRecord
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 

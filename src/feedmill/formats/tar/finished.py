@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from feedmill.formats.sidecar import ShardRecord
+from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.jobs.units import Units
 from feedmill.kernels.files.tar import ShardScan
 

@@ -10,7 +10,7 @@ Layout::
                             the columns one after the other.
     shard.00000.mds.zstd    the same, compressed as a whole (zstd, gz or bz2)
 
-Encodings are read as `feedmill.formats.mds_encodings` says. A compressed shard is unpacked into memory when it is first
+Encodings are read as `feedmill.formats.mds.encodings` says. A compressed shard is unpacked into memory when it is first
 read and kept, up to `CACHE_BYTES`. Keys are sample numbers.
 
 Refused: pickled columns (their bytes can be read, their values only with trust), shards of other formats (json, csv),
@@ -29,7 +29,8 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.mds_encodings import Column, column
+from feedmill.formats.format import Wanted
+from feedmill.formats.mds.encodings import Column, column
 from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.jobs.threads import ordered_map
@@ -38,6 +39,7 @@ from feedmill.storage.codec import GZIP, ZSTD, read_within, unpacked
 from feedmill.storage.limits import max_unpacked, too_large
 
 INDEX = "index.json"
+BESIDE = (INDEX,)
 CACHE_BYTES = 512 << 20
 """Bytes of unpacked shards that an open dataset keeps."""
 
@@ -313,3 +315,13 @@ def _check_file(store: Store, path: str, size: int, sizes: Mapping[str, int]) ->
 
 def _bad(where: str, why: str) -> DataError:
     return DataError(f"the index cannot be understood ({why})", file=where, kind="bad-index", fix=_AGAIN)
+
+
+def open_found(wanted: Wanted) -> MdsDataset:
+    """See `open_mds`."""
+    return open_mds(wanted.store, wanted.url)
+
+
+def mark(store: Store) -> str | None:
+    """Whether a folder has streaming shards."""
+    return "" if is_mds(store) else None

@@ -27,9 +27,10 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.energon import INDEX, UUID, PreparedShards, bad_index, open_index
+from feedmill.formats.energon.database import INDEX, bad_index, open_index
+from feedmill.formats.energon.prepared import UUID, PreparedShards
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.webdataset import TarDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 

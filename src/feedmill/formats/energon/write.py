@@ -18,13 +18,17 @@ import yaml
 
 from feedmill.errors import ConfigError
 from feedmill.formats.braces import collapse
-from feedmill.formats.energon import INDEX, INFO, INFO_YAML, META, UUID, idx_name
+from feedmill.formats.energon import members, sidecar
+from feedmill.formats.energon.database import INDEX, META
+from feedmill.formats.energon.prepared import INFO, INFO_YAML, UUID, idx_name
+from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.sidecar import ShardRecord
 from feedmill.storage import Store
 
 ENERGON_VERSION = "7.4.1"
 """The release whose layout is written."""
+BESIDE = (INFO, INDEX, UUID, members.PATH, sidecar.PATH, f"{META}/split.yaml", f"{META}/dataset.yaml")
+"""Files of a prepared folder beside its shards."""
 
 
 def write_idx(store: Store, shard: str, starts: Int64s) -> None:

@@ -1,0 +1,30 @@
+"""WebDataset tars with ``.nv-meta``, as Megatron Energon prepares them.
+
+- `prepared.py`: names of its files, shards, splits, and opening; `write.py`: writing them.
+- `index.py`, `members.py`, `media.py`, `costs.py`: what ``index.sqlite`` and the files beside it hold.
+- `join.py`: joins of a metadataset; `sidecar.py`: hashes of shards.
+"""
+
+from feedmill.formats.format import SAMPLES, Format, Target
+
+ENERGON = Format(
+    "energon",
+    "prepared WebDataset",
+    "samples",
+    open="feedmill.formats.energon.prepared:open_found",
+    marks=(".nv-meta/.info.json", ".nv-meta/.info.yaml"),
+    splits=True,
+    check="tars",
+    repair="tars",
+    targets=(
+        Target(
+            "webdataset",
+            "a prepared folder: tars and `.nv-meta`, of crude samples where the source has no sample type",
+            "media metadata, where not all is taken",
+            SAMPLES,
+            shards="shards/%06d.tar",
+            beside="feedmill.formats.energon.write:BESIDE",
+        ),
+    ),
+)
+FORMATS = (ENERGON,)

@@ -1,0 +1,29 @@
+"""JSON lines with their offsets: `dataset.py`, splits of lines (`splits.py`), costs of fields (`costs.py`)."""
+
+from feedmill.formats.format import ROWS, Format, Target
+
+JSONL = Format(
+    "jsonl",
+    "JSONL file",
+    "rows",
+    open="feedmill.formats.jsonl.dataset:open_found",
+    files=(".jsonl",),
+    splits=True,
+    check="lines",
+    repair="lines",
+    targets=(
+        Target(
+            "jsonl",
+            "a `.jsonl` file and its `.idx`",
+            "bytes, sample types, subflavors",
+            ROWS,
+            shards="%06d.piece",
+            is_file=True,
+            surveyed=True,
+        ),
+        Target("jsonl.gz", "lines of JSON, compressed with gzip", "bytes, splits", ("rows", "lines"), is_file=True),
+        Target("jsonl.zst", "lines of JSON, compressed with zstd", "bytes, splits", ("rows", "lines"), is_file=True),
+    ),
+)
+DOCUMENTS = Format("documents", "tree of JSON lines (Dolma's documents)", "lines", scanned=True)
+FORMATS = (JSONL, DOCUMENTS)

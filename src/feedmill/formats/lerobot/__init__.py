@@ -1,0 +1,16 @@
+"""LeRobot datasets: `dataset.py`, and what ``meta/`` says (`meta.py`)."""
+
+from feedmill.formats.format import Format
+
+LEROBOT = Format(
+    "lerobot",
+    "LeRobot dataset",
+    "samples",
+    open="feedmill.formats.lerobot.dataset:open_found",
+    marks=("meta/info.json",),
+    is_folder="feedmill.formats.lerobot.dataset:mark",
+    splits=True,
+    data=("tables", "media", "JSON lines"),
+    beside=(".json",),
+)
+FORMATS = (LEROBOT,)

@@ -1,0 +1,53 @@
+"""All formats: one row for each package, in the order in which a folder is looked at.
+
+A package's ``FORMATS`` are `feedmill.formats.format.Format`: plain data and names of functions. What is done with a
+format elsewhere (opening, checking, repairing, converting, tokenizing) is asked here, by name or by a property;
+nothing else has a table of formats. Listing all of them imports none of their readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+
+from feedmill.formats.format import Family, Format, Target
+
+PACKAGES = ("energon", "tar", "vla", "lerobot", "mds", "jsonl", "tokens", "tables", "img2dataset")
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """All formats.
+
+    >>> [format.name for format in formats()][:3]
+    ['energon', 'webdataset', 'tar']
+    """
+    return tuple(format for package in PACKAGES for format in import_module(f"feedmill.formats.{package}").FORMATS)
+
+
+@cache
+def targets() -> dict[str, Target]:
+    """Everything that can be written, by the name for ``--to``."""
+    return {target.name: target for format in formats() for target in format.targets}
+
+
+@cache
+def by_name() -> dict[str, Format]:
+    """The formats by their names."""
+    return {format.name: format for format in formats()}
+
+
+def families(*wanted: Family) -> Iterator[Format]:
+    """The formats of these families."""
+    return (format for format in formats() if format.family in wanted)
+
+
+@cache
+def ends(of: Callable[[Format], tuple[str, ...]]) -> dict[str, Format]:
+    """Ends of names of files -> the first format that has them."""
+    found: dict[str, Format] = {}
+    for format in formats():
+        for end in of(format):
+            found.setdefault(end, format)
+    return found

@@ -1,0 +1,50 @@
+"""Tars of samples: `dataset.py`, what a scan finds (`scan.py`, `index.py`, `samples.py`), and `write.py`.
+
+`names.py` expands lists and patterns of shards; `guard.py` notices shards that changed; `finished.py` notes those that
+are written; `wids.py`: an index of shards.
+"""
+
+from feedmill.formats.format import SAMPLES, Format, Target
+
+COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+"""Ends of names of tars that are refused when they are opened, with what to do."""
+WEBDATASET = Format(
+    "webdataset",
+    "folder of tars",
+    "samples",
+    open="feedmill.formats.tar.opening:open_found",
+    folders=(".tar",),
+    listed=(".tar",),
+    check="tars",
+    repair="tars",
+    scanned=True,
+    targets=(
+        Target(
+            "wds",
+            "a folder of tars; with `--wids` an index of them",
+            "splits, sample types, subflavors",
+            SAMPLES,
+            shards="shard-%06d.tar",
+            beside="feedmill.formats.tar.wids:BESIDE",
+        ),
+    ),
+)
+TAR = Format(
+    "tar",
+    "a tar",
+    "samples",
+    open="feedmill.formats.tar.opening:open_found",
+    files=(".tar", *COMPRESSED),
+    check="tars",
+    repair="tar",
+)
+WIDS = Format(
+    "wids",
+    "wids index",
+    "samples",
+    open="feedmill.formats.tar.wids:open_found",
+    files=(".json",),
+    is_file="feedmill.formats.tar.wids:is_wids",
+    check="tars",
+)
+FORMATS = (WEBDATASET, TAR, WIDS)

@@ -1,0 +1,16 @@
+"""Opening tars without an index of Energon's: a folder, one tar, or a list of them."""
+
+from __future__ import annotations
+
+from feedmill.formats.format import Wanted
+from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.index import plain_shards
+
+
+def open_found(wanted: Wanted) -> TarDataset:
+    """The samples of the tars that are named, or of all in the folder."""
+    store = wanted.store
+    shards = [wanted.name] if wanted.name else list(wanted.names)
+    table = plain_shards(store, shards or [entry.path for entry in store.files(suffixes=(".tar",))])
+    dataset = TarDataset(store, table, name=wanted.url, base=store.url if wanted.names else None)
+    return dataset.opened_as(about={"remarks": list(wanted.remarks)}) if wanted.remarks else dataset
