@@ -148,7 +148,7 @@ def test_killed_while_it_is_made(tmp_path: Path) -> None:
     """Killed at any moment, the old state holds, and the next opening gives everything."""
     root = make_shards(tmp_path / "many", [40] * 60)
     program = (
-        "import sys, feedmill as fm\nfrom feedmill.formats import shardindex\nshardindex.INDEX_FROM = 0\n"
+        "import sys, feedmill as fm\nfrom feedmill.formats.tar import index\nindex.INDEX_FROM = 0\n"
         "print('ready', flush=True)\nfm.open(sys.argv[1])"
     )
     for delay in (0.0, 0.01, 0.02, 0.04, 0.08):

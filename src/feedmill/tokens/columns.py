@@ -9,8 +9,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.formats.columns import damaged, load_pyarrow, opened
 from feedmill.storage import open_store
-from feedmill.tokens.documents import Batch
-from feedmill.tokens.sources import SourceFile, Unit
+from feedmill.tokens.inputs import Batch, SourceFile, Unit
 from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked, parse_path, walk
 
 ROWS = 512

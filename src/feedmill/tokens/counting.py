@@ -8,7 +8,7 @@ from typing import Any
 
 from feedmill.errors import DataError, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped
-from feedmill.tokens.sources import SourceFile
+from feedmill.tokens.inputs import SourceFile
 from feedmill.tokens.work import EXAMPLES, Done, Task
 
 

@@ -20,7 +20,8 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
 from feedmill.tokens.hub_splits import by_split
-from feedmill.tokens.sources import SourceFile, find_files, kind_of
+from feedmill.tokens.inputs import SourceFile
+from feedmill.tokens.sources import find_files, kind_of
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
 

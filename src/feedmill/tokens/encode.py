@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
 from feedmill.kernels.bos_eos import add_bos_eos
-from feedmill.tokens.documents import Batch
+from feedmill.tokens.inputs import Batch
 from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.vocabulary import Encoded, Int64s

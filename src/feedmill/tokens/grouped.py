@@ -29,10 +29,11 @@ from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store, open_store
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
+from feedmill.tokens.inputs import SourceFile
 from feedmill.tokens.parts import Group, GroupFile, Part, write_group
 from feedmill.tokens.ring import Ring, groups
 from feedmill.tokens.segments import adds_space
-from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut
+from feedmill.tokens.sources import UNIT_BYTES, cut
 from feedmill.tokens.tokenize import PRELOAD
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.typed import Typed, TypedReader

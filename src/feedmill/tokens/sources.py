@@ -22,9 +22,10 @@ import orjson
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.leftovers import DOCUMENTS, data_kind, is_about
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
-from feedmill.storage import Store, join_url, open_store, split_url
+from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.base import refuse_odd_names
-from feedmill.storage.codec import PLAIN, compression
+from feedmill.tokens.columns import row_groups
+from feedmill.tokens.inputs import SourceFile, Unit
 from feedmill.tokens.outputs import FORMATS
 
 UNIT_BYTES = 8 << 20
@@ -39,32 +40,6 @@ SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {
 KINDS = ("lines", "text", "parquet", "arrow")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One file of documents: its folder, its path in it, of which kind, and its size and version.
-
-    Attributes:
-        rows: of a file of columns only every `rows[1]`-th row, from number `rows[0]` on.
-    """
-
-    folder: str
-    path: str
-    kind: str
-    size: int
-    version: str
-    rows: tuple[int, int] = (0, 1)
-
-    @property
-    def url(self) -> str:
-        """The whole path, as shown to people."""
-        return join_url(self.folder, self.path)
-
-    @property
-    def packed(self) -> bool:
-        """Whether it is compressed as a whole."""
-        return compression(self.path) != PLAIN
-
-
 @dataclass
 class Inputs:
     """The files of documents that some inputs stand for, in their order.
@@ -75,16 +50,6 @@ class Inputs:
 
     files: list[SourceFile] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A piece of work: the documents of `file` that begin in ``[begin, end)``, in bytes or in row groups."""
-
-    file: SourceFile
-    begin: int
-    end: int
-    bytes: int
 
 
 def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[Unit, ...]]:
@@ -270,8 +235,6 @@ def cut(files: Sequence[SourceFile], unit_bytes: int = UNIT_BYTES) -> Iterator[U
                 end = min(begin + unit_bytes, file.size)
                 yield Unit(file, begin, end, end - begin)
         elif file.kind == "parquet":
-            from feedmill.tokens.columns import row_groups
-
             for begin, end, size in row_groups(file, unit_bytes):
                 yield Unit(file, begin, end, size)
         else:

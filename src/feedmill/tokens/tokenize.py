@@ -27,9 +27,10 @@ from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, tidy
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
+from feedmill.tokens.inputs import SourceFile
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
-from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_inputs, together
+from feedmill.tokens.sources import UNIT_BYTES, cut, find_inputs, together
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, identity_of, offer, tasks_of, work

@@ -14,7 +14,7 @@ from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
     from feedmill.tokens.grouped import GroupedReport
-    from feedmill.tokens.sources import SourceFile
+    from feedmill.tokens.inputs import SourceFile
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -93,7 +93,7 @@ def _files(patterns: Sequence[str]) -> list[SourceFile]:
     """The files of patterns, all of them of JSON lines whatever they are called."""
     from feedmill.curation.inputs import find_inputs
     from feedmill.storage import open_store, split_url
-    from feedmill.tokens.sources import SourceFile
+    from feedmill.tokens.inputs import SourceFile
 
     if not patterns:
         raise ConfigError("no documents are named", kind="missing-option", fix="Give patterns with --documents.")
