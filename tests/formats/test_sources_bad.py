@@ -352,5 +352,5 @@ def test_config_errors_are_config_errors(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(NotFound, match="no index of shards"):
         open_dataset(tmp_path / "x.json")
-    with pytest.raises(ConfigError, match=r"only files of one of \.tar, \.parquet, \.pbin"):
+    with pytest.raises(ConfigError, match=r"only files of one of \.tar, \.pbin"):
         open_dataset([tmp_path / "a.tar", tmp_path / "b.parquet"])
