@@ -71,10 +71,14 @@ def make_folder(path: str) -> None:
         try:
             return _make_missing(path)
         except (FileExistsError, FileNotFoundError) as error:
-            if not left or (isinstance(error, FileExistsError) and os.path.lexists(error.filename)):
+            if not left or (isinstance(error, FileExistsError) and _is_no_folder(error.filename)):
                 raise
             # else other processes make folders here and remove them once they are empty
     raise AssertionError("unreachable")
+
+
+def _is_no_folder(path: str) -> bool:
+    return os.path.lexists(path) and not os.path.isdir(path)
 
 
 def _make_missing(path: str) -> None:
