@@ -107,7 +107,7 @@ def test_info_of_an_empty_data_set(opened: Any) -> None:
 
 
 def test_preview_of_plain_samples(opened: Any) -> None:
-    opened(FakeDataset().with_view(None, decode, None))
+    opened(FakeDataset().opened_as(decode=decode))
     done = run("preview", "coco", "-n", "2", "--start", "1")
     assert done.exit_code == 0, done.output
     assert "0001   sample 1   s0.tar at byte 1,024, 1,024 bytes" in done.output
@@ -122,7 +122,7 @@ def test_preview_of_typed_crude_and_jsonl_samples(opened: Any) -> None:
         (lambda s: {"__key__": s.key, "json": {"id": 1}}, {"json": '{"id": 1}'}),
     ]  # fmt: skip
     for view, parts in views:
-        opened(FakeDataset().with_view(lambda raw, view=view: [view(s) for s in raw], None, None))
+        opened(FakeDataset().opened_as(view=lambda raw, view=view: [view(s) for s in raw]))
         document = json.loads(run("preview", "coco", "--json", "-n", "1").stdout)
         source = {"file": "s0.tar", "offset": 0, "length": 1024, "index": 0}
         assert document["samples"] == [{"key": "0000", "source": source, "parts": parts}]
@@ -134,7 +134,7 @@ def test_a_part_that_can_not_be_decoded_is_told_and_the_rest_is_shown(opened: An
             raise DataError("no image")
         return json.loads(data)
 
-    opened(FakeDataset().with_view(None, failing, None))
+    opened(FakeDataset().opened_as(decode=failing))
     document = json.loads(run("preview", "coco", "--json", "-n", "1").stdout)
     parts = document["samples"][0]["parts"]
     assert parts == {"jpg": "(not decoded: coco/s0.tar '0000.jpg' at byte 0: no image)", "json": "{}"}
@@ -149,10 +149,10 @@ def test_preview_beyond_the_end(opened: Any) -> None:
 
 def test_contact_sheet(opened: Any, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
-    opened(FakeDataset().with_view(None, decode, None))
+    opened(FakeDataset().opened_as(decode=decode))
     done = run("preview", "coco", "-n", "4", "--sheet", str(tmp_path / "sheet.png"))
     assert done.exit_code == 0, done.output
     with image.open(io.BytesIO((tmp_path / "sheet.png").read_bytes())) as sheet:
         assert sheet.format == "PNG" and sheet.width > 400
-    opened(FakeDataset().with_view(lambda raw: [{"txt": "no image"} for _ in raw], None, None))
+    opened(FakeDataset().opened_as(view=lambda raw: [{"txt": "no image"} for _ in raw]))
     assert "none of these samples has an image" in run("preview", "coco", "--sheet", str(tmp_path / "b.png")).stderr

@@ -103,7 +103,7 @@ def test_another_samples_bytes_are_never_given(folder: Path, changed: list[tuple
 
 
 def test_samples_by_key_go_through_the_view(folder: Path) -> None:
-    dataset = opened(folder).with_view(lambda samples: [sample.key for sample in samples], None, None)
+    dataset = opened(folder).opened_as(view=lambda samples: [sample.key for sample in samples])
     assert [dataset[key] for key in ("a", "b", "c/ü", "z")] == ["a", "b", "c/ü", "z"]
     assert opened(folder)["b"].home is not None
     write_tar(folder / "0.tar", [("x.txt", b"ONE"), ("x.json", b"{}"), *FILES[2:]])

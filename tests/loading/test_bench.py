@@ -32,7 +32,10 @@ def slow(sample: Any) -> Any:
 def test_figures_fit_together(recipe: Path) -> None:
     said: list[str] = []
     plan = Recipe.load(recipe).plan()
-    plan.read(range(16)), plan.read_parts(range(16))  # where kernels are not compiled yet, that is no part of the work
+    (
+        plan.read(range(16)),
+        plan.read_batch(range(16), "parts"),
+    )  # where kernels are not compiled yet, that is no part of the work
     report = bench(plan, 4, workers=[0, 2], seconds=0.2, transform=slow, log=said.append)
     none, two = report.rates
     assert min(none.transform, two.transform) >= 8 and none.samples_per_second < 500

@@ -45,7 +45,7 @@ def test_columns_are_what_collating_gives(
 ) -> None:
     dataset = fm.open([str(folder / f"{name}.pbin") for name in files], seq_len=16, **options)
     plan = fm.Plan.over(dataset, shuffle=shuffle)
-    found, wanted = plan.read_columns(drawn), collate(plan.read(drawn))
+    found, wanted = plan.read_batch(drawn, "columns"), collate(plan.read(drawn))
     assert found is not None and list(found) == list(wanted)
     assert all(same(found[name], wanted[name]) for name in wanted)
 
@@ -55,7 +55,7 @@ def test_columns_are_what_collating_gives(
 def test_columns_of_a_blend(folder: Path, weights: list[int], drawn: list[int]) -> None:
     sources = [fm.open(str(folder / f"{name}.pbin"), seq_len=16, positions=True) for name in "ab"]
     plan = fm.Plan.over(sources, weights=weights, shuffle="global")
-    found = plan.read_columns(drawn)
+    found = plan.read_batch(drawn, "columns")
     wanted = collate(plan.read(drawn)) if drawn else {}
     assert found is not None
     assert all(same(found[name], wanted[name]) for name in wanted)
@@ -65,12 +65,14 @@ def test_where_there_is_no_shorter_way(folder: Path, tmp_path: Path) -> None:
     path = str(folder / "a.pbin")
     one, other = fm.open(path, seq_len=16), fm.open(str(folder / "b.pbin"), seq_len=8)
     blend = fm.Plan.over([one, other], weights=[1, 1])
-    assert blend.read_columns([0, 1]) is None and blend.read_columns([0]) is not None  # rows of two lengths
+    assert (
+        blend.read_batch([0, 1], "columns") is None and blend.read_batch([0], "columns") is not None
+    )  # rows of two lengths
     blend = fm.Plan.over([one, fm.open(path, seq_len=16, boundaries=True)], weights=[1, 1])
-    assert blend.read_columns([0, 1]) is None
-    assert fm.Plan.over(fm.open(path, seq_len=16, boundaries=True)).read_columns([0]) is None
+    assert blend.read_batch([0, 1], "columns") is None
+    assert fm.Plan.over(fm.open(path, seq_len=16, boundaries=True)).read_batch([0], "columns") is None
     packed = fm.PackedPlan(fm.Plan.over(fm.open(path)), fm.Packing(64), tmp_path)
-    assert packed.read_columns([0]) is None
+    assert packed.read_batch([0], "columns") is None
 
 
 def test_loaders_agree(folder: Path) -> None:

@@ -62,7 +62,7 @@ def check_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 @given(raw=st.booleans(), drawn=st.lists(st.integers(0, 54), min_size=FEW, max_size=40))
 def test_parts_are_what_collating_gives(folder: Path, raw: bool, drawn: list[int]) -> None:
     plan = fm.Plan.over(fm.open(str(folder), raw=True, **({"decode": None} if raw else {})), shuffle="global")
-    parts = plan.read_parts(drawn)
+    parts = plan.read_batch(drawn, "parts")
     assert parts is not None
     samples = plan.read(drawn)
     check_same(collate_parts(parts), collate(samples))
@@ -80,7 +80,7 @@ def test_the_loader_gives_the_same(folder: Path, workers: int) -> None:
 
 def test_a_view_keeps_its_memory(folder: Path) -> None:
     dataset = fm.open(str(folder), raw=True)
-    kept = [dataset.read_parts(range(first, first + 10)) for first in range(0, 50, 10)]
+    kept = [dataset.read_batch(range(first, first + 10), "parts") for first in range(0, 50, 10)]
     views = [view for parts in kept if parts is not None for view in parts.views["bin"]]
     del kept
     before = buffers.waiting()
@@ -105,17 +105,17 @@ def test_samples_that_are_not_alike(tmp_path: Path, kind: str) -> None:
         form = tarfile.PAX_FORMAT
     write_tar(tmp_path / "a.tar", members, form=form)
     dataset = fm.open(str(tmp_path), raw=True)
-    assert dataset.read_parts(range(20)) is None
+    assert dataset.read_batch(range(20), "parts") is None
     found = next(iter(fm.Loader(fm.Plan.over(dataset, shuffle="none", epochs=1), 20)))
     check_same(found, collate(dataset.read(range(20))))
 
 
 def test_few_samples_typed_ones_and_several_sources(folder: Path) -> None:
     dataset = fm.open(str(folder), raw=True)
-    assert dataset.read_parts(range(FEW - 1)) is None
-    assert fm.Plan.over([dataset, dataset], weights=[1, 1]).read_parts(range(20)) is None
-    dataset.with_view(lambda samples: samples, dataset.decode, None)
-    assert dataset.read_parts(range(20)) is None
+    assert dataset.read_batch(range(FEW - 1), "parts") is None
+    assert fm.Plan.over([dataset, dataset], weights=[1, 1]).read_batch(range(20), "parts") is None
+    viewed = dataset.opened_as(view=lambda samples: samples)
+    assert viewed.read_batch(range(20), "parts") is None and dataset.read_batch(range(20), "parts") is not None
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol, Self, SupportsIndex, runtime_checkable
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.costs import checked_costs
-from feedmill.formats.parts import Parts
+from feedmill.formats.parts import Batch, Fields, Want
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -208,6 +208,27 @@ class Sample(Mapping[str, Any]):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """How a dataset was opened, beside where it lies.
+
+    Attributes:
+        view: what raw samples become; None where they stay as they are.
+        decode: decodes parts; None leaves them bytes.
+        subflavors: data attached to every sample, by the dataset's description or by a recipe.
+        about: what the description says, for `describe`.
+        aux: name -> URL of data that samples refer to, as a metadataset gives them.
+        reopen: opens the dataset once more; with it another process gets one of its own instead of a copy.
+    """
+
+    view: View | None = None
+    decode: Decode | None = None
+    subflavors: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    aux: Mapping[str, str] = field(default_factory=dict)
+    reopen: Callable[[], Dataset] | None = None
+
+
 class Dataset(ABC):
     """One dataset in one format: random access in bulk, by number or by key.
 
@@ -217,26 +238,56 @@ class Dataset(ABC):
         format: the format's short name.
         url: path or URL.
         split: name of the opened split, or None where the format has none.
-        subflavors: data attached to every sample by the dataset's description.
-        about: what the description says, for `describe`.
-        aux: name -> URL of data that samples refer to, as a metadataset gives them.
-        again: opens it once more; with it another process gets a dataset of its own instead of a copy of this one.
+        opened: how it was opened; `view`, `decode`, `subflavors`, `about` and `aux` are shorthands for what it says.
     """
 
     format: ClassVar[str]
     url: str
     split: str | None = None
-    subflavors: Mapping[str, Any] | None = None
-    view: View | None = None
-    decode: Decode | None = None
-    about: Mapping[str, Any] = MappingProxyType({})
-    aux: Mapping[str, str] = MappingProxyType({})
-    again: Callable[[], Dataset] | None = None
+    _opened: Opened = Opened()
+
+    @property
+    def opened(self) -> Opened:
+        """How it was opened."""
+        return self._opened
+
+    @property
+    def view(self) -> View | None:
+        return self._opened.view
+
+    @property
+    def decode(self) -> Decode | None:
+        return self._opened.decode
+
+    @property
+    def subflavors(self) -> Mapping[str, Any] | None:
+        return self._opened.subflavors
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return self._opened.about
+
+    @property
+    def aux(self) -> Mapping[str, str]:
+        return self._opened.aux
+
+    def opened_as(self, **changes: Any) -> Self:
+        """Return a dataset that reads the same data and was opened otherwise; this one stays as it is.
+
+        Args:
+            changes: fields of `Opened`.
+        """
+        reopen = self._opened.reopen
+        if reopen is not None:
+            changes = {"reopen": partial(_changed, reopen, changes), **changes}
+        other = object.__new__(type(self))  # copy.copy would pickle, and so open the data again
+        other.__dict__.update(self.__dict__)
+        other._opened = replace(self._opened, **changes)
+        return other
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        if self.again is None:
-            return super().__reduce_ex__(protocol)
-        return _opened_again, (self.again, self.fingerprint(), self.subflavors, dict(self.aux))
+        reopen = self._opened.reopen
+        return super().__reduce_ex__(protocol) if reopen is None else (_reopened, (reopen, self.fingerprint()))
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process finds costs itself, should it need them.
@@ -340,26 +391,20 @@ class Dataset(ABC):
     def _viewed(self, raw: list[Sample]) -> list[Any]:
         for sample in raw:
             sample.home = self
-        return raw if self.view is None else self.view(raw)
+        view = self._opened.view
+        return raw if view is None else view(raw)
 
-    def read_columns(self, indices: Indices) -> dict[str, Any] | None:  # noqa: ARG002
-        """What `read` gives, collated: a column for each field, without a sample being made.
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        """What `read` gives, as a batch or the parts of one: without a sample being made, or without one of its type.
 
-        None where the dataset has no shorter way to that; raises as `read` does.
+        Args:
+            indices: as for `read`.
+            want: what the caller can use.
+
+        Returns:
+            None where this dataset has no shorter way than `read` to what is wanted. Raises as `read` does.
         """
-        return None
-
-    def read_parts(self, indices: Indices) -> Parts | None:  # noqa: ARG002
-        """What `read` gives, as the undecoded parts of samples that are alike.
-
-        None where they are not, where the view makes something else of them, or where that is no shorter way.
-        """
-        return None
-
-    def read_fields(self, indices: Indices) -> tuple[type[Any], dict[str, Any]] | None:
-        """What `read` gives, as a sample type and the values of each of its fields: lists, or what a decoder makes of
-        all at once. None where the view gives no such thing; raises as `read` does."""
-        columns = getattr(self.view, "columns", None)
+        columns = getattr(self.view, "columns", None) if want == "fields" else None
         if columns is None:
             return None
         wanted = np.asarray(indices, np.int64)
@@ -368,8 +413,8 @@ class Dataset(ABC):
         for place, sample in zip(order.tolist(), self.read_raw(wanted[order]), strict=True):
             sample.home = self
             raw[place] = sample
-        found: tuple[type[Any], dict[str, Any]] | None = columns(raw)
-        return found
+        fields: Fields | None = columns(raw)
+        return fields
 
     def locate_part(self, name: str) -> Source:
         """Where one part lies, by its file name; its `index` is that name. Raises `NotFound`."""
@@ -402,16 +447,13 @@ class Dataset(ABC):
             raise IndexError(f"{self.url}: sample {index} of {count}")
         return index % count if count else index
 
-    def with_view(self, view: View | None, decode: Decode | None, subflavors: Mapping[str, Any] | None) -> Self:
-        """This dataset, giving samples through `view` and decoding parts with `decode`."""
-        self.view, self.decode, self.subflavors, self.again = view, decode, subflavors, None
-        return self
+
+def _changed(reopen: Callable[[], Dataset], changes: Mapping[str, Any]) -> Dataset:
+    return reopen().opened_as(**changes)
 
 
-def _opened_again(
-    again: Callable[[], Dataset], fingerprint: str, subflavors: Mapping[str, Any] | None, aux: Mapping[str, str]
-) -> Dataset:
-    dataset = again()
+def _reopened(reopen: Callable[[], Dataset], fingerprint: str) -> Dataset:
+    dataset = reopen()
     if dataset.fingerprint() != fingerprint:
         raise DataError(
             "the dataset has changed since it was opened in the main process",
@@ -419,7 +461,6 @@ def _opened_again(
             kind="changed",
             fix="Open it again, in a new run.",
         )
-    dataset.subflavors, dataset.aux = subflavors, aux
     return dataset
 
 

@@ -1,13 +1,31 @@
-"""Samples that are alike, part by part: what a batch is made of where nobody asks for the samples themselves."""
+"""What `Dataset.read_batch` gives: a batch, or what one is made of, without a `Sample` for each sample."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Decode, Source
+
+Want = Literal["columns", "parts", "fields"]
+"""What the caller of `read_batch` can use: `Columns`; `Columns` or `Parts`; or `Fields`."""
+
+Columns = dict[str, Any]
+"""The samples collated: a column for each field."""
+
+
+class Fields(NamedTuple):
+    """Samples of one type, field by field.
+
+    Attributes:
+        type: the sample type.
+        values: of each field: a list, or what a decoder makes of all samples at once.
+    """
+
+    type: type[Any]
+    values: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +44,6 @@ class Parts:
     views: Mapping[str, Sequence[memoryview]]
     decode: Decode | None
     source: Callable[[int], Source]
+
+
+Batch = Columns | Parts | Fields

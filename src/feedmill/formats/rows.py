@@ -226,7 +226,8 @@ class RowsDataset(Dataset):
 
     def _sample(self, file: int, local: int, row: dict[str, Any]) -> Sample:
         source = partial(self._source, file, local, tuple(row))
-        return RowSample(self._key(file, local), row, source, self.decode, self.subflavors, self.suffixes)
+        opened = self._opened
+        return RowSample(self._key(file, local), row, source, opened.decode, opened.subflavors, self.suffixes)
 
     def _source(self, file: int, local: int, names: tuple[str, ...]) -> Source:
         offset, length = self._extent(file, local)

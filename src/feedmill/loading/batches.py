@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.parts import Parts
+from feedmill.formats.parts import Batch, Fields, Parts, Want
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
 from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, candidates, source_of, told
@@ -25,7 +24,6 @@ from feedmill.loading.metrics import STAGES
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step
-from feedmill.planning.plan import Plan
 
 MASK = "__mask__"
 now = threading.local()
@@ -101,8 +99,8 @@ class BatchMaker:
         self._mask = mask
         self._label = Labeler(plan) if labels else None
         plain = transform is None and collate is None and not lists
-        ways = _WAYS if plain else [("read_fields", partial(_of_fields, of_fields))] if of_fields else []
-        self._ways = [(getattr(plan, name), make) for name, make in ways if hasattr(plan, name)]
+        self._want: Want | None = "parts" if plain else "fields" if of_fields else None
+        self._of_fields = of_fields
         self._watchdog = None if stall is None else Watchdog(stall, rank, self._where)
 
     @property
@@ -174,16 +172,24 @@ class BatchMaker:
 
     def _in_one(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> bool:
         """Whether the plan has a shorter way to the batch than through its samples; then it was made."""
-        at = np.asarray(positions, np.int64)
-        for read, make in self._ways:
-            found = read(at) if located is None else read(at, located)
-            if found is not None:
-                clock += [time.perf_counter()] * 2
-                activity.stage = "collate"
-                made.batch = make(found, positions)
-                made.seconds = dict(zip(STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
-                return True
-        return False
+        if self._want is None:
+            return False
+        read = self._plan.read_batch(np.asarray(positions, np.int64), self._want, located)
+        if read is None:
+            return False
+        clock += [time.perf_counter()] * 2
+        activity.stage = "collate"
+        made.batch = self._batch_of(read, positions)
+        made.seconds = dict(zip(STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
+        return True
+
+    def _batch_of(self, read: Batch, positions: list[int]) -> Any:
+        if isinstance(read, Parts):
+            return collate_parts(read)
+        if isinstance(read, Fields):
+            assert self._of_fields is not None
+            return self._of_fields(read.type, read.values, positions)
+        return read
 
     def _add_mask(self, made: Made) -> None:
         if not isinstance(made.batch, dict):
@@ -197,8 +203,7 @@ class BatchMaker:
         return samples if self._lists else self._collate(samples)
 
     def _read(self, positions: Sequence[int], located: Any = None) -> list[Any]:
-        at = np.asarray(positions, np.int64)
-        samples = self._plan.read(at) if located is None else self._plan.read(at, located)  # type: ignore[call-arg]
+        samples = self._plan.read(np.asarray(positions, np.int64), located)
         if len(samples) != len(positions):
             raise FeedmillError(f"the plan gave {len(samples)} samples for {len(positions)} positions", kind="bad-plan")
         return samples
@@ -286,18 +291,18 @@ class BatchMaker:
     def _failure(self, unusable: Unusable, position: int, step: int, substitute: int | None) -> Failure:
         located = self._plan.locate(np.array([position], np.int64))
         number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
-        names = getattr(self._plan, "names", None)
+        names = self._plan.names
         error, source = unusable.error, source_of(unusable.sample)
-        if source is None and isinstance(self._plan, Plan):
+        if source is None:
             with contextlib.suppress(Exception):  # the place of a sample that cannot be read may be unknown too
-                source = self._plan.sources[number].locate(index)
+                source = self._plan.locate_sample(number, index)
         found = error if isinstance(error, FeedmillError) else FeedmillError(str(error), kind=type(error).__name__)
         return Failure(
             position=position,
             step=step,
             rank=self._rank,
             stage=unusable.stage,
-            source=number if names is None else names[number],
+            source=names[number] if names else number,
             index=index,
             epoch=epoch,
             file=found.file or (source.where if source else None),
@@ -311,28 +316,8 @@ class BatchMaker:
     def _where(self, position: int) -> str:
         located = self._plan.locate(np.array([position], dtype=np.int64))
         number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
-        names = getattr(self._plan, "names", None)
-        source = number if names is None else repr(names[number])
+        source = repr(self._plan.names[number]) if self._plan.names else number
         return f"position {position} (source {source}, sample {index}, epoch {epoch})"
-
-
-def _as_found(columns: dict[str, Any], _: list[int]) -> dict[str, Any]:
-    return columns
-
-
-def _of_parts(parts: Parts, _: list[int]) -> dict[str, Any]:
-    return collate_parts(parts)
-
-
-def _of_fields(of_fields: Callable[..., Any], found: tuple[type[Any], dict[str, Any]], positions: list[int]) -> Any:
-    return of_fields(*found, positions)
-
-
-_WAYS: list[tuple[str, Callable[[Any, list[int]], Any]]] = [
-    ("read_columns", _as_found),
-    ("read_parts", _of_parts),
-]
-"""What a plan may have instead of `read`, and how a batch is made of what it gives."""
 
 
 def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:

@@ -139,7 +139,7 @@ def bench(
 
 def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tuple[Rate, int]:
     length = loader.plan.length
-    grid = loader._grid
+    grid = loader.layout.grid
     if length is not None and isinstance(grid, Grid) and position >= length - grid.global_batch:
         position = 0
     loader.load_state_dict({**loader.state_dict(), "position": position})

@@ -214,15 +214,10 @@ class Labeler:
 
     def __init__(self, plan: PlanLike) -> None:
         self._plan = plan
-        self._spans = getattr(plan, "locate_spans", None)
-        self._ahead = getattr(plan, "locate_ahead", None)
 
     def located(self, step: Step) -> Any:
         """What labels and `plan.read` both need, so that it is looked up once; None where reading looks up itself."""
-        if step.located is not None:
-            return step.located
-        look_up = self._spans or self._ahead
-        return None if look_up is None else look_up(step.positions)
+        return self._plan.locate_to_read(step.positions) if step.located is None else step.located
 
     def __call__(self, step: Step, located: Any, substitutes: Mapping[int, int]) -> Labels:
         """The labels of a step's batch, without names.
@@ -238,9 +233,9 @@ class Labeler:
         if substitutes:
             actual = np.array([substitutes.get(at, at) for at in positions.tolist()], np.int64)
             columns["substituted"] = positions != actual
-            located = self._plan.locate(actual) if self._spans is None else self._spans(actual)
-        elif located is None:
-            located = self._plan.locate(positions)
+            located = self._plan.locate_to_read(actual)
+        if located is None:
+            located = self._plan.locate(actual if substitutes else positions)
         if isinstance(located, LocatedSpans):
             row = np.repeat(np.arange(len(positions)), np.diff(located.spans.row_offsets))
             columns = {name: values[row] for name, values in columns.items()}
@@ -291,7 +286,7 @@ class Labeled:
     """
 
     def __init__(self, plan: PlanLike, *, tensors: bool, copied: bool) -> None:
-        self._names = tuple(getattr(plan, "names", ()))
+        self._names = tuple(plan.names)
         self._tensors, self._copied = tensors, copied
         self._last: Labels | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.groups import Cursor, windows_for
-from feedmill.loading.plan import PlanLike
+from feedmill.loading.plan import PlainPlan
 from feedmill.loading.ranks import Ranks, whole
 from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cuts
 from feedmill.planning.dealing.dealer import Balance, Dealing, dealer_of, dealing_of
@@ -40,7 +40,7 @@ class Layout:
 
 
 def layout_of(
-    plan: PlanLike,
+    plan: PlainPlan,
     batch_size: int | Budget | Mapping[str, Any] | None,
     ranks: Ranks,
     *,
@@ -83,7 +83,7 @@ def layout_of(
     return Layout(dealing, grid, None, size)
 
 
-def check_begin(plan: PlanLike, layout: Layout, position: int) -> None:
+def check_begin(plan: PlainPlan, layout: Layout, position: int) -> None:
     """Check what depends on where an iteration begins: the plan's end, whole runs, and the first batch by budget.
 
     Raises:
@@ -102,7 +102,7 @@ def check_begin(plan: PlanLike, layout: Layout, position: int) -> None:
         )
 
 
-def _check_windows(plan: PlanLike, dealing: Dealing, *, asked: bool) -> None:
+def _check_windows(plan: PlainPlan, dealing: Dealing, *, asked: bool) -> None:
     if run_length_of(plan) > 1 or dealing.budget is not None:
         raise ConfigError(
             "packs and groups are made of windows of a fixed number of samples of several sources: batches of one"
@@ -118,7 +118,7 @@ def _check_windows(plan: PlanLike, dealing: Dealing, *, asked: bool) -> None:
         )
 
 
-def _check_first(plan: PlanLike, grid: BudgetGrid, position: int) -> None:
+def _check_first(plan: PlainPlan, grid: BudgetGrid, position: int) -> None:
     """Warn of samples larger than the budget and of a plan that is left out as a whole, and raise what is wrong with
     the first batch."""
     cuts = Cuts(plan, grid)

@@ -13,25 +13,25 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from feedmill.errors import ConfigError
-from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
 from feedmill.loading.failures import Substitute, Tally, policy_for
-from feedmill.loading.groups import Cursor, GroupMaker, resumed
+from feedmill.loading.groups import GroupMaker
 from feedmill.loading.iteration import Iteration
 from feedmill.loading.labels import Labeled, Labels
-from feedmill.loading.layout import check_begin, layout_of
+from feedmill.loading.layout import layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
-from feedmill.loading.plan import PlanLike
+from feedmill.loading.pipeline import Delivery, Pipeline
+from feedmill.loading.plan import PlainPlan, completed
+from feedmill.loading.progress import Progress
 from feedmill.loading.ranks import given_or_found, whole
-from feedmill.loading.state import make_state, read_states
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
 from feedmill.planning.dealing.cuts import Budget, BudgetGrid
@@ -96,6 +96,7 @@ class Loader:
 
     Attributes:
         ranks: this process's share, as given or found.
+        layout: how the plan becomes the batches of this rank.
         metrics: what loading has cost so far, see `feedmill.loading.metrics`.
 
     A loader continues where it stopped: leaving the loop and iterating again continues after the last batch that was
@@ -115,7 +116,7 @@ class Loader:
 
     def __init__(
         self,
-        plan: PlanLike,
+        plan: PlainPlan,
         batch_size: int | Budget | Mapping[str, Any] | None = None,
         *,
         rank: int | None = None,
@@ -167,46 +168,47 @@ class Loader:
             to_torch([])  # where torch is missing, say so now and not in the first batch
         elif device is not None or pin_memory:
             raise ConfigError("device and pin_memory are for tensors", fix="Give output='torch' with them.")
-        self.plan, self.ranks = plan, ranks
+        self.plan, self.ranks, self.layout = plan, ranks, layout
         self.prefetch = prefetch
         self.seed = whole("seed", plan.seed if seed is None else seed)
-        self._output = output
-        self._transfer = Transfer(device, pin_memory) if output == "torch" else None
-        self._layout, self._grid, self._cursor = layout, layout.grid, layout.cursor
-        self._start = layout.grid.start
+        tensors = output == "torch"
+        transfer = Transfer(device, pin_memory) if tensors else None
         self.metrics = Metrics(ranks.rank)
-        self._telemetry = telemetry
-        self._tally = Tally(policy_for(on_error), self.metrics)
+        tally = Tally(policy_for(on_error), self.metrics)
         if task_encoder is not None:
             if transform is not None or collate is not None:
                 raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
             transform, collate = Prepared(task_encoder), task_encoder.together
-        make = BatchMaker(
-            plan,
+        windows = layout.cursor is not None
+        reading = completed(plan)
+        maker = BatchMaker(
+            reading,
             transform,
             collate,
-            lists=output == "samples" or self._cursor is not None,
+            lists=output == "samples" or windows,
             seed=self.seed,
             rank=ranks.rank,
-            substitute=self._tally.policy is not None,
+            substitute=tally.policy is not None,
             mask=remainder == "pad" and plan.length is not None,
             labels=labels,
             stall=stall,
-            of_fields=task_encoder.of_fields if task_encoder is not None and self._cursor is None else None,
+            of_fields=task_encoder.of_fields if task_encoder is not None and not windows else None,
         )
-        self._make: BatchMaker | GroupMaker = make
-        if task_encoder is not None and self._cursor is not None:
-            self._make = GroupMaker(make, task_encoder, layout.size, drop=remainder == "drop")
-        self.workers = chosen(workers, self._make)
-        self._labeled = Labeled(plan, tensors=output == "torch", copied=self.workers.processes) if labels else None
-        self._position = self._start
+        make: BatchMaker | GroupMaker = maker
+        if task_encoder is not None and windows:
+            make = GroupMaker(maker, task_encoder, layout.size, drop=remainder == "drop")
+        self.workers = chosen(workers, make)
+        labeled = Labeled(reading, tensors=tensors, copied=self.workers.processes) if labels else None
+        self._progress = Progress.at_start(plan, layout, self.seed)
+        self._pipeline = Pipeline(make, self.workers, prefetch, transfer)
+        self._delivery = Delivery(tensors, labeled, tally, self.metrics, telemetry)
         self._rewind, self._loaded = rewind, False
         self._running: weakref.ref[Iteration] | None = None
 
     @property
     def dealing(self) -> Dealing:
         """How positions are dealt to the ranks, and by which budget batches are cut."""
-        return self._layout.dealing
+        return self.layout.dealing
 
     @property
     def position(self) -> int:
@@ -214,21 +216,16 @@ class Loader:
 
         With packing or grouping: the position before which every rank's windows have been begun.
         """
-        cursor = self._cursor
-        if cursor is None:
-            return self._position
-        reached = cursor.start + cursor.next * cursor.world_size * cursor.size
-        return reached if cursor.length is None else min(reached, cursor.length)
+        return self._progress.position
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_torch_worker()
         if self._rewind and not self._loaded:
-            self._to_start()
+            self._move(self._progress.restarted())
         self._loaded = False
-        if self._cursor is None:
-            check_begin(self.plan, replace(self._layout, grid=self._grid), self._position)
+        self._progress.check()
         self.close()
-        iteration = Iteration(self)
+        iteration = Iteration(self._progress, self._pipeline, self._delivery)
         self._running = weakref.ref(iteration)
         return iteration
 
@@ -237,8 +234,8 @@ class Loader:
 
         So trainers that count batches over a resume, as they do with other stateful loaders, end where the plan does.
         """
-        grid = self._grid
-        if self._cursor is not None:
+        grid = self._progress.grid
+        if self._progress.cursor is not None:
             raise TypeError("how many packs or groups there are is not known before they are made")
         if isinstance(grid, BudgetGrid):
             raise TypeError("how many batches by budget there are is not known before they are made")
@@ -248,16 +245,15 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, or a loader that is sent elsewhere, has the position; the iteration stays with this one."""
-        return {**self.__dict__, "_running": None}
+        return {**self.__dict__, "_progress": replace(self._progress), "_running": None}
 
     def __repr__(self) -> str:
-        grid = self._grid
+        grid = self._progress.grid
         length = "endless" if grid.length is None else f"{grid.length:,} samples"
         workers = f"{self.workers.count} {'processes' if self.workers.processes else 'workers'}"
         size = grid.budget if isinstance(grid, BudgetGrid) else f"batch size {grid.batch_size}"
-        return (
-            f"Loader({length}, position {self._position:,}, rank {grid.rank} of {grid.world_size}, {size}, {workers})"
-        )
+        at = f"position {self._progress.consumed:,}, rank {grid.rank} of {grid.world_size}"
+        return f"Loader({length}, {at}, {size}, {workers})"
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch given out, as JSON: some hundred bytes, and about 35 for each source.
@@ -266,8 +262,7 @@ class Loader:
 
         With packing or grouping every rank has a state of its own, as its samples wait for packs of their own.
         """
-        state = make_state(self.plan, self.position, self.seed)
-        return state if self._cursor is None else {**state, "windows": self._cursor.to_json()}
+        return self._progress.state_dict()
 
     def load_state_dict(
         self,
@@ -294,29 +289,7 @@ class Loader:
             ConfigError: not a loader's state, or that of another plan; the message says what changed, and with
                 `allow_change` which position is the first that differs.
         """
-        several = self._cursor is not None and isinstance(state, list | tuple)
-        states: list[Any] = list(state) if several else [state]
-        allowed = Allowed(allow_append, allow_skip, allow_change)
-        positions = read_states(states, self.plan, self.seed, allowed)
-        if not states or any(("windows" in each) is (self._cursor is None) for each in states):
-            raise ConfigError(
-                "the state is not of a loader that packs or groups" if self._cursor else "the state is of other packs",
-                kind="bad-state",
-                fix="Load it with the task encoder that it was saved with.",
-            )
-        if self._cursor is not None:
-            if positions != [each["position"] for each in states]:
-                raise ConfigError(
-                    "the skip list has changed before the samples that wait in packs, and has moved them",
-                    kind="plan-changed",
-                    fix="Skip what comes later only, or begin without a state.",
-                )
-            cursor = resumed([each["windows"] for each in states], self._cursor)
-            self.close()
-            self._cursor = cursor
-        else:
-            self.close()
-            self._grid, self._position = self._grid.started_at(positions[0]), positions[0]
+        self._move(self._progress.resumed(state, Allowed(allow_append, allow_skip, allow_change)))
         self._loaded = True
 
     def again(self, positions: Sequence[int]) -> Any:
@@ -327,17 +300,15 @@ class Loader:
             ConfigError: with packing or grouping, where batches are not known by positions; or no position is given.
             FeedmillError: a sample fails that has no substitute.
         """
-        if not isinstance(self._make, BatchMaker) or not positions:
+        make = self._pipeline.make
+        if not isinstance(make, BatchMaker) or not positions:
             raise ConfigError(
                 "packs and groups are not made again by positions" if positions else "no position was given",
                 kind="not-supported",
                 fix="Read the samples: plan.read(positions).",
             )
-        made = self._make.again(positions)
-        batch = to_torch(made.batch) if self._output == "torch" else made.batch
-        if self._labeled is not None and made.labels is not None:
-            self._labeled.finish(made.labels, batch)
-        return batch
+        made = make.again(positions)
+        return self._delivery.finished(made.batch, made.labels)
 
     @property
     def labels(self) -> Labels:
@@ -346,9 +317,10 @@ class Loader:
         Raises:
             ConfigError: made without ``labels=True``, or no batch was given out yet.
         """
-        if self._labeled is None:
+        labeled = self._delivery.labeled
+        if labeled is None:
             raise ConfigError("this loader makes no labels", kind="no-labels", fix="Give it labels=True.")
-        return self._labeled.last
+        return labeled.last
 
     @property
     def failures(self) -> int:
@@ -360,38 +332,10 @@ class Loader:
         """Samples of this rank that the transform did not want (`SkipSample`), since the loader was made."""
         return self.metrics.skipped
 
-    def _to_start(self) -> None:
+    def _move(self, progress: Progress) -> None:
+        """End the running iteration, and continue from elsewhere."""
         self.close()
-        self._grid, self._position = self._grid.started_at(self._start), self._start
-        if self._cursor is not None:
-            self._cursor = replace(self._cursor, start=self._start, pending=(), next=0)
-
-    def _consumed(self, after: int | Cursor) -> None:
-        """The batches given out so far end here."""
-        if isinstance(after, Cursor):
-            self._cursor = after
-        else:
-            self._position = after
-
-    def _ended(self) -> None:
-        """The plan has no more batches: all ranks are at its end, also one that had no sample in the last step."""
-        self.metrics.pause()
-        if self._cursor is None and self._grid.end is not None:
-            self._position = self._grid.end
-
-    def _count(self, made: Made) -> None:
-        """Note what became of samples whose batch is given out; the failures among them may be too many."""
-        self.metrics.skipped += made.skipped
-        self._tally.note_all(made.step.positions.tolist() if made.troubles else (), made.troubles)
-        self.metrics.made(made.seconds, made.step.real, made.step.spread, made.step.budget_share)
-
-    def _measured(self, asked: float) -> None:
-        """A batch was given out that had been asked for at `asked`."""
-        now = time.perf_counter()
-        self.metrics.given(now - asked, now)
-        self.metrics.position = self.position
-        if self._telemetry is not None:
-            self.metrics.report(self._telemetry, time.monotonic())
+        self._progress = progress
 
     def close(self) -> None:
         """End the running iteration and its threads. The position stays; iterating again continues from there."""

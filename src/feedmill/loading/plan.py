@@ -1,12 +1,19 @@
-"""What a loader asks of a plan; `feedmill.planning` gives it, and so can any other object with these few names."""
+"""What a loader asks of a plan; `feedmill.planning` gives it, and so can any other object with these names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from feedmill.formats.base import Source
+from feedmill.formats.parts import Batch, Want
+from feedmill.planning.packing.spans import LocatedSpans
+from feedmill.planning.resuming.resume import Allowed, changed, differing
+
+Positions = npt.NDArray[np.int64]
 
 
 class LocatedLike(Protocol):
@@ -22,7 +29,7 @@ class LocatedLike(Protocol):
     def epoch(self) -> npt.NDArray[np.int64]: ...
 
 
-class PlanLike(Protocol):
+class PlainPlan(Protocol):
     """A pure function from positions to samples, safe to call from several threads.
 
     Attributes:
@@ -44,11 +51,93 @@ class PlanLike(Protocol):
     @property
     def fingerprints(self) -> Mapping[str, str]: ...
 
-    def locate(self, positions: npt.NDArray[np.int64]) -> LocatedLike:
+    def locate(self, positions: Positions) -> LocatedLike:
         """Source, sample number and epoch of each position, int64[n]."""
 
-    def read(self, positions: npt.NDArray[np.int64]) -> list[Any]:
+    def read(self, positions: Positions) -> list[Any]:
         """The samples at these positions, int64[n], in that order."""
 
     def explain_change(self, old: dict[str, str]) -> list[str]:
         """What differs between this plan and the one with the fingerprints `old`, a phrase for each difference."""
+
+
+class PlanLike(PlainPlan, Protocol):
+    """All that a loader uses of a plan.
+
+    Attributes:
+        names: of the sources; empty where they have none.
+    """
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    def locate_to_read(self, positions: Positions) -> LocatedLike | LocatedSpans | None:
+        """What `read` has to know of positions and labels say of them, so that it is looked up once; or None."""
+
+    def locate_sample(self, source: int, index: int) -> Source | None:
+        """Where a sample of a source lies; None where that is unknown."""
+
+    def read(self, positions: Positions, located: Any = None) -> list[Any]:
+        """The samples at these positions, int64[n], in that order; `located` is what `locate_to_read` gave for them."""
+
+    def read_batch(self, positions: Positions, want: Want, located: Any = None) -> Batch | None:
+        """The same samples as a batch, or the parts of one; None where there is no shorter way than `read`."""
+
+    def bookmark(self, position: int) -> dict[str, Any]:
+        """What a state keeps beside position and fingerprint, as JSON."""
+
+    def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
+        """The position at which a state of another plan resumes. Raises ConfigError where that is not allowed."""
+
+
+class _Completed:
+    """A plan with the names of `PlainPlan`, and without a shorter way to anything."""
+
+    def __init__(self, plan: PlainPlan) -> None:
+        self._plan = plan
+        self.names: Sequence[str] = getattr(plan, "names", ())
+        self.locate, self.explain_change = plan.locate, plan.explain_change
+
+    @property
+    def length(self) -> int | None:
+        return self._plan.length
+
+    @property
+    def seed(self) -> int:
+        return self._plan.seed
+
+    @property
+    def fingerprint(self) -> str:
+        return self._plan.fingerprint
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        return self._plan.fingerprints
+
+    def locate_to_read(self, positions: Positions) -> None:  # noqa: ARG002
+        return None
+
+    def locate_sample(self, source: int, index: int) -> None:  # noqa: ARG002
+        return None
+
+    def read(self, positions: Positions, located: Any = None) -> list[Any]:  # noqa: ARG002
+        return self._plan.read(positions)
+
+    def read_batch(self, positions: Positions, want: Want, located: Any = None) -> None:  # noqa: ARG002
+        return None
+
+    def bookmark(self, position: int) -> dict[str, Any]:  # noqa: ARG002
+        return {"sources": dict(self.fingerprints)}
+
+    def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:  # noqa: ARG002
+        sources = dict(state.get("sources", {}))
+        changes = self.explain_change(sources) if sources else differing(self.fingerprints, str(state.get("parts", "")))
+        raise changed(changes or [f"its fingerprint was {state['plan']} and is {self.fingerprint}"])
+
+
+_MORE = ("names", "locate_to_read", "locate_sample", "read_batch", "bookmark", "reopened")
+
+
+def completed(plan: PlainPlan) -> PlanLike:
+    """The plan itself where it has all that a loader uses, else one that has it through the plan's few names."""
+    return cast("PlanLike", plan) if all(hasattr(plan, name) for name in _MORE) else _Completed(plan)

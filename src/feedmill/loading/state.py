@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.plan import PlanLike
+from feedmill.loading.plan import PlainPlan, completed
 from feedmill.planning.nodes.base import LONGEST
-from feedmill.planning.plan import Plan
-from feedmill.planning.resuming.resume import Allowed, bookmark, changed, differing, reopened
+from feedmill.planning.resuming.resume import Allowed, changed
 
 VERSION = 2
 _READ = (1, VERSION)
@@ -22,13 +21,13 @@ NOTHING_ALLOWED = Allowed()
 _FRESH = "Load the state that this loader's state_dict() gave, or begin without one."
 
 
-def make_state(plan: PlanLike, position: int, seed: int) -> dict[str, Any]:
+def make_state(plan: PlainPlan, position: int, seed: int) -> dict[str, Any]:
     """Return a JSON-able dict: some hundred bytes, and about 35 for each source of the plan."""
-    kept = bookmark(plan, position) if isinstance(plan, Plan) else {"sources": dict(plan.fingerprints)}
-    return {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint, **kept}
+    own = {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint}
+    return {**own, **completed(plan).bookmark(position)}
 
 
-def read_states(states: Sequence[Any], plan: PlanLike, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
+def read_states(states: Sequence[Any], plan: PlainPlan, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
     """Return the position of `plan` at which each state resumes; what must be proven is proven once for all of them.
 
     Raises as `read_state` does.
@@ -47,7 +46,7 @@ def read_states(states: Sequence[Any], plan: PlanLike, seed: int, allowed: Allow
 
 def read_state(
     state: Mapping[str, Any],
-    plan: PlanLike,
+    plan: PlainPlan,
     seed: int,
     allowed: Allowed = NOTHING_ALLOWED,
     proven: dict[str, int] | None = None,
@@ -84,14 +83,8 @@ def read_state(
     other_seed = changed([f"the transform's seed was {state['seed']} and is {seed}"])
     if state["seed"] != seed and allowed.change:
         raise other_seed
-    if state["plan"] == plan.fingerprint:
-        pass
-    elif isinstance(plan, Plan):
-        position = reopened(plan, state, allowed, {} if proven is None else proven)
-    else:
-        sources = dict(state.get("sources", {}))
-        changes = plan.explain_change(sources) if sources else differing(plan.fingerprints, str(state.get("parts", "")))
-        raise changed(changes or [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"])
+    if state["plan"] != plan.fingerprint:
+        position = completed(plan).reopened(state, allowed, {} if proven is None else proven)
     if state["seed"] != seed:
         raise other_seed
     end = LONGEST if plan.length is None else plan.length

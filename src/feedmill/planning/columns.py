@@ -8,28 +8,29 @@ from typing import Any
 import numpy as np
 
 from feedmill.formats.base import Dataset
+from feedmill.formats.parts import Batch, Columns, Want
 from feedmill.jobs.buffers import empty
 from feedmill.planning.nodes.base import Located
 
-Columns = dict[str, Any]
 
+def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batch | None:
+    """The samples at these places as `Dataset.read_batch` gives them, in their order.
 
-def read_columns(sources: Sequence[Dataset], located: Located) -> Columns | None:
-    """The samples at these places collated, in their order; None where a dataset has no short way to that, or the
-    columns of two do not fit each other. Raises as `Dataset.read` does.
+    Those of several sources only as columns: None where one of them has no short way to that, or the columns of two do
+    not fit each other. Raises as `Dataset.read` does.
     """
     numbers = np.flatnonzero(np.bincount(located.source, minlength=1)).tolist() or [0]
     if len(numbers) == 1:
-        return sources[numbers[0]].read_columns(located.index)
-    if any(sources[number].read_columns(located.index[:0]) is None for number in numbers):
+        return sources[numbers[0]].read_batch(located.index, want)
+    if want == "fields" or any(sources[number].read_batch(located.index[:0], "columns") is None for number in numbers):
         return None
     order = np.argsort(located.source, kind="stable")
     parts = []
     for rows in np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1):
-        found = sources[int(located.source[rows[0]])].read_columns(located.index[rows])
-        if found is None:
+        columns = sources[int(located.source[rows[0]])].read_batch(located.index[rows], "columns")
+        if not isinstance(columns, dict):
             return None
-        parts.append((rows, found))
+        parts.append((rows, columns))
     return _together(parts, len(order))
 
 

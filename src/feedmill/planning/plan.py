@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
@@ -14,20 +12,22 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
 from feedmill.planning.backwards import positions_of
-from feedmill.planning.columns import read_columns
+from feedmill.planning.columns import read_batch
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import LONGEST, Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.report import Report, report
-from feedmill.planning.resuming.changes import explain, ways
+from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
+from feedmill.planning.resuming.resume import Allowed, bookmark, reopened
 from feedmill.planning.tokens import Tokens
 from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
-    from feedmill.formats.base import Dataset
-    from feedmill.formats.parts import Parts
+    from feedmill.formats.base import Dataset, Source
+    from feedmill.formats.parts import Batch, Want
     from feedmill.planning.dealing.dealer import Dealing
+    from feedmill.planning.packing.spans import LocatedSpans
 
 IntArray = npt.NDArray[np.int64]
 
@@ -161,6 +161,10 @@ class Plan:
             )
         return positions_of(self.node, number, self.names[number], indices, end)
 
+    def locate_to_read(self, positions: npt.ArrayLike) -> Located | LocatedSpans:
+        """What `read` has to know of positions, for who needs it too."""
+        return self.locate(positions)
+
     def locate_ahead(self, positions: npt.ArrayLike) -> Located | None:
         """`locate`, for many positions that are read later, some at a time: a call costs as much as thousands of
         positions. None where reading asks for something else."""
@@ -171,7 +175,7 @@ class Plan:
 
         Args:
             positions: int64[n].
-            located: what `locate_ahead` gave for them.
+            located: what `locate_to_read` or `locate_ahead` gave for them.
         """
         located = self._located(positions, located)
         order = np.lexsort((located.index, located.source))
@@ -185,28 +189,23 @@ class Plan:
     def _located(self, positions: npt.ArrayLike, located: Located | None) -> Located:
         return self.node.locate(self._checked(positions)) if located is None else located
 
-    def read_columns(self, positions: npt.ArrayLike, located: Located | None = None) -> dict[str, Any] | None:
-        """The samples at these positions collated, where their datasets have a short way to that; else None.
+    def read_batch(self, positions: npt.ArrayLike, want: Want, located: Located | None = None) -> Batch | None:
+        """The samples at these positions as a batch, or the parts of one, see `Dataset.read_batch`; None where their
+        datasets have no short way to that, or it does not fit together."""
+        return read_batch(self.sources, self._located(positions, located), want)
 
-        Raises as `read` does.
-        """
-        return read_columns(self.sources, self._located(positions, located))
+    def locate_sample(self, source: int, index: int) -> Source:
+        """Where a sample of a source lies."""
+        return self.sources[source].locate(index)
 
-    def read_fields(
-        self, positions: npt.ArrayLike, located: Located | None = None
-    ) -> tuple[type[Any], dict[str, Any]] | None:
-        """The samples at these positions as a sample type and the values of each of its fields, see
-        `Dataset.read_fields`; None where they come from several sources."""
-        located = self._located(positions, located)
-        number = int(located.source[0]) if len(located.source) else 0
-        return self.sources[number].read_fields(located.index) if (located.source == number).all() else None
+    def bookmark(self, position: int) -> dict[str, Any]:
+        """Return what a state keeps beside position and fingerprint, so that the plan may change."""
+        return bookmark(self, position)
 
-    def read_parts(self, positions: npt.ArrayLike, located: Located | None = None) -> Parts | None:
-        """The samples at these positions as undecoded parts, see `Dataset.read_parts`; None where several sources have
-        them."""
-        located = self._located(positions, located)
-        number = int(located.source[0]) if len(located.source) else 0
-        return self.sources[number].read_parts(located.index) if (located.source == number).all() else None
+    def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
+        """Return the position at which a run resumes whose state was saved with another plan; see
+        `feedmill.planning.resuming.resume`. Raises ConfigError where that is not allowed."""
+        return reopened(self, state, allowed, proven)
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -356,12 +355,6 @@ def _planned_again(again: Callable[[], Plan], fingerprint: str) -> Plan:
             fix="Start the run again.",
         )
     return plan
-
-
-def fingerprint_of(parts: Mapping[str, str]) -> str:
-    """One word for what `Plan.fingerprints` says part by part."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def unique_names(wanted: Sequence[str]) -> list[str]:

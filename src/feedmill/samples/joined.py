@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.base import Dataset, Indices, Sample, Source, locate
+from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, locate
 from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon.join import MISSING
 from feedmill.formats.offsets import Int64s, hash_words
@@ -50,7 +50,8 @@ class JoinedDataset(Dataset):
     ) -> None:
         self.parts, self.rows, self.names, self.joiner = list(parts), rows, names, joiner
         self.url = " + ".join(dict.fromkeys(part.url for part in parts))
-        self.split, self.decode, self.subflavors = parts[0].split, parts[0].decode, parts[0].subflavors
+        self.split = parts[0].split
+        self._opened = Opened(decode=parts[0].decode, subflavors=parts[0].subflavors)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
@@ -76,73 +75,81 @@ def open(
     """
     if trust and decode is _DEFAULT:
         decode = Decoder(trust=True)
-    cut = WindowOptions(
-        seq_len=seq_len,
-        reuse_last_target=reuse_last_target,
-        block_size=block_size,
-        positions=positions,
-        boundaries=boundaries,
-        eos=eos,
-    )
     urls = os.fspath(url) if isinstance(url, str | os.PathLike) else [os.fspath(one) for one in url]
-    how = _How(
-        split,
-        dataset_config,
-        split_config,
-        decode,
-        raw,
-        trust,
-        files,
-        token_size,
-        cut,
+    return _open(
+        urls,
+        OpenOptions(
+            split=split,
+            dataset_config=dataset_config,
+            split_config=split_config,
+            decode=decode,
+            raw=raw,
+            trust=trust,
+            files=files,
+            token_size=token_size,
+            windows=WindowOptions(
+                seq_len=seq_len,
+                reuse_last_target=reuse_last_target,
+                block_size=block_size,
+                positions=positions,
+                boundaries=boundaries,
+                eos=eos,
+            ),
+        ),
     )
-    dataset = _open(urls, how)
-    dataset.again = partial(_open, _absolute(urls) if isinstance(urls, str) else [_absolute(one) for one in urls], how)
-    return dataset
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
-    """The arguments of `open`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOptions:
+    """How `open` opens a dataset; see there."""
 
-    split: str | None
-    dataset_config: str | None
-    split_config: str | None
-    decode: Decode | None
-    raw: bool
-    trust: bool
-    files: str | None
-    token_size: int | None
-    cut: WindowOptions
+    split: str | None = None
+    dataset_config: str | None = None
+    split_config: str | None = None
+    decode: Decode | None = _DEFAULT
+    raw: bool = False
+    trust: bool = False
+    files: str | None = None
+    token_size: int | None = None
+    windows: WindowOptions = field(default_factory=WindowOptions)
 
 
-def _open(url: str | list[str], how: _How) -> Dataset:
+def _open(url: str | list[str], options: OpenOptions) -> Dataset:
+    """The dataset, which another process opens in the same way."""
+    reopen = partial(_open, _absolute(url) if isinstance(url, str) else [_absolute(one) for one in url], options)
     if not isinstance(url, str):
-        return windowed(open_together(url, files=how.files, token_size=how.token_size), how.cut).with_view(
-            None, how.decode, None
-        )
-    split, split_config, dataset_config = how.split, how.split_config, how.dataset_config
-    if dataset_config is not None and dataset_config.endswith(".jsonl"):
-        url, dataset_config = join_url(url, dataset_config), None
+        dataset = open_together(url, files=options.files, token_size=options.token_size)
+        return windowed(dataset, options.windows).opened_as(decode=options.decode, reopen=reopen)
+    split, split_config = options.split, options.split_config
+    if options.dataset_config is not None and options.dataset_config.endswith(".jsonl"):
+        url, options = join_url(url, options.dataset_config), replace(options, dataset_config=None)
     found = sniff(url)
-    description = None if how.raw else _describe(found, url, dataset_config, how.decode, how.trust)
+    description = None if options.raw else _describe(found, url, options)
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset = open_found(found, url, split=split, split_config=split_config, files=how.files, token_size=how.token_size)
+    dataset = open_found(
+        found, url, split=split, split_config=split_config, files=options.files, token_size=options.token_size
+    )
+    cut = windowed(dataset, options.windows)  # what has a description is no token data, and raises here
     if description is None:
-        return windowed(dataset, how.cut).with_view(None, how.decode, None)
-    windowed(dataset, how.cut)  # what has a description is no token data, and says so
-    dataset.about = description.about
-    return dataset.with_view(description.view, description.decode, description.subflavors)
+        return cut.opened_as(decode=options.decode, reopen=reopen)
+    return dataset.opened_as(
+        view=description.view,
+        decode=description.decode,
+        subflavors=description.subflavors,
+        about=description.about,
+        reopen=reopen,
+    )
 
 
 def _absolute(url: str) -> str:
     return url if "://" in url else os.path.abspath(url)
 
 
-def _describe(found: Found, url: str, name: str | None, decode: Decode | None, trust: bool) -> DatasetView | None:
+def _describe(found: Found, url: str, options: OpenOptions) -> DatasetView | None:
     """What the description file says; None where there is none."""
+    name = options.dataset_config
     if found.format is not ENERGON and name is not None:
         raise ConfigError(
             f"it has no description {name!r}: only prepared folders have one",
@@ -153,8 +160,14 @@ def _describe(found: Found, url: str, name: str | None, decode: Decode | None, t
         return None
     path = meta_file(found.store, name or "dataset.yaml")
     document = yamls.read_config(found.store.read(path), found.store.locate(path))
-    return build_view(document, decoder=decode, read_meta=_meta_reader(found.store), where=document.where, trust=trust)
+    return build_view(
+        document,
+        decoder=options.decode,
+        read_meta=_meta_reader(found.store),
+        where=document.where,
+        trust=options.trust,
+    )
 
 
-def _meta_reader(store: Store) -> Any:
+def _meta_reader(store: Store) -> Callable[[str], bytes]:
     return lambda name: store.read(f"{META}/{name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.costs import Int64s
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.parts import Parts
+from feedmill.formats.parts import Batch, Want
 
 
 class SelectedDataset(Dataset):
@@ -27,8 +28,8 @@ class SelectedDataset(Dataset):
 
     def __init__(self, dataset: Dataset, numbers: Int64s, what: str) -> None:
         self.dataset, self.numbers, self.what = dataset, numbers, what
-        self.url, self.split, self.subflavors = dataset.url, dataset.split, dataset.subflavors
-        self.view, self.decode, self.about, self.aux = dataset.view, dataset.decode, dataset.about, dataset.aux
+        self.url, self.split = dataset.url, dataset.split
+        self._opened = replace(dataset.opened, reopen=None)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -39,14 +40,8 @@ class SelectedDataset(Dataset):
     def read_raw(self, indices: Indices) -> list[Sample]:
         return self.dataset.read_raw(self._numbers(indices))
 
-    def read_columns(self, indices: Indices) -> dict[str, Any] | None:
-        return self.dataset.read_columns(self._numbers(indices))
-
-    def read_parts(self, indices: Indices) -> Parts | None:
-        return self.dataset.read_parts(self._numbers(indices))
-
-    def read_fields(self, indices: Indices) -> tuple[type[Any], dict[str, Any]] | None:
-        return self.dataset.read_fields(self._numbers(indices))
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        return self.dataset.read_batch(self._numbers(indices), want)
 
     def locate(self, index: int) -> Source:
         return self.dataset.locate(int(self.numbers[self._checked(index)]))

@@ -19,6 +19,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Decode, Sample, Source, View, locate, split_name, with_names
+from feedmill.formats.parts import Fields
 from feedmill.formats.yamls import Document
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode
@@ -230,14 +231,15 @@ class FieldMapView:
     def __call__(self, samples: list[Sample]) -> list[Any]:
         return [self._one(sample) for sample in samples]
 
-    def columns(self, samples: list[Sample]) -> tuple[type[Any], dict[str, Any]] | None:
-        """The type, and the values of each of its fields: lists, or what a decoder makes of all samples at once. None
-        for a type that is no `TypedSample`, or that makes batches in a way of its own."""
+    def columns(self, samples: list[Sample]) -> Fields | None:
+        """The samples field by field. None for a type that is no `TypedSample`, or that makes batches in a way of its
+        own."""
         if not issubclass(self.cls, TypedSample) or hasattr(self.cls, "from_samples"):
             return None
         keep = self.fields.parts.__contains__
         base = [_base_fields(sample, sample.source, keep, self.subflavors) for sample in samples]
-        return self.cls, {**{name: [one[name] for one in base] for name in BASE_FIELDS}, **self.fields.columns(samples)}
+        values = {name: [one[name] for one in base] for name in BASE_FIELDS}
+        return Fields(self.cls, {**values, **self.fields.columns(samples)})
 
     def _one(self, sample: Sample) -> Any:
         source = sample.source

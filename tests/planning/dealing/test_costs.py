@@ -159,7 +159,7 @@ def test_sizes_and_fields_of_several_sources(tmp_path: Path) -> None:
     rows, tars = open_dataset(parquet(tmp_path / "rows", [4, 3])), open_dataset(make_shards(tmp_path / "t", [3, 2]))
     lone = Plan.over(rows, shuffle="global", epochs=2)
     assert Costs(lone, "n")(range(14)).tolist() == [int(sample["n"]) for sample in lone.read(range(14))]
-    plan = Plan.over([tars, tars.with_view(None, None, None)], weights=[2, 1])
+    plan = Plan.over([tars, tars.opened_as(decode=None)], weights=[2, 1])
     assert Costs(plan, "bytes")(range(20)).tolist() == [sample.source.length for sample in plan.read(range(20))]
 
 

@@ -96,8 +96,7 @@ def open_img2dataset(store: Store, url: str, table: Callable[[list[str]], ShardT
         dataset = DownloadedRows(store, [f"{name}.parquet" for name in whole], name=url)
         counts = dataset.counts
     _check_counts(store, whole, counts)
-    dataset.about = {"remarks": remarks} if remarks else {}
-    return dataset
+    return dataset.opened_as(about={"remarks": remarks}) if remarks else dataset
 
 
 def _check_counts(store: Store, shards: Mapping[str, int], counts: Int64s) -> None:
@@ -211,7 +210,8 @@ class DownloadedFiles(Dataset):
             data = self.store.read(path)
             spans[part] = (len(block), len(block) + len(data))
             block += data
-        return Sample(key, block, spans, partial(self._source, index), self.decode, self.subflavors)
+        opened = self._opened
+        return Sample(key, block, spans, partial(self._source, index), opened.decode, opened.subflavors)
 
     def _source(self, index: int) -> Source:
         key, parts = self._samples[index]

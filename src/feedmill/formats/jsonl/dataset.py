@@ -174,7 +174,8 @@ class JsonlDataset(Dataset):
 
     def _sample(self, index: int, record: int, line: bytes) -> Sample:
         source = partial(self._source, index, record)
-        return Sample(str(record), line, {"json": (0, len(line))}, source, self.decode, self.subflavors)
+        opened = self._opened
+        return Sample(str(record), line, {"json": (0, len(line))}, source, opened.decode, opened.subflavors)
 
     def _source(self, index: int, record: int) -> Source:
         begin, end = self._offsets[record : record + 2].tolist()

@@ -24,7 +24,7 @@ from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
-from feedmill.formats.parts import Parts
+from feedmill.formats.parts import Batch, Parts, Want
 from feedmill.formats.tar.samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.threads import ordered_map
@@ -238,7 +238,9 @@ class TarDataset(Dataset):
             return f"Run {media}."
         return f"Run 'feedmill prepare {self.url}' and then {media}."
 
-    def read_parts(self, indices: Indices) -> Parts | None:
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        if want != "parts":
+            return super().read_batch(indices, want)
         if self.view is not None or not self._alike:
             return None
         order, stored, shards, begins, ends = self._sorted(indices)
@@ -298,7 +300,8 @@ class TarDataset(Dataset):
     def _sample(self, path: str, stored: int, offset: int, block: bytes, parsed: Parsed | None = None) -> Sample:
         key, spans, names, content = parsed or self._parse(path, offset, block)
         source = partial(self._source, path, stored, offset, len(block), key, names)
-        return Sample(key, content, spans, source, self.decode, self.subflavors)
+        opened = self._opened
+        return Sample(key, content, spans, source, opened.decode, opened.subflavors)
 
     def _parse(self, path: str, offset: int, block: bytes) -> Parsed:
         """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""

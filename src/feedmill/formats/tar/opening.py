@@ -13,5 +13,4 @@ def open_found(wanted: Wanted) -> TarDataset:
     shards = [wanted.name] if wanted.name else list(wanted.names)
     table = plain_shards(store, shards or [entry.path for entry in store.files(suffixes=(".tar",))])
     dataset = TarDataset(store, table, name=wanted.url, base=store.url if wanted.names else None)
-    dataset.about = {"remarks": list(wanted.remarks)} if wanted.remarks else {}
-    return dataset
+    return dataset.opened_as(about={"remarks": list(wanted.remarks)}) if wanted.remarks else dataset

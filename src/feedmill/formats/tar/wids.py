@@ -76,8 +76,7 @@ def open_wids(store: Store, name: str, url: str) -> TarDataset:
                     kind="wrong-count",
                     fix=_AGAIN,
                 )
-    dataset.about = {"name": index["name"]} if index.get("name") else {}
-    return dataset
+    return dataset.opened_as(about={"name": index["name"]}) if index.get("name") else dataset
 
 
 def _read(store: Store, name: str) -> dict[str, Any]:

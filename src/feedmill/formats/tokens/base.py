@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
+from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, no_such_key, number_of
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
@@ -161,7 +161,7 @@ class TokenDataset(Dataset):
     ) -> None:
         self.store, self.shards, self.url = store, list(shards), name
         self.format = format  # type: ignore[misc]
-        self.about = dict(about or {})
+        self._opened = Opened(about=dict(about or {}))
         missing = next((shard for shard in self.shards if not shard.indexed), None)
         self._no_index = None if missing is None else missing.path
         self.tokens = sum(shard.tokens for shard in self.shards)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.offsets import hash_words
+from feedmill.formats.parts import Batch, Columns, Want
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
     Gather,
@@ -340,12 +341,12 @@ class WindowDataset(Dataset):
             return self._real(np.arange(len(self))) * size
         return np.broadcast_to(np.int64(self.width * size), (len(self),))
 
-    def read_columns(self, indices: Indices) -> dict[str, Any] | None:
-        if self.view is not None or self.boundaries:
-            return None
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        if want == "fields" or self.view is not None or self.boundaries:
+            return super().read_batch(indices, want)
         numbers = np.asarray(indices, np.int64)
         tokens = self.gather(numbers)
-        columns = {"__key__": list(map(str, numbers.tolist())), "input_ids": tokens}
+        columns: Columns = {"__key__": list(map(str, numbers.tolist())), "input_ids": tokens}
         if self.tail == "pad":
             columns["tokens"] = self._real(numbers)
         if self.positions:
@@ -356,6 +357,7 @@ class WindowDataset(Dataset):
         numbers = np.asarray(indices, np.int64)
         tokens = self.gather(numbers)
         values: list[dict[str, Any]] = [{"input_ids": row} for row in tokens]
+        subflavors = self.subflavors
         if self.tail == "pad":
             for value, count in zip(values, self._real(numbers).tolist(), strict=True):
                 value["tokens"] = count
@@ -373,7 +375,7 @@ class WindowDataset(Dataset):
                 value,
                 partial(self.locate, number),
                 partial(self._stored, number),
-                self.subflavors,
+                subflavors,
                 owner=self,
                 number=number,
             )

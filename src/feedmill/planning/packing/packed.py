@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
+from feedmill.formats.parts import Want
 from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
@@ -240,14 +241,12 @@ class PackedPlan(Plan):
     def locate_ahead(self, positions: npt.ArrayLike) -> None:
         """None: rows are read by their spans."""
 
-    def read_columns(self, positions: npt.ArrayLike, located: Located | None = None) -> None:
-        """No shorter way."""
+    def locate_to_read(self, positions: npt.ArrayLike) -> LocatedSpans:
+        """What `read` has to know of rows, for who needs it too."""
+        return self.locate_spans(positions)
 
-    def read_fields(self, positions: npt.ArrayLike, located: Located | None = None) -> None:
-        """No shorter way."""
-
-    def read_parts(self, positions: npt.ArrayLike, located: Located | None = None) -> None:
-        """No shorter way."""
+    def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> None:
+        """None: there is no shorter way."""
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
         """The rows as dicts, in the order asked.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -344,10 +343,9 @@ class Walk:
         attached = {**(wanted.subflavors or {}), **(subflavors or {})}
         aux = getattr(wanted, "aux", None)
         if attached or aux:
-            dataset = copy.copy(dataset)  # the same dataset may stand elsewhere without them
-            dataset.subflavors = {**(dataset.subflavors or {}), **attached}
-            dataset.aux = {key: aux_url(self.file.base, url) for key, url in (aux or {}).items()}
-            for key, url in dataset.aux.items():
+            urls = {key: aux_url(self.file.base, url) for key, url in (aux or {}).items()}
+            dataset = dataset.opened_as(subflavors={**(dataset.subflavors or {}), **attached}, aux=urls)
+            for key, url in urls.items():
                 if not aux_is_there(url):
                     raise NotFound(
                         f"the auxiliary data {key!r} is not there", file=url, kind="no-aux", fix="Check its path."

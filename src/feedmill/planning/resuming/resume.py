@@ -19,14 +19,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning.gaps import Gaps
-from feedmill.planning.plan import Plan, fingerprint_of
-from feedmill.planning.resuming.changes import explain
+from feedmill.planning.resuming.changes import explain, fingerprint_of
 from feedmill.planning.resuming.outline import Outline, data_digest, outline_text, read_outline, short_name
 from feedmill.planning.resuming.proof import prove
+
+if TYPE_CHECKING:
+    from feedmill.planning.plan import Plan
 
 _DATA = re.compile(r"(\d+) samples (.*)", re.DOTALL)
 _MOST_NAMED = 20

@@ -1,0 +1,106 @@
+"""What lies between a plan and the training loop: batches are made ahead, and handed over one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from feedmill.loading.batches import BatchMaker
+from feedmill.loading.collate import to_torch
+from feedmill.loading.failures import Tally
+from feedmill.loading.groups import Given, GroupMaker, batches_of
+from feedmill.loading.labels import Labeled, Labels
+from feedmill.loading.metrics import Metrics, Telemetry
+from feedmill.loading.progress import Progress
+from feedmill.loading.transfer import Transfer
+from feedmill.loading.workers import Workers, make_ahead
+from feedmill.planning.dealing.dealer import dealer_of
+from feedmill.planning.dealing.grid import Grid
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Makes the batches of a loader.
+
+    Attributes:
+        make: makes one batch, or one window of packs or groups.
+        workers: who makes them; `prefetch`: how many each begins ahead.
+        transfer: copies batches to a device, or None.
+    """
+
+    make: BatchMaker | GroupMaker
+    workers: Workers
+    prefetch: int
+    transfer: Transfer | None
+
+    def batches(self, progress: Progress) -> Generator[Given, None, None]:
+        """The batches from `progress` on. Its threads or processes end with the generator."""
+        given = self._steps(progress) if progress.cursor is None else self._packs(progress)
+        return given if self.transfer is None else self.transfer.ahead(given)
+
+    def _steps(self, progress: Progress) -> Generator[Given, None, None]:
+        """Batches of the grid."""
+        steps = dealer_of(progress.plan, progress.grid, progress.layout.dealing).batches(progress.consumed)
+        with closing(make_ahead(self.make, steps, self.workers, self.prefetch)) as ahead:
+            for made in ahead:
+                given = Given(made.batch, made.step.end, [made], labels=made.labels)
+                made.batch = None
+                del made  # or a batch would live on, unused, while the next one is waited for
+                yield given
+                del given
+
+    def _packs(self, progress: Progress) -> Generator[Given, None, None]:
+        """Batches of packs, or of groups."""
+        cursor, make, grid = progress.cursor, self.make, progress.grid
+        assert cursor is not None and isinstance(make, GroupMaker) and isinstance(grid, Grid)
+        steps = (cursor.step(first) for _, first, _ in cursor.windows())
+        together = make.batch if make.packs else None
+        with closing(make_ahead(make, steps, self.workers, self.prefetch)) as ahead:
+            keep = grid.remainder != "drop"
+            yield from batches_of(cursor.windows(), ahead, together, grid.batch_size, keep_last=keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Hands batches to the training loop, and counts what became of their samples.
+
+    Attributes:
+        tensors: give tensors.
+        labeled: the labels of the last batch, where they are asked for.
+        tally: failures against their budget.
+        metrics: of the loader; `telemetry`: where they go.
+    """
+
+    tensors: bool
+    labeled: Labeled | None
+    tally: Tally
+    metrics: Metrics
+    telemetry: Telemetry | None
+
+    def finished(self, batch: Any, labels: Labels | None) -> Any:
+        """A batch as the loop gets it."""
+        batch = to_torch(batch) if self.tensors else batch
+        if self.labeled is not None and labels is not None:
+            self.labeled.finish(labels, batch)
+        return batch
+
+    def deliver(self, given: Given, progress: Progress, asked: float) -> Any:
+        """The batch that the loop asked for at `asked`; `progress` is moved only when nothing can fail any more."""
+        batch = self.finished(given.batch, given.labels)
+        for made in given.made:
+            self.metrics.skipped += made.skipped
+            self.tally.note_all(made.step.positions.tolist() if made.troubles else (), made.troubles)
+            self.metrics.made(made.seconds, made.step.real, made.step.spread, made.step.budget_share)
+        self.metrics.transferred(given.transfer)
+        progress.advance(given.after)
+        if self.labeled is not None:
+            self.labeled.keep(given.labels)
+        now = time.perf_counter()
+        self.metrics.given(now - asked, now)
+        self.metrics.position = progress.position
+        if self.telemetry is not None:
+            self.metrics.report(self.telemetry, time.monotonic())
+        return batch
