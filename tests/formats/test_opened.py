@@ -11,7 +11,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
-from tars import write_tar
+from helpers.tars import write_tar
 
 
 def keys(samples: list[Any]) -> list[str]:

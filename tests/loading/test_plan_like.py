@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import feedmill as fm
-from fakes import FakePlan
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading.plan import PlainPlan, PlanLike, completed
 from feedmill.storage import LocalStore
+from helpers.fakes import FakePlan
 
 
 def declared(protocol: Any) -> set[str]:
