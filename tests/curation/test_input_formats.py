@@ -20,9 +20,9 @@ from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import MixReport, mix
 from feedmill.curation.near.job import find_near
 from feedmill.curation.near.options import NearOptions
-from feedmill.curation.rows import large_integers
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
+from feedmill.documents.rows import large_integers
 from feedmill.errors import DataError
 
 ROW = b'{"id": "a", "text": "b"}\n'

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from feedmill.documents.find import find_files
 from feedmill.tokens.grouped import tokenize_grouped
-from feedmill.tokens.sources import find_files
 from tokenizing import EOS, loaded, tokenizer_file, write_lines
 
 

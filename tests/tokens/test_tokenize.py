@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feedmill.documents import find as sources
 from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound, StorageError
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens import sources, work
 from feedmill.tokens import tokenize as job
+from feedmill.tokens import work
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 

@@ -20,10 +20,11 @@ from feedmill.converting.plan import Loss, Options, Plan, named
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, write_manifest
+from feedmill.formats.tokens.suffixes import FORMATS
 from feedmill.formats.tokens.vla_text import MANIFEST, SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
-from feedmill.tokens.outputs import FORMATS, sizes_of
+from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.rewrite import gathered
 from feedmill.tokens.targets import Form, main_file, write_documents
 from feedmill.tokens.units import Documents

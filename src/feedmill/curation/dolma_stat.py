@@ -30,7 +30,7 @@ from feedmill.curation.measure import (
     too_large,
     workers_for,
 )
-from feedmill.curation.rows import REFUSED, uncollected
+from feedmill.documents.rows import REFUSED, uncollected
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import json_fault, read_rows, write_rows
 from feedmill.jobs.progress import Progress

@@ -20,8 +20,8 @@ from feedmill.curation.documents import Batch, Row
 from feedmill.curation.inputs import Input, find_inputs
 from feedmill.curation.measure import Column, Measured, Measurer, compiled, workers_for
 from feedmill.curation.provenance import STALE, check_attributes
-from feedmill.curation.rows import uncollected
 from feedmill.curation.series import Series
+from feedmill.documents.rows import uncollected
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.cores import available_cores

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from feedmill.documents.find import SourceFile
 from feedmill.errors import DataError, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped
-from feedmill.tokens.sources import SourceFile
 from feedmill.tokens.work import EXAMPLES, Done, Task
 
 

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from feedmill.documents.find import SourceFile, find_files, kind_of
+from feedmill.documents.hub_splits import by_split
 from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
-from feedmill.tokens.hub_splits import by_split
-from feedmill.tokens.sources import SourceFile, find_files, kind_of
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
 
@@ -152,13 +152,13 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
     """The rows of a Hugging Face dataset on disk, or of a folder of Parquet files, for each task.
 
     Args:
-        split: which one; of a folder of files those that belong to it by their names, see `feedmill.tokens.hub_splits`.
+        split: which one; of a folder of files its own, see `feedmill.documents.hub_splits`.
 
     Raises:
         NotFound: it is not there, or has no such split.
         ConfigError: its documents are not in columns.
     """
-    from feedmill.tokens.columns import count_rows
+    from feedmill.documents.columns import count_rows
 
     if "://" not in dataset and not os.path.exists(dataset):
         raise NotFound(

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from feedmill.documents.find import UNIT_BYTES, SourceFile, cut
+from feedmill.documents.typed import Typed, TypedReader
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, write_manifest
@@ -31,10 +33,8 @@ from feedmill.tokens.encode import Encoding
 from feedmill.tokens.parts import Group, GroupFile, Part, write_group
 from feedmill.tokens.ring import Ring, groups
 from feedmill.tokens.segments import adds_space
-from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut
 from feedmill.tokens.tokenize import PRELOAD
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.typed import Typed, TypedReader
 from feedmill.tokens.work import Recipe, identity_of, offer, tasks_of, work
 
 MANIFEST = "tokens"

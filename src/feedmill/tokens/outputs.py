@@ -6,22 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.vla_text import MANIFEST as VLA_MANIFEST
+from feedmill.formats.tokens.suffixes import FORMATS
 from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, open_store, split_url
 
-FORMATS: Final[dict[str, tuple[str, ...]]] = {  # the file by which each is recognised first
-    "pbin": (".pbin", ".pbin.feedmill.bounds"),
-    "ds": (".ds", ".ds.index", ".ds.metadata", ".ds.loss"),
-    "megatron": (".idx", ".bin"),
-    "dolma": (".npy", ".csv.gz"),
-    "vla-text": (f"/{VLA_MANIFEST}",),  # and the shards beside it
-}
 _STRIP = (".pbin", ".ds", ".idx", ".bin", ".npy")
 
 

@@ -19,13 +19,14 @@ from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.jsonl_splits import splits_name
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
+from feedmill.formats.tokens.suffixes import FORMATS
 from feedmill.jobs.progress import Progress
 from feedmill.storage import Store, open_store, real_place, split_url
 from feedmill.storage.claims import Claim
 from feedmill.tokens.corpus import LINES, Corpus, Mapped
 from feedmill.tokens.job import Done, Job, job_on, refuse_existing
 from feedmill.tokens.orders import Numbers
-from feedmill.tokens.outputs import FORMATS, sizes_of
+from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.targets import Form, higher_parts, main_file, remove_part, write_documents
 from feedmill.tokens.units import Spans, Units
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens, TokenWriter
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.formats.tokens.suffixes import FORMATS
 from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.corpus import LINES, Corpus, format_of
-from feedmill.tokens.outputs import FORMATS
 
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
 _NEWLINE = 10

@@ -1,6 +1,6 @@
 """Tokenizing: documents of any kind into token files of any formats, in one pass.
 
-The inputs are cut into units (`feedmill.tokens.sources`). Workers leave the tokens of each unit in a piece, in a folder
+The inputs are cut into units (`feedmill.documents.find`). Workers leave the tokens of each unit in a piece, in a folder
 beside the output; the pieces are put together in order while later ones are still made. So the bytes do not depend on
 the number of workers or on where units end, and a run that was killed is continued by the same command: pieces that are
 whole, and belong to the same inputs, options and tokenizer, are used again.
@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
+from feedmill.documents.find import UNIT_BYTES, SourceFile, cut, find_inputs, together
 from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.policy import RAISE, SKIP, OnError, on_error_policy
@@ -28,7 +29,6 @@ from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
-from feedmill.tokens.sources import UNIT_BYTES, SourceFile, cut, find_inputs, together
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, identity_of, offer, tasks_of, work
@@ -97,7 +97,7 @@ def tokenize(
     """Tokenize documents into token files.
 
     Args:
-        inputs: files, folders, URLs or patterns, see `feedmill.tokens.sources.find_files`.
+        inputs: files, folders, URLs or patterns, see `feedmill.documents.find.find_files`.
         output: a path without suffix (each format adds its own), or a mapping from format to path.
         tokenizer: see `load_tokenizer`.
         formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.

@@ -15,18 +15,18 @@ from typing import Any
 import msgspec
 import xxhash
 
+from feedmill.documents.find import SourceFile, Unit
+from feedmill.documents.read import Batch, read_documents
+from feedmill.documents.textpath import TextReader
+from feedmill.documents.typed import Typed, TypedReader
 from feedmill.errors import FeedmillError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.work import Work
-from feedmill.tokens.documents import Batch, read_documents
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
 from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
-from feedmill.tokens.sources import SourceFile, Unit
 from feedmill.tokens.template import TemplateSource
-from feedmill.tokens.textpath import TextReader
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.typed import Typed, TypedReader
 
 EXAMPLES = 100
 _LAYOUT = 2

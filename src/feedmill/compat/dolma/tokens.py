@@ -13,8 +13,8 @@ from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
+    from feedmill.documents.find import SourceFile
     from feedmill.tokens.grouped import GroupedReport
-    from feedmill.tokens.sources import SourceFile
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -52,9 +52,9 @@ SCHEMA = {
 
 def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     """Write token files, as Dolma does."""
+    from feedmill.documents.typed import Typed
     from feedmill.tokens.grouped import tokenize_grouped
     from feedmill.tokens.ring import Ring
-    from feedmill.tokens.typed import Typed
 
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
@@ -92,8 +92,8 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
 def _files(patterns: Sequence[str]) -> list[SourceFile]:
     """The files of patterns, all of them of JSON lines whatever they are called."""
     from feedmill.curation.inputs import find_inputs
+    from feedmill.documents.find import SourceFile
     from feedmill.storage import open_store, split_url
-    from feedmill.tokens.sources import SourceFile
 
     if not patterns:
         raise ConfigError("no documents are named", kind="missing-option", fix="Give patterns with --documents.")

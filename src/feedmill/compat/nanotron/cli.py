@@ -15,8 +15,8 @@ from feedmill.cli.options import Json
 from feedmill.cli.output import counted, emit, facts, to_json
 
 if TYPE_CHECKING:
+    from feedmill.documents.find import SourceFile
     from feedmill.tokens.dealt import DealtReport
-    from feedmill.tokens.sources import SourceFile
 
 app = new_app(no_args_is_help=True, help="Nanotron's data tool: the same options, the same files.")
 preprocess = new_app(no_args_is_help=True, help="Tokenize documents into .ds files, one per task.")

@@ -15,7 +15,7 @@ import msgspec
 
 from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.provenance import Verdict, stale, verdict
-from feedmill.curation.rows import REFUSED, ids_of, parse_ids, parse_texts
+from feedmill.documents.rows import REFUSED, ids_of, parse_ids, parse_texts
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.storage import Entry, Store

@@ -21,9 +21,9 @@ from feedmill.curation.jsonpath import named_below as named_by_path
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.needs import expressions
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import REFUSED
 from feedmill.curation.spans import attribute_name
 from feedmill.documents.jq.mentions import named_below as named_by_jq
+from feedmill.documents.rows import REFUSED
 from feedmill.errors import ConfigError
 from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.jobs.progress import Progress

@@ -21,8 +21,8 @@ from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
 from feedmill.documents.jq import JqError
+from feedmill.documents.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of, write_lines
 from feedmill.jobs.threads import ahead, ordered_map

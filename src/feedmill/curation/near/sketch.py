@@ -13,7 +13,7 @@ from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import go_on
 from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, ids_of, parse_texts
+from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.formats.documents import read_lines
 from feedmill.formats.signatures import Arrays, read_record, segment_name, write_arrays, write_record
 from feedmill.kernels.hashing import shingles_compiled

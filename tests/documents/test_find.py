@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from feedmill.documents.find import find_files, find_inputs
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens.sources import find_files, find_inputs
 from feedmill.tokens.tokenize import tokenize
 from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 

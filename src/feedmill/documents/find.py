@@ -22,10 +22,10 @@ import orjson
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.leftovers import DOCUMENTS, data_kind, is_about
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.formats.tokens.suffixes import FORMATS
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_odd_names
 from feedmill.storage.codec import PLAIN, compression
-from feedmill.tokens.outputs import FORMATS
 
 UNIT_BYTES = 8 << 20
 _MOST = 1024  # files in one unit of work
@@ -270,7 +270,7 @@ def cut(files: Sequence[SourceFile], unit_bytes: int = UNIT_BYTES) -> Iterator[U
                 end = min(begin + unit_bytes, file.size)
                 yield Unit(file, begin, end, end - begin)
         elif file.kind == "parquet":
-            from feedmill.tokens.columns import row_groups
+            from feedmill.documents.columns import row_groups
 
             for begin, end, size in row_groups(file, unit_bytes):
                 yield Unit(file, begin, end, size)

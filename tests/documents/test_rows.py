@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curated import DEEP
-from feedmill.curation.rows import (
+from feedmill.documents.rows import (
     dump,
     has_negative_zero,
     id_bytes,

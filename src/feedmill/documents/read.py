@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from feedmill.documents.find import SourceFile, Unit
+from feedmill.documents.textpath import BadDocument, Record, TextReader, checked
+from feedmill.documents.typed import TypedReader
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.storage import open_store
-from feedmill.tokens.sources import SourceFile, Unit
-from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked
-from feedmill.tokens.typed import TypedReader
 
 BLOCK = 1 << 20
 _TAIL = 1 << 16  # bytes read at once to finish the last line of a range
@@ -74,7 +74,7 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
     elif unit.file.kind == "text":
         yield _whole(unit.file, reader)
     else:
-        from feedmill.tokens.columns import read_columns
+        from feedmill.documents.columns import read_columns
 
         yield from read_columns(unit, reader)
     now = open_store(unit.file.folder).stat(unit.file.path)

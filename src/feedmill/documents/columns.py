@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+from feedmill.documents.find import SourceFile, Unit
+from feedmill.documents.read import Batch
+from feedmill.documents.textpath import BadDocument, Record, TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
 from feedmill.formats.columns import damaged, load_pyarrow, opened
 from feedmill.storage import open_store
-from feedmill.tokens.documents import Batch
-from feedmill.tokens.sources import SourceFile, Unit
-from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked, parse_path, walk
 
 ROWS = 512
 
