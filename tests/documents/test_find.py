@@ -9,13 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feedmill.documents.find import find_files, find_inputs
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import Found, find_documents
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens.tokenize import tokenize
 from tokenizing import EOS, loaded, pbin_documents, tokenizer_file, write_lines
+
+
+def find_inputs(inputs: list[Path | str], kind: str | None = None) -> Found:
+    return find_documents(inputs, kind=kind, unnamed=None)
+
+
+def find_files(inputs: list[Path | str]) -> list[DocumentFile]:
+    return find_inputs(inputs).files
 
 
 def _rows(path: Path) -> list[list[str]]:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.documents.read import Batch
+from feedmill.documents.batch import Batch
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.tokenizer import Encoded, Tokenizer, Vocabulary
 

@@ -95,6 +95,8 @@ def show(report: TagReport) -> None:
     )
     for pattern in report.missing:
         typer.echo(f"warning: {pattern}: no files match this pattern", err=True)
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     for error in report.failed:
         typer.echo(f"error: {error}", err=True)
 

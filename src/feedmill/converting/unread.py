@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from feedmill.converting.lines import SUFFIXES as LINES
 from feedmill.converting.plan import Loss
+from feedmill.documents.kinds import LINE_SUFFIXES
 from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import read_info
@@ -86,6 +86,6 @@ def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
         beside = {*COMPANIONS, dataset.manifest} if isinstance(dataset, ManifestDataset) else set()
         return lambda path: path in beside or path.removesuffix(".idx") in shards
     if kind == "documents":
-        return lambda path: path.removesuffix(".idx").endswith(LINES)
+        return lambda path: path.removesuffix(".idx").endswith(LINE_SUFFIXES)
     groups, ends = _OWN.get(kind, ((), ()))
     return lambda path: data_kind(path) in groups or path.endswith(ends)

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from feedmill.documents.find import SourceFile, Unit
-from feedmill.documents.read import Batch
-from feedmill.documents.textpath import BadDocument, Record, TextReader, checked, parse_path, walk
+from feedmill.documents.batch import BadDocument, Batch, Record
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
 from feedmill.formats.columns import damaged, load_pyarrow, opened
-from feedmill.storage import open_store
 
 ROWS = 512
 
 
-def row_groups(file: SourceFile, unit_bytes: int) -> Iterator[tuple[int, int, int]]:
+def row_groups(file: DocumentFile, unit_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Runs of row groups of a Parquet file: first, past the last, and their bytes; about `unit_bytes` each."""
     with _opened(file) as (_, parquet):
         begin = size = 0
@@ -27,7 +26,7 @@ def row_groups(file: SourceFile, unit_bytes: int) -> Iterator[tuple[int, int, in
                 begin, size = number + 1, 0
 
 
-def count_rows(file: SourceFile, groups: int | None = None) -> int:
+def count_rows(file: DocumentFile, groups: int | None = None) -> int:
     """Rows of a file, or of the first row groups of a Parquet file. Raises DataError, StorageError."""
     with _opened(file) as (_, source):
         if file.kind == "parquet":
@@ -104,6 +103,6 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
             raise damaged(file.url, error) from None
 
 
-def _opened(file: SourceFile) -> AbstractContextManager[tuple[list[str], Any]]:
+def _opened(file: DocumentFile) -> AbstractContextManager[tuple[list[str], Any]]:
     """Names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
-    return opened(open_store(file.folder), file.path, file.kind)
+    return opened(file.store(), file.path, file.kind)

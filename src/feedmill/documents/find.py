@@ -1,239 +1,215 @@
-"""What to tokenize: files of documents, and the units of work that they are cut into.
+"""Which files are documents, and of which kind: the one finder of every verb that takes documents.
 
-lines     .jsonl, .json, .ndjson: one document a line; cut into byte ranges. With .gz or .zst: one unit a file
-text      .txt: the file is one document
-parquet   .parquet: one document a row; cut into row groups
-arrow     .arrow: Hugging Face datasets on disk; one unit a file
+Inputs are paths, URLs and patterns. What exists under an input's very name is meant, whatever characters it has.
+Otherwise ``*`` and ``?`` stand for characters within a name, ``[...]`` and ``[!...]`` for one of a set or none of it,
+and ``**`` for any folders, or none. Braces stand for themselves. A folder, named or matched by a wildcard, stands for
+all files below it; one with ``documents/`` (Dolma's layout) for those in there; one that Hugging Face `datasets` has
+saved for its data files.
 
-A folder is read for one kind. Where it has documents of another kind too, readable or not (`.csv`, `.txt.gz`), the user
-says which; what is no document (`README.md`, `_SUCCESS`) is skipped. Whatever is skipped is named and counted.
+Files and folders whose names begin with a dot are left out, unless the pattern has that dot, and so is what Feedmill
+writes beside data. The kinds of documents, and what a folder of several kinds is read for: `feedmill.documents.kinds`.
 """
 
 from __future__ import annotations
 
-import glob
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
 
 import orjson
 
+from feedmill.documents.file import DocumentFile, in_datasets, once
+from feedmill.documents.kinds import ARROW, KINDS, LINES, NO_DOCUMENTS, Sorter
+from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.leftovers import DOCUMENTS, data_kind, is_about
+from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
+from feedmill.formats.leftovers import listed
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.suffixes import FORMATS
-from feedmill.storage import Store, join_url, open_store, split_url
+from feedmill.storage import Entry, Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_odd_names
-from feedmill.storage.codec import PLAIN, compression
-
-UNIT_BYTES = 8 << 20
-_MOST = 1024  # files in one unit of work
-_LINES = (".jsonl", ".json", ".ndjson")
-_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd")
-SUFFIXES = {name + packed: "lines" for name in _LINES for packed in _PACKED} | {
-    ".txt": "text",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-}
-KINDS = ("lines", "text", "parquet", "arrow")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One file of documents: its folder, its path in it, of which kind, and its size and version.
-
-    Attributes:
-        rows: of a file of columns only every `rows[1]`-th row, from number `rows[0]` on.
-    """
-
-    folder: str
-    path: str
-    kind: str
-    size: int
-    version: str
-    rows: tuple[int, int] = (0, 1)
-
-    @property
-    def url(self) -> str:
-        """The whole path, as shown to people."""
-        return join_url(self.folder, self.path)
-
-    @property
-    def packed(self) -> bool:
-        """Whether it is compressed as a whole."""
-        return compression(self.path) != PLAIN
 
 
 @dataclass
-class Inputs:
+class Found:
     """The files of documents that some inputs stand for, in their order.
 
     Attributes:
         skipped: paths of files in the folders that are not read.
+        missing: inputs that have no files, where that is allowed.
     """
 
-    files: list[SourceFile] = field(default_factory=list)
+    files: list[DocumentFile] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A piece of work: the documents of `file` that begin in ``[begin, end)``, in bytes or in row groups."""
-
-    file: SourceFile
-    begin: int
-    end: int
-    bytes: int
-
-
-def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[Unit, ...]]:
-    """Units in order, those of small whole files with their neighbours: what there is to do for a unit beside reading
-    would be most of the work. Parts of a file are alone."""
-    group: list[Unit] = []
-    room = 0
-    for unit, following in pairwise(chain(units, [None])):
-        if unit is None:
-            return
-        whole = unit.begin == 0 and (following is None or following.begin == 0)
-        if group and (not whole or unit.bytes > room or len(group) == _MOST):
-            yield tuple(group)
-            group = []
-        if not whole:
-            yield (unit,)
-            continue
-        room = (room if group else unit_bytes) - unit.bytes
-        group.append(unit)
-    if group:
-        yield tuple(group)
-
-
-def kind_of(path: str) -> str | None:
-    """The kind of a file by its name; None where it is none of documents."""
-    if path.endswith(MANIFEST):  # what tokenizing left there would be an input of the next run
-        return None
-    return next((kind for suffix, kind in SUFFIXES.items() if path.endswith(suffix)), None)
-
-
-def find_files(inputs: Iterable[str | os.PathLike[str] | SourceFile], kind: str | None = None) -> list[SourceFile]:
-    """The files of `find_inputs`."""
-    return find_inputs(inputs, kind).files
-
-
-def find_inputs(inputs: Iterable[str | os.PathLike[str] | SourceFile], kind: str | None = None) -> Inputs:
-    """The files of documents that paths, folders, URLs and patterns (``*.jsonl``) stand for, in their order.
-
-    A folder gives its files sorted by path; one with ``documents/`` (Dolma's layout) those in there; one that Hugging
-    Face `datasets` has saved its own.
+def find_documents(
+    inputs: Iterable[str | os.PathLike[str]],
+    *,
+    kind: str | None = None,
+    unnamed: str | None = LINES,
+    exact: bool = False,
+    folders: bool = True,
+    allow_missing: bool = False,
+) -> Found:
+    """The files of documents of all inputs, in their order, sorted by path within each.
 
     Args:
+        inputs: see above; a file that several stand for is given by each, see `feedmill.documents.file.once`.
         kind: which of `KINDS` is read of folders; None where they have documents of one kind only.
+        unnamed: the kind of files whose names say nothing; None where they are no documents.
+        exact: take all files as lines, whatever they are called, as Dolma does.
+        folders: whether a folder that a wildcard matches stands for its files. Where not, the order is that of Dolma's
+            deduplication and mixing, folder by folder.
 
     Raises:
-        NotFound: there is nothing.
-        ConfigError: a file of a kind that holds no documents, a name that is no UTF-8, or a folder with documents of
-            several kinds and no `kind`.
+        NotFound: an input has no files, or none of documents.
+        ConfigError: a file that is named holds no documents, a name is no UTF-8, or a folder has documents of several
+            kinds and no `kind` is given.
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"there is no kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
-    given = Inputs()
-    found = given.files
+    found = Found()
+    sort = Sorter(kind, unnamed, exact, found.skipped)
     for item in inputs:
-        if isinstance(item, SourceFile):
-            found.append(item)
-            continue
-        text = os.fspath(item)
-        if "://" not in text and not os.path.exists(text) and glob.has_magic(text):
-            matches = sorted(m for m in glob.glob(text, recursive=True) if not _ours(m, os.path.exists))
-            if not matches:
-                raise NotFound("no file matches this pattern", file=text, fix="Check the pattern.")
-            for match in matches:
-                found += _files(match, kind, given.skipped)
-        else:
-            found += _files(text, kind, given.skipped)
-    refuse_odd_names(*(file.path for file in found), *{file.folder for file in found})
-    return given
-
-
-def _ours(path: str, is_there: Callable[[str], bool]) -> bool:
-    """Whether tokenizing has written a file (a manifest, or with one beside it): no documents for the next run."""
-    return path.endswith(MANIFEST) or is_there(path + MANIFEST)
-
-
-def _files(url: str, wanted: str | None, skipped: list[str]) -> list[SourceFile]:
-    folder, name = split_url(url)
-    kind = kind_of(url)
-    if kind is not None and not ("://" not in url and os.path.isdir(url)):
-        entry = open_store(folder).stat(name)
-        return [SourceFile(folder, name, kind, entry.size, entry.version)]
-    if "://" not in url and os.path.isfile(url):
-        raise ConfigError(
-            "this kind of file is not known to hold documents",
-            file=url,
-            kind="unknown-input",
-            fix=f"Known are {', '.join(sorted({*_LINES, '.txt', '.parquet', '.arrow'}))}, and .gz or .zst of lines.",
-        )
-    store = open_store(url)
-    if store.exists("state.json") and store.exists("dataset_info.json"):
-        return _saved(store, url)
-    if store.exists("dataset_dict.json"):
-        raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
-    entries = list(store.files())
-    paths = {entry.path for entry in entries}
-    entries = [e for e in entries if not (_ours(e.path, paths.__contains__) or _made_by_us(e.path, paths))]
-    inside = [entry for entry in entries if entry.path.startswith("documents/")]
-    found = _of_one_kind(
-        url, [SourceFile(url, e.path, kind_of(e.path) or "", e.size, e.version) for e in inside or entries], wanted
-    )
-    kept = {file.path for file in found}
-    skipped += [store.locate(e.path) for e in entries if e.path not in kept]
+        given = os.fspath(item)
+        pattern = join_url(*split_url(given)) if given.startswith("file:") else given
+        files: list[DocumentFile] = []
+        before = len(found.skipped)
+        with _without_any(allow_missing):
+            files = list(_files(pattern, sort, folders))
+        if not files and not allow_missing:
+            raise _none(given, is_pattern(pattern), found.skipped[before:])
+        if not files:
+            found.missing.append(given)
+        found.files += files
+    refuse_odd_names(*(file.name for file in found.files))
     return found
 
 
-def _of_one_kind(url: str, files: list[SourceFile], wanted: str | None) -> list[SourceFile]:
-    """The files of the kind that is read. Raises where there is none, or the user has to say which."""
-    by_kind: dict[str, list[SourceFile]] = {}
-    for file in files:
-        by_kind.setdefault(file.kind or ("other" if _holds_documents(file.path) else ""), []).append(file)
-    by_kind.pop("", None)
-    readable = [kind for kind in KINDS if kind in by_kind]
-    if wanted is None and len(by_kind) > 1:  # a README is no document beside others
-        by_kind = {kind: [f for f in some if not is_about(f.path)] for kind, some in by_kind.items()}
-        by_kind = {kind: some for kind, some in by_kind.items() if some}
-        readable = [kind for kind in KINDS if kind in by_kind]
-    if not (by_kind.get(wanted) if wanted is not None else readable):
-        there = f"; there are {_counted(by_kind)}" if by_kind else ""
+def _none(given: str, wild: bool, skipped: list[str]) -> NotFound:
+    if skipped:
+        return NotFound(
+            f"no documents match this pattern, but {listed(skipped)}",
+            file=given,
+            kind=NO_DOCUMENTS,
+            fix="Name .jsonl, .parquet, .arrow or .txt files.",
+        )
+    return NotFound(
+        "no files match this pattern" if wild else "there is no such file or folder",
+        file=given,
+        kind=NO_DOCUMENTS,
+        fix="Check the path; quote patterns in a shell." if wild else "Check the path.",
+    )
+
+
+def find_in_datasets(
+    patterns: Sequence[str],
+    warnings: list[str],
+    documents: str = DOCUMENTS,
+    *,
+    exact: bool = False,
+    allow_missing: bool = False,
+) -> list[DocumentFile]:
+    """The files of all patterns below the roots of their datasets, each file once.
+
+    Args:
+        warnings: receives a line for skipped files, and one for each pattern without files.
+        documents: the name of the folder in which documents are kept.
+        exact: find what Dolma's deduplication and mixing do, but for hidden files.
+
+    Raises:
+        NotFound, ConfigError: as `find_documents`, and `feedmill.documents.file.in_datasets`.
+    """
+    found = find_documents(patterns, exact=exact, folders=not exact, allow_missing=allow_missing)
+    if not found.files:
         raise NotFound(
-            f"no file of documents {f'of the kind {wanted!r} ' if wanted else ''}is in this folder{there}",
-            file=url,
-            fix="Name a folder of .jsonl, .parquet, .arrow or .txt files.",
+            f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
+            kind=NO_DOCUMENTS,
+            fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
         )
-    if wanted is None and len(by_kind) > 1:
-        raise ConfigError(
-            f"the folder has documents of several kinds: {_counted(by_kind)}",
-            file=url,
-            kind="several-kinds",
-            fix=f"Read one kind and skip the others with --kind {' or --kind '.join(readable)}, or name files.",
-        )
-    return by_kind[readable[0] if wanted is None else wanted]
+    warnings += [f"no file matches {pattern}" for pattern in found.missing]
+    warnings += skipped_warnings(found)
+    return in_datasets(once(found.files), documents)
 
 
-def _counted(by_kind: dict[str, list[SourceFile]]) -> str:
-    """Kinds with numbers and an example of each, for people."""
-    shown = []
-    for kind, files in sorted(by_kind.items()):
-        number, more = len(files), ", ..." if len(files) > 1 else ""
-        what = "unreadable" if kind == "other" else kind
-        shown.append(f"{number:,} {what} file{'' if number == 1 else 's'} ({files[0].path!r}{more})")
-    return ", ".join(shown)
+def skipped_warnings(found: Found) -> list[str]:
+    """A warning of skipped files; nothing of hidden ones, and of attributes beside documents."""
+    paths = [path for path in found.skipped if "/." not in path and f"/{ATTRIBUTES}/" not in path]
+    return [f"{listed(paths)} skipped: no documents"] if paths else []
 
 
-def _holds_documents(path: str) -> bool:
-    """Whether a file that cannot be read here holds documents, by its name."""
-    return not path.rpartition("/")[2].startswith(".") and data_kind(path) in DOCUMENTS
+@contextlib.contextmanager
+def _without_any(allow: bool) -> Iterator[None]:
+    """A block in which a folder without documents may be no error."""
+    try:
+        yield
+    except NotFound as error:
+        if not allow or error.kind != NO_DOCUMENTS:
+            raise
 
 
-def _made_by_us(path: str, paths: set[str]) -> bool:
+def _files(pattern: str, sort: Sorter, folders: bool) -> Iterator[DocumentFile]:
+    """The files of one input."""
+    if is_pattern(pattern):
+        found = matches(pattern)
+        if not folders:
+            found.sort(key=lambda match: match[0].path.split("/"))
+        paths = {file.name for file, is_folder in found if not is_folder}
+        is_there = paths.__contains__ if "://" in pattern else os.path.exists
+        alone = [file for file, is_folder in found if not is_folder and not _is_ours(file.name, is_there)]
+        singles = {file.path: file for file in sort.matched(alone)}
+        for file, is_folder in found:
+            if is_folder and folders:
+                with _without_any(True):
+                    yield from _below(file.name, file.folder, file.path, sort)
+            elif not is_folder and file.path in singles:
+                yield singles[file.path]
+        return
+    if not pattern:
+        return
+    folder, _, name = pattern.rpartition("/")
+    folder = "/" if not folder and pattern.startswith("/") else folder
+    named = stated(folder, name) if name else None
+    if named is not None:
+        yield sort.one(named)
+    else:
+        yield from _below(pattern.rstrip("/") or pattern, pattern.rstrip("/") or pattern, "", sort)
+
+
+def _below(url: str, base: str, above: str, sort: Sorter) -> list[DocumentFile]:
+    """The documents of a folder.
+
+    Args:
+        base, above: the folder and the path below it that `url` consists of.
+    """
+    store = open_store(url or ".")
+    if store.is_local and not os.path.isdir(store.locate("")):
+        return []
+    prefix = f"{above}/" if above else ""
+    if not sort.exact and (saved := _saved(store, url)) is not None:
+        return [DocumentFile(base, prefix + e.path, ARROW, e.size, e.version) for e in saved]
+    try:
+        entries = list(store.files())
+    except NotFound:
+        return []
+    paths = {entry.path for entry in entries}
+    entries = [e for e in entries if not (_is_ours(e.path, paths.__contains__) or _is_of_tokens(e.path, paths))]
+    inside = [entry for entry in entries if entry.path.startswith(f"{DOCUMENTS}/")]
+    if inside and not sort.exact:
+        sort.skipped += [store.locate(e.path) for e in entries if not e.path.startswith(f"{DOCUMENTS}/")]
+    files = [DocumentFile(base, prefix + e.path, "", e.size, e.version) for e in (not sort.exact and inside) or entries]
+    return sort.folder(url, files, len(prefix))
+
+
+def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
+    """Whether Feedmill has written a file (a manifest, or with one beside it): no documents for the next run."""
+    return path.endswith(MANIFEST) or is_there(path + MANIFEST)
+
+
+def _is_of_tokens(path: str, paths: set[str]) -> bool:
     """Whether a file belongs to token files that an earlier run wrote here, or is on its way."""
     if ".feedmill" in path:
         return True
@@ -244,8 +220,12 @@ def _made_by_us(path: str, paths: set[str]) -> bool:
     return False
 
 
-def _saved(store: Store, url: str) -> list[SourceFile]:
-    """The files of a dataset that Hugging Face `datasets` has saved, in its order."""
+def _saved(store: Store, url: str) -> list[Entry] | None:
+    """The files of a dataset that Hugging Face `datasets` has saved, in its order; None where it is no such folder."""
+    if store.exists("dataset_dict.json"):
+        raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
+    if not (store.exists("state.json") and store.exists("dataset_info.json")):
+        return None
     try:
         state = orjson.loads(store.read("state.json"))
         names = [entry["filename"] for entry in state["_data_files"]]
@@ -258,21 +238,4 @@ def _saved(store: Store, url: str) -> list[SourceFile]:
             kind="selected-rows",
             fix="Save it with the selection applied: ds.flatten_indices().save_to_disk(...)",
         )
-    entries = [store.stat(name) for name in names]
-    return [SourceFile(url, e.path, "arrow", e.size, e.version) for e in entries]
-
-
-def cut(files: Sequence[SourceFile], unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-    """The units of files, in order. Raises as opening a Parquet file does."""
-    for file in files:
-        if file.kind == "lines" and not file.packed:
-            for begin in range(0, file.size, unit_bytes):
-                end = min(begin + unit_bytes, file.size)
-                yield Unit(file, begin, end, end - begin)
-        elif file.kind == "parquet":
-            from feedmill.documents.columns import row_groups
-
-            for begin, end, size in row_groups(file, unit_bytes):
-                yield Unit(file, begin, end, size)
-        else:
-            yield Unit(file, 0, file.size, file.size)
+    return [store.stat(name) for name in names]

@@ -7,62 +7,18 @@ file that is damaged) is an error whatever the policy: a file is no document tha
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from feedmill.documents.find import SourceFile, Unit
-from feedmill.documents.textpath import BadDocument, Record, TextReader, checked
+from feedmill.documents.batch import BadDocument, Batch, Record
+from feedmill.documents.columns import read_columns
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.textpath import TextReader, checked
 from feedmill.documents.typed import TypedReader
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import read_lines, rows_of
-from feedmill.storage import open_store
 
 BLOCK = 1 << 20
 _TAIL = 1 << 16  # bytes read at once to finish the last line of a range
-
-
-@dataclass(slots=True)
-class Batch:
-    """Documents in order.
-
-    Attributes:
-        texts: the texts of the good ones; none is empty or has a lone surrogate.
-        rows: for each of them, its line or row in the unit, from 0.
-        bad: (row, reason) of those without a text.
-        fields: for each text, the fields asked for beside it.
-        lines: lines or rows of the file that were read for this batch; `blank` of them hold nothing, `empty` a document
-            that the reader passes over.
-    """
-
-    texts: list[str] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    bad: list[tuple[int, str]] = field(default_factory=list)
-    fields: list[tuple[Any, ...]] = field(default_factory=list)
-    lines: int = 0
-    blank: int = 0
-    empty: int = 0
-
-    def extend(self, other: Batch, first: int) -> None:
-        """Take in another batch, whose row 0 is row `first` here."""
-        self.texts += other.texts
-        self.fields += other.fields
-        self.rows += [first + row for row in other.rows]
-        self.bad += [(first + row, reason) for row, reason in other.bad]
-        self.lines += other.lines
-        self.blank += other.blank
-        self.empty += other.empty
-
-    def add(self, row: int, record: Record) -> None:
-        """Take one document in."""
-        if record.text is None and not record.reason:
-            self.empty += 1
-        elif record.text is None:
-            self.bad.append((row, record.reason))
-        else:
-            self.texts.append(record.text)
-            self.rows.append(row)
-            self.fields.append(record.fields)
 
 
 def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Batch, None, None]:
@@ -74,10 +30,8 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
     elif unit.file.kind == "text":
         yield _whole(unit.file, reader)
     else:
-        from feedmill.documents.columns import read_columns
-
         yield from read_columns(unit, reader)
-    now = open_store(unit.file.folder).stat(unit.file.path)
+    now = unit.file.store().stat(unit.file.path)
     if now.version != unit.file.version:
         raise DataError(
             "the file has changed while it was read",
@@ -110,7 +64,7 @@ def _parsed(blocks: Iterator[bytes | memoryview], reader: TextReader | TypedRead
 def _blocks(unit: Unit) -> Iterator[bytes | memoryview]:
     """The lines of a unit, whole ones, about a megabyte at a time; a block is valid until the next is asked for."""
     file = unit.file
-    store = open_store(file.folder)
+    store = file.store()
     if file.packed:
         return read_lines(store, file.path)
     return ranged_lines(partial(store.read_into, file.path), unit.begin, unit.end, file.size)
@@ -160,9 +114,9 @@ def ranged_lines(
         yield memoryview(buffer)[:kept]
 
 
-def _whole(file: SourceFile, reader: TextReader) -> Batch:
+def _whole(file: DocumentFile, reader: TextReader) -> Batch:
     batch = Batch(lines=1)
-    data = open_store(file.folder).read(file.path)
+    data = file.store().read(file.path)
     try:
         batch.add(0, Record(checked(data.decode("utf-8-sig")), "", (None,) * len(reader.fields)))
     except UnicodeDecodeError as error:

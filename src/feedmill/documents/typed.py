@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from feedmill.documents.textpath import Record, Records
+from feedmill.documents.batch import Record, Records
 from feedmill.errors import ConfigError
 from feedmill.formats.documents import json_fault, one_a_line
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.documents.read import Batch
+from feedmill.documents.batch import Batch
 from feedmill.errors import FeedmillError
 from feedmill.kernels.bos_eos import add_bos_eos
 from feedmill.tokens.segments import joined, paragraphs

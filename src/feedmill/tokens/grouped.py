@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from feedmill.documents.find import UNIT_BYTES, SourceFile, cut
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.typed import Typed, TypedReader
+from feedmill.documents.units import UNIT_BYTES, cut
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, write_manifest
@@ -68,7 +69,7 @@ class GroupedReport(Counts):
 
 
 def tokenize_grouped(
-    files: Sequence[SourceFile],
+    files: Sequence[DocumentFile],
     folder: str,
     *,
     tokenizer: str | os.PathLike[str],
@@ -193,7 +194,7 @@ class _Job:
         self,
         folder: str,
         recipe: Recipe,
-        plan: list[tuple[SourceFile, ...]],
+        plan: list[tuple[DocumentFile, ...]],
         tokenizer: Tokenizer,
         dtype: np.dtype[Any],
         ring: Ring,

@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 import xxhash
 
-from feedmill.documents.find import SourceFile, Unit
-from feedmill.documents.read import Batch, read_documents
+from feedmill.documents.batch import Batch
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.read import read_documents
 from feedmill.documents.textpath import TextReader
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.errors import FeedmillError
@@ -93,7 +94,7 @@ class Task:
         """Of the input."""
         return sum(unit.bytes for unit in self.units)
 
-    def place(self, facts: PieceFacts, row: int) -> tuple[SourceFile, int]:
+    def place(self, facts: PieceFacts, row: int) -> tuple[DocumentFile, int]:
         """The file of a row of the piece, and which row of its unit it is."""
         number = bisect_right(facts.ends, row)
         return self.units[number].file, row - (facts.ends[number - 1] if number else 0)

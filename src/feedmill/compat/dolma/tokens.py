@@ -13,7 +13,7 @@ from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from feedmill.documents.find import SourceFile
+    from feedmill.documents.file import DocumentFile
     from feedmill.tokens.grouped import GroupedReport
 
 SCHEMA = {
@@ -89,20 +89,13 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     _show(report)
 
 
-def _files(patterns: Sequence[str]) -> list[SourceFile]:
+def _files(patterns: Sequence[str]) -> list[DocumentFile]:
     """The files of patterns, all of them of JSON lines whatever they are called."""
-    from feedmill.curation.inputs import find_inputs
-    from feedmill.documents.find import SourceFile
-    from feedmill.storage import open_store, split_url
+    from feedmill.documents.file import once
 
     if not patterns:
         raise ConfigError("no documents are named", kind="missing-option", fix="Give patterns with --documents.")
-    found = []
-    for input_ in find_inputs(with_files(patterns)):
-        folder, name = split_url(input_.path)
-        entry = open_store(folder).stat(name)
-        found.append(SourceFile(folder, name, "lines", entry.size, entry.version))
-    return found
+    return once(file for files in with_files(patterns).values() for file in files)
 
 
 def _tokenizer(values: dict[str, Any]) -> tuple[str, int | None]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.marked import entry, record, recorded
-from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
@@ -82,7 +84,8 @@ def dedupe(
 
     Raises:
         EmptyResult: there is no document.
-        ConfigError: nothing to read, options that are invalid, or another run at the same work.
+        NotFound: nothing to read.
+        ConfigError: options that are invalid, or another run at the same work.
         DataError: a row that cannot be used; nothing is written for its file.
     """
     if processes is not None and processes < 1:
@@ -104,13 +107,15 @@ def _dedupe(
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
-    warnings = report.warnings if allow_empty else None
-    files = find_documents(documents, options.documents_folder, warnings)
+    find = partial(
+        find_in_datasets, documents=options.documents_folder, exact=options.defects, allow_missing=allow_empty
+    )
+    files = find(documents, report.warnings)
     if bloom is not None and bloom.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
 
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
-    known = find_documents(against, options.documents_folder, warnings) if against else []
+    known = find(against, report.warnings) if against else []
     if bloom is not None and known:
         raise ConfigError("a Bloom filter and 'against' exclude each other", fix="Give one of them.")
     if bloom is None and options.partitions > 1:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
-from feedmill.curation.patterns import DocumentFile
+from feedmill.documents.file import DocumentFile
 
 _HASHES = "xxh3"
 """What files are hashed with: work that an earlier version left without hashes is of other tasks."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.provenance import Verdict, stale, verdict
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.rows import REFUSED, ids_of, parse_ids, parse_texts
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of

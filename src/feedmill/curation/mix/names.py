@@ -20,8 +20,8 @@ from feedmill.curation.attribute_set import read_manifest
 from feedmill.curation.jsonpath import named_below as named_by_path
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.needs import expressions
-from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.spans import attribute_name
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq.mentions import named_below as named_by_jq
 from feedmill.documents.rows import REFUSED
 from feedmill.errors import ConfigError

@@ -20,7 +20,7 @@ from feedmill.curation.mix.bulk import texts_unseen
 from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
-from feedmill.curation.patterns import DocumentFile
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq import JqError
 from feedmill.documents.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
 from feedmill.errors import DataError, FeedmillError

@@ -12,7 +12,8 @@ from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, tidy_signatures
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
-from feedmill.curation.patterns import DocumentFile, by_root, find_documents
+from feedmill.documents.file import DocumentFile, by_folder
+from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, tidy
@@ -81,12 +82,13 @@ def find_near(
 
     Raises:
         EmptyResult: there is no document.
-        ConfigError: nothing to read, options that are invalid or differ from those of the signatures, a file that
+        NotFound: nothing to read.
+        ConfigError: options that are invalid or differ from those of the signatures, a file that
             changed since its signatures were made, or signatures that another run is using.
         DataError: a row that cannot be used; or the signatures are damaged.
     """
     report = NearReport(options.name, signatures=signatures)
-    files = find_documents(documents, options.documents_folder, report.warnings if allow_empty else None)
+    files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures live on local disks", file=signatures, fix="Give a local path.")
     run_print = fingerprint(
@@ -123,7 +125,7 @@ def _run(
     progress: bool | None,
     report: NearReport,
 ) -> None:
-    manifests = [read_manifest(open_store(root or "."), options.name) for root in by_root(files)]
+    manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
     told = all(one is not None and one.get("run") == run_print for one in manifests)
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, run_print, told, processes, progress)

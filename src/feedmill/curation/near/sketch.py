@@ -12,7 +12,7 @@ import xxhash
 from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import go_on
-from feedmill.curation.patterns import DocumentFile
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.formats.documents import read_lines
 from feedmill.formats.signatures import Arrays, read_record, segment_name, write_arrays, write_record
