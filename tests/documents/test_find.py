@@ -135,7 +135,7 @@ def folder_with(folder: Path, *names: str) -> Path:
         ("b.csv", r"1 unreadable file \('b.csv'\)"),
         ("notes.md", r"1 unreadable file \('notes.md'\)"),
         ("x/b.txt.gz", r"1 unreadable file \('x/b.txt.gz'\)"),
-        ("b.jsonl.xz", r"1 unreadable file \('b.jsonl.xz'\)"),
+        ("b.jsonl.zip", r"1 unreadable file \('b.jsonl.zip'\)"),
         ("B.PDF", r"1 unreadable file \('B.PDF'\)"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.dedupe import Processes
-from feedmill.cli.options import AllowEmpty, AllowStale, Json
+from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def mix(
         bool, typer.Option("--dry-run", help="Write nothing: try the rules on some documents of each stream.")
     ] = False,
     allow_stale: AllowStale = False,
+    id_: Ids = None,
     allow_empty: AllowEmpty = False,
     processes: Processes = None,
     json: Json = False,
@@ -42,6 +43,7 @@ def mix(
         settings,
         allow_stale=settings.allow_stale or allow_stale,
         allow_empty=settings.allow_empty or allow_empty,
+        id=id_ or settings.id,
     )
     report = run(settings, processes=processes, progress=not json, dry_run=dry_run)
     emit(report.as_dict(), json, lambda: show(report))

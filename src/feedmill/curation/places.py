@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
-from feedmill.documents.file import DocumentFile, attribute_root, once, places
+from feedmill.documents.file import DocumentFile, as_lines, attribute_root, once, places
 from feedmill.documents.find import Found, find_documents
 from feedmill.errors import ConfigError
 from feedmill.storage import LocalStore, join_url, open_store
@@ -30,12 +30,14 @@ def find_places(
     destination: Sequence[str] | None,
     exact: bool,
     allow_missing: bool,
+    id: str | None,
     found: Found,
 ) -> Iterator[tuple[DocumentFile, tuple[Output, ...]]]:
     """Each file with its outputs, once.
 
     Args:
         destination: a folder for each pattern, or one for all.
+        id: see `find_documents`.
         found: receives all files, what is skipped, and patterns without files where `allow_missing` has those.
 
     Raises:
@@ -55,7 +57,7 @@ def find_places(
     seen: dict[str, str] = {}
     place = places()
     for pattern, root in zip(documents, roots, strict=True):
-        given = find_documents([pattern], exact=exact, allow_missing=allow_missing)
+        given = find_documents([pattern], exact=exact, allow_missing=allow_missing, id=id)
         files = once(given.files)
         found.files += files
         found.skipped += given.skipped
@@ -91,9 +93,9 @@ def _place(
         common: the deepest folder that all files of the pattern lie in, to lose it as Dolma does.
     """
     if root is not None:
-        return root.rstrip("/") + ("" if experiment else f"/{name}"), file.path
+        return root.rstrip("/") + ("" if experiment else f"/{name}"), as_lines(file.path, file.kind)
     if common is None:
-        folder, rest = attribute_root(file.name, name)
+        folder, rest = attribute_root(as_lines(file.name, file.kind), name)
         return _unlinked(folder, name), rest
     folder, rest = attribute_root(f"{file.folder}/x", name)
     _unlinked(folder, name)

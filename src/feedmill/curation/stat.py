@@ -22,9 +22,10 @@ from feedmill.curation.provenance import STALE, check_attributes
 from feedmill.curation.series import Series
 from feedmill.documents.file import DocumentFile, once
 from feedmill.documents.find import find_documents, skipped_warnings
+from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import uncollected
 from feedmill.errors import DataError, FeedmillError, refuse_empty
-from feedmill.formats.documents import read_lines, rows_of
+from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.policy import RAISE, on_error_policy
 from feedmill.jobs.progress import Progress
@@ -33,6 +34,7 @@ from feedmill.jobs.run import Policy, run
 MOST_SOURCES = 1000
 _PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text.lengths_compiled")
 OTHERS = "(others)"
+_FIELDS = ("id", "text", "source", "attributes")
 
 
 @dataclass
@@ -189,6 +191,7 @@ def stat(
     processes: int | None = None,
     on_error: str = RAISE,
     allow_stale: bool = False,
+    id: str | None = None,
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> StatReport:
@@ -199,6 +202,7 @@ def stat(
         attributes: a regular expression: attributes in whose names it is found nowhere are left out.
         processes: None for one per core.
         on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to leave it out and report it.
+        id: see `feedmill.curation.tag.tag`.
         allow_empty: accept files without a row.
         allow_stale: count attributes that were made of other documents than those that are there.
 
@@ -211,7 +215,7 @@ def stat(
     on_error = on_error_policy(on_error)
     compiled(attributes)
     # The largest first, so that no process is left alone with a large file at the end.
-    given = find_documents(patterns)
+    given = find_documents(patterns, id=id)
     files = sorted(once(given.files), key=lambda file: (-file.size, file.name))
     report = StatReport(warnings=skipped_warnings(given))
     files = _current(files, report, on_error, allow_stale)
@@ -266,7 +270,7 @@ def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
     stats = Stats()
     parts = run(
         _stat_block,
-        blocks(read_lines(task.file.store(), task.file.path, json=True)),
+        blocks(read_blocks(task.file, fields=_FIELDS)),
         workers=workers,
         preload=_PRELOAD,
         policy=Policy(shared=task),

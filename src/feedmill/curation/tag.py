@@ -26,18 +26,18 @@ from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import Found, skipped_warnings
+from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
-from feedmill.formats.documents import rows_of, whole_lines
-from feedmill.formats.foreign import json_lines
+from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.policy import RAISE, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store
-from feedmill.storage.codec import compression, packed, unpacked
-from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
-from feedmill.storage.limits import max_unpacked
+from feedmill.storage.codec import compression, packed
+from feedmill.storage.hashed import HashedWriter, hash_file
 
+_FIELDS = ("id", "text", "source", "version", "metadata", "added", "created")
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
 
 
@@ -101,6 +101,7 @@ def tag(
     redo: bool = False,
     on_error: str = RAISE,
     exact: bool = False,
+    id: str | None = None,
     allow_empty: bool = False,
     progress: bool = True,
 ) -> TagReport:
@@ -116,6 +117,8 @@ def tag(
         redo: whether to make again what is up to date.
         on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
+        id: the field that ids are read from (``id`` by default), or ``auto``: documents without an ``id`` get one that
+            is made of their file and row.
         allow_empty: whether files without a document are accepted, and a pattern without files if another has some.
 
     Raises:
@@ -126,9 +129,9 @@ def tag(
     on_error = on_error_policy(on_error)
     load_modules(modules)
     choices = [registry.Choice.parse(text) for text in taggers]
-    options = _options(choices, modules, exact)
+    options = _options(choices, modules, exact) | ({} if id is None else {"id": id})
     found = Found()
-    places = find_places(documents, choices, experiment, destination, exact, allow_empty, found)
+    places = find_places(documents, choices, experiment, destination, exact, allow_empty, id, found)
     tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
@@ -193,18 +196,15 @@ def _tag_file(task: Task, workers: int) -> Done:
     work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
     rows = 0
     with ExitStack() as stack:
-        local = stack.enter_context(source.local_copy(name))
         before = records.state(source, name, "", task.input.name)  # asked for before it is read: it may change then
-        raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
-        stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
+        read = list[str]()
+        lines = stack.enter_context(closing(read_blocks(task.input, fields=_FIELDS, hashed=read.append)))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        limit = max_unpacked(task.input.size) if compression(name) else None
-        lines = json_lines(whole_lines(stream, limit, work.file), work.file)
         for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
-        before.xxh3 = raw.hexdigest()
+        before.xxh3 = read[0]
     for output, (file, _) in zip(todo, sinks, strict=True):
         store = open_store(output.root)
         after = records.state(store, output.path, file.hexdigest())

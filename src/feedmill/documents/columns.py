@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -68,6 +68,55 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
         row += len(column)
 
 
+def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a file, some at a time, without what is null.
+
+    Args:
+        fields: the columns that are needed, of those that there are; None for all.
+
+    Raises:
+        ConfigError: two columns have one name, or one that is needed holds bytes.
+        DataError: the file is damaged.
+    """
+    pyarrow = load_pyarrow()
+    with _opened(file) as (names, source):
+        wanted = [name for name in names if fields is None or name in fields]
+        _refuse_twofold(file, names, wanted)
+        try:
+            groups = source.iter_batches(ROWS, columns=wanted, use_threads=False) if file.kind == "parquet" else source
+            for table in groups:
+                part = table.select(wanted)
+                _refuse_bytes(file, part.schema)
+                part.validate(full=True)  # that text is UTF-8; following damaged offsets would read anywhere in memory
+                for at in range(0, part.num_rows, ROWS):
+                    rows = part.slice(at, ROWS).to_pylist()
+                    yield [{name: value for name, value in row.items() if value is not None} for row in rows]
+        except (pyarrow.ArrowException, OSError) as error:
+            raise damaged(file.url, error) from None
+
+
+def _refuse_bytes(file: DocumentFile, schema: Any) -> None:
+    holds = [field.name for field in schema if "binary" in str(field.type)]
+    if holds:
+        raise ConfigError(
+            f"the column {holds[0]!r} holds bytes, which documents have no place for",
+            file=file.url,
+            kind="bad-column",
+            fix="Leave it out with 'feedmill convert', or convert it to text.",
+        )
+
+
+def _refuse_twofold(file: DocumentFile, names: Sequence[str], wanted: Sequence[str]) -> None:
+    for name in wanted:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"there are {names.count(name)} columns {name!r}",
+                file=file.url,
+                kind="two-columns",
+                fix="Rename or drop all but one.",
+            )
+
+
 def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> Iterator[Any]:
     file = unit.file
     with _opened(file) as (names, source):
@@ -78,14 +127,7 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 kind="no-column",
                 fix="Name the column of the text with --text (of 'feedmill nanotron': --column).",
             )
-        for name in (column, *fields):
-            if names.count(name) > 1:
-                raise ConfigError(
-                    f"there are {names.count(name)} columns {name!r}",
-                    file=file.url,
-                    kind="two-columns",
-                    fix="Rename or drop all but one.",
-                )
+        _refuse_twofold(file, names, (column, *fields))
         try:
             if file.kind == "parquet":
                 wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))

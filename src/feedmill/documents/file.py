@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
+from feedmill.documents.kinds import LINES, kind_of
 from feedmill.errors import ConfigError
 from feedmill.formats.documents import DOCUMENTS, attribute_path
 from feedmill.storage import Store, join_url, open_store, real_place, split_url
 from feedmill.storage.codec import PLAIN, compression
+
+_PACKED_LINES = ".jsonl.gz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ class DocumentFile:
         path: below that folder.
         kind: one of `feedmill.documents.kinds.KINDS`.
         rows: of a file of columns only every `rows[1]`-th row, from number `rows[0]` on.
+        id: the field that ids are read from; ``auto`` for ids that are made where there are none; nothing for the
+            field ``id`` as it is.
     """
 
     folder: str
@@ -29,6 +35,7 @@ class DocumentFile:
     size: int
     version: str
     rows: tuple[int, int] = (0, 1)
+    id: str = ""
 
     @property
     def name(self) -> str:
@@ -41,6 +48,11 @@ class DocumentFile:
         return join_url(self.folder or ".", self.path)
 
     @property
+    def place(self) -> str:
+        """The whole path from the root of the disk, or the URL."""
+        return self.store().locate(self.path)
+
+    @property
     def packed(self) -> bool:
         """Whether it is compressed as a whole."""
         return compression(self.path) != PLAIN
@@ -51,7 +63,35 @@ class DocumentFile:
 
     def attributes(self, name: str, documents: str = DOCUMENTS) -> str:
         """Where its attributes lie, below the same folder. Raises ConfigError where that is not clear."""
-        return attribute_path(self.path, name, documents)
+        return attribute_path(as_lines(self.path, self.kind), name, documents)
+
+    @property
+    def below_documents(self) -> str:
+        """The path below the folder ``documents``, or else below `folder`."""
+        parts = self.name.split("/")
+        if DOCUMENTS not in parts[:-1]:
+            return self.path
+        return "/".join(part for part in parts[parts.index(DOCUMENTS) + 1 :] if part not in ("", "."))
+
+    @property
+    def identity(self) -> list[Any]:
+        """What tells its documents from others, for fingerprints."""
+        return [self.name, self.size, self.version, *([f"id {self.id}"] if self.id else [])]
+
+
+def as_lines(path: str, kind: str) -> str:
+    """Where JSON lines that belong to a file of documents, or are made of it, lie.
+
+    >>> as_lines("web/0.jsonl.zst", "lines"), as_lines("web/0.parquet", "parquet")
+    ('web/0.jsonl.zst', 'web/0.parquet.jsonl.gz')
+    """
+    return path if kind == LINES else path + _PACKED_LINES
+
+
+def documents_of(path: str) -> str:
+    """The file of documents that `as_lines` gives this path for."""
+    before = path.removesuffix(_PACKED_LINES)
+    return before if kind_of(before) not in (None, LINES) else path
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ all files below it; one with ``documents/`` (Dolma's layout) for those in there;
 saved for its data files.
 
 Files and folders whose names begin with a dot are left out, unless the pattern has that dot, and so is what Feedmill
-writes beside data. The kinds of documents, and what a folder of several kinds is read for: `feedmill.documents.kinds`.
+writes beside data. The kinds of documents are in `feedmill.documents.kinds`, the rule for a folder with several in
+`feedmill.documents.selection`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
 from feedmill.documents.file import DocumentFile, in_datasets, once
-from feedmill.documents.kinds import ARROW, KINDS, LINES, NO_DOCUMENTS, Sorter
+from feedmill.documents.kinds import ARROW, KINDS, LINES, NO_DOCUMENTS, TEXT
+from feedmill.documents.selection import Selection
 from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
@@ -53,6 +55,7 @@ def find_documents(
     exact: bool = False,
     folders: bool = True,
     allow_missing: bool = False,
+    id: str | None = None,
 ) -> Found:
     """The files of documents of all inputs, in their order, sorted by path within each.
 
@@ -63,6 +66,7 @@ def find_documents(
         exact: take all files as lines, whatever they are called, as Dolma does.
         folders: whether a folder that a wildcard matches stands for its files. Where not, the order is that of Dolma's
             deduplication and mixing, folder by folder.
+        id: the field that ids are read from, or ``auto``, see `DocumentFile`.
 
     Raises:
         NotFound: an input has no files, or none of documents.
@@ -72,20 +76,22 @@ def find_documents(
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"there is no kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
     found = Found()
-    sort = Sorter(kind, unnamed, exact, found.skipped)
+    selection = Selection(kind, unnamed, exact, found.skipped)
     for item in inputs:
         given = os.fspath(item)
         pattern = join_url(*split_url(given)) if given.startswith("file:") else given
         files: list[DocumentFile] = []
         before = len(found.skipped)
         with _without_any(allow_missing):
-            files = list(_files(pattern, sort, folders))
+            files = list(_files(pattern, selection, folders))
         if not files and not allow_missing:
             raise _none(given, is_pattern(pattern), found.skipped[before:])
         if not files:
             found.missing.append(given)
         found.files += files
     refuse_odd_names(*(file.name for file in found.files))
+    if id is not None and id != "id":
+        found.files = [file if file.kind == TEXT else replace(file, id=id) for file in found.files]
     return found
 
 
@@ -112,6 +118,7 @@ def find_in_datasets(
     *,
     exact: bool = False,
     allow_missing: bool = False,
+    id: str | None = None,
 ) -> list[DocumentFile]:
     """The files of all patterns below the roots of their datasets, each file once.
 
@@ -119,11 +126,12 @@ def find_in_datasets(
         warnings: receives a line for skipped files, and one for each pattern without files.
         documents: the name of the folder in which documents are kept.
         exact: find what Dolma's deduplication and mixing do, but for hidden files.
+        id: see `find_documents`.
 
     Raises:
         NotFound, ConfigError: as `find_documents`, and `feedmill.documents.file.in_datasets`.
     """
-    found = find_documents(patterns, exact=exact, folders=not exact, allow_missing=allow_missing)
+    found = find_documents(patterns, exact=exact, folders=not exact, allow_missing=allow_missing, id=id)
     if not found.files:
         raise NotFound(
             f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
@@ -151,7 +159,7 @@ def _without_any(allow: bool) -> Iterator[None]:
             raise
 
 
-def _files(pattern: str, sort: Sorter, folders: bool) -> Iterator[DocumentFile]:
+def _files(pattern: str, selection: Selection, folders: bool) -> Iterator[DocumentFile]:
     """The files of one input."""
     if is_pattern(pattern):
         found = matches(pattern)
@@ -160,11 +168,11 @@ def _files(pattern: str, sort: Sorter, folders: bool) -> Iterator[DocumentFile]:
         paths = {file.name for file, is_folder in found if not is_folder}
         is_there = paths.__contains__ if "://" in pattern else os.path.exists
         alone = [file for file, is_folder in found if not is_folder and not _is_ours(file.name, is_there)]
-        singles = {file.path: file for file in sort.matched(alone)}
+        singles = {file.path: file for file in selection.matched(alone)}
         for file, is_folder in found:
             if is_folder and folders:
                 with _without_any(True):
-                    yield from _below(file.name, file.folder, file.path, sort)
+                    yield from _below(file.name, file.folder, file.path, selection)
             elif not is_folder and file.path in singles:
                 yield singles[file.path]
         return
@@ -174,12 +182,12 @@ def _files(pattern: str, sort: Sorter, folders: bool) -> Iterator[DocumentFile]:
     folder = "/" if not folder and pattern.startswith("/") else folder
     named = stated(folder, name) if name else None
     if named is not None:
-        yield sort.one(named)
+        yield selection.one(named)
     else:
-        yield from _below(pattern.rstrip("/") or pattern, pattern.rstrip("/") or pattern, "", sort)
+        yield from _below(pattern.rstrip("/") or pattern, pattern.rstrip("/") or pattern, "", selection)
 
 
-def _below(url: str, base: str, above: str, sort: Sorter) -> list[DocumentFile]:
+def _below(url: str, base: str, above: str, selection: Selection) -> list[DocumentFile]:
     """The documents of a folder.
 
     Args:
@@ -189,7 +197,7 @@ def _below(url: str, base: str, above: str, sort: Sorter) -> list[DocumentFile]:
     if store.is_local and not os.path.isdir(store.locate("")):
         return []
     prefix = f"{above}/" if above else ""
-    if not sort.exact and (saved := _saved(store, url)) is not None:
+    if not selection.exact and (saved := _saved(store, url)) is not None:
         return [DocumentFile(base, prefix + e.path, ARROW, e.size, e.version) for e in saved]
     try:
         entries = list(store.files())
@@ -198,10 +206,11 @@ def _below(url: str, base: str, above: str, sort: Sorter) -> list[DocumentFile]:
     paths = {entry.path for entry in entries}
     entries = [e for e in entries if not (_is_ours(e.path, paths.__contains__) or _is_of_tokens(e.path, paths))]
     inside = [entry for entry in entries if entry.path.startswith(f"{DOCUMENTS}/")]
-    if inside and not sort.exact:
-        sort.skipped += [store.locate(e.path) for e in entries if not e.path.startswith(f"{DOCUMENTS}/")]
-    files = [DocumentFile(base, prefix + e.path, "", e.size, e.version) for e in (not sort.exact and inside) or entries]
-    return sort.folder(url, files, len(prefix))
+    if inside and not selection.exact:
+        selection.skipped += [store.locate(e.path) for e in entries if not e.path.startswith(f"{DOCUMENTS}/")]
+        entries = inside
+    files = [DocumentFile(base, prefix + e.path, "", e.size, e.version) for e in entries]
+    return selection.folder(url, files, len(prefix))
 
 
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:

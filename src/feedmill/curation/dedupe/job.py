@@ -66,6 +66,7 @@ def dedupe(
     against: Sequence[str] = (),
     processes: int | None = None,
     compression: tuple[str | None, str | None] = (None, None),
+    id: str | None = None,
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> DedupeReport:
@@ -80,6 +81,7 @@ def dedupe(
         against: documents to look up in instead, for decontamination: only what occurs there is marked.
         processes: how many to use; by default one for each core.
         compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None for what the names say.
+        id: see `feedmill.curation.tag.tag`.
         allow_empty: whether patterns without files, and files without a document, are accepted.
 
     Raises:
@@ -91,38 +93,36 @@ def dedupe(
     if processes is not None and processes < 1:
         raise ConfigError(f"there is no work with {processes} processes", fix="Use 1 or more.")
     report = DedupeReport(options.name)
-    _dedupe(documents, options, bloom, against, processes, compression, allow_empty, progress, report)
+    kept = options.documents_folder
+    find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow_empty, id=id)
+    files = find(documents, report.warnings)
+    known = find(against, report.warnings) if against else []
+    _dedupe(files, known, options, bloom, processes, compression, progress, report)
     refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
     return report
 
 
 def _dedupe(
-    documents: Sequence[str],
+    files: list[DocumentFile],
+    known: list[DocumentFile],
     options: DedupeOptions,
     bloom: BloomOptions | None,
-    against: Sequence[str],
     processes: int | None,
     compression: tuple[str | None, str | None],
-    allow_empty: bool,
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
-    find = partial(
-        find_in_datasets, documents=options.documents_folder, exact=options.defects, allow_missing=allow_empty
-    )
-    files = find(documents, report.warnings)
     if bloom is not None and bloom.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
 
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
-    known = find(against, report.warnings) if against else []
     if bloom is not None and known:
         raise ConfigError("a Bloom filter and 'against' exclude each other", fix="Give one of them.")
     if bloom is None and options.partitions > 1:
         raise ConfigError("partitions are for Bloom filters", fix="Leave them out: exact runs need no partitions.")
     run_print = fingerprint(
-        [[f.name, f.size, f.version] for f in known],
-        [[f.name, f.size, f.version] for f in files],
+        [f.identity for f in known],
+        [f.identity for f in files],
         options.as_dict(),
         list(compression),
         [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None,

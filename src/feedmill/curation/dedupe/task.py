@@ -31,7 +31,7 @@ class Task:
     @property
     def fingerprint(self) -> str:
         kinds = [self.input, self.output, _HASHES]
-        return fingerprint(self.file.name, self.file.size, self.file.version, kinds, self.options.as_dict())
+        return fingerprint(*self.file.identity, kinds, self.options.as_dict())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from feedmill.curation.mix.config import MixConfig, Stream
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.names import check_names
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
-from feedmill.documents.file import DocumentFile, places
+from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
@@ -142,13 +142,15 @@ def mix(
 def _plan(stream: Stream, config: MixConfig, warnings: list[str]) -> list[Shard]:
     """The outputs of a stream."""
     files: list[DocumentFile] = []
-    for file in find_in_datasets(stream.documents, warnings, exact=config.exact, allow_missing=config.allow_empty):
+    for file in find_in_datasets(
+        stream.documents, warnings, exact=config.exact, allow_missing=config.allow_empty, id=config.id
+    ):
         if file.size or not files:
             files.append(file)
         else:
             warnings.append(f"{file.name} is empty")
     if config.mirror:
-        return [Shard(stream, config, (file,), _mirrored(file), _kind(stream, file.path)) for file in files]
+        return [Shard(stream, config, (file,), _mirrored(file), _kind(stream, _mirrored(file))) for file in files]
     if config.permute:
         random.Random(f"{config.seed}/{stream.name}").shuffle(files)
     kind = GZIP if stream.output_compression is None else stream.output_compression
@@ -186,7 +188,7 @@ def _keep_apart(shards: Sequence[Shard]) -> None:
 
 
 def _mirrored(file: DocumentFile) -> str:
-    return f"documents/{f'/{file.path}'.rpartition('/documents/')[2]}"
+    return f"documents/{f'/{as_lines(file.path, file.kind)}'.rpartition('/documents/')[2]}"
 
 
 def _kind(stream: Stream, path: str) -> str:
@@ -324,7 +326,7 @@ def _fingerprint(shard: Shard) -> str:
     inputs = []
     for file in shard.files:
         store = file.store()
-        inputs.append([file.name, file.size, file.version])
+        inputs.append(file.identity)
         for name in shard.stream.attributes:
             path = file.attributes(name)
             entry = store.stat(path) if store.exists(path) else None

@@ -66,6 +66,7 @@ def find_near(
     *,
     signatures: str | None = None,
     processes: int | None = None,
+    id: str | None = None,
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> NearReport:
@@ -78,6 +79,7 @@ def find_near(
         signatures: a local folder in which signatures are kept, to compare documents that come later with these. Files
             that it has seen are not read again. Without it they are removed at the end.
         processes: how many to use, or threads where that is faster; by default one for each core.
+        id: see `feedmill.curation.tag.tag`.
         allow_empty: whether patterns without files, and files without a document, are accepted.
 
     Raises:
@@ -88,11 +90,11 @@ def find_near(
         DataError: a row that cannot be used; or the signatures are damaged.
     """
     report = NearReport(options.name, signatures=signatures)
-    files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty)
+    files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=id)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures live on local disks", file=signatures, fix="Give a local path.")
     run_print = fingerprint(
-        [[file.name, file.size, file.version] for file in files],
+        [file.identity for file in files],
         options.as_dict(),
         None if signatures is None else open_store(signatures).locate(""),
     )
