@@ -147,11 +147,12 @@ def test_the_index_leads_to_every_page() -> None:
 
 
 def options(*words: str) -> set[str]:
-    """Every ``--option`` of a verb, but those that all verbs have."""
+    """Every ``--option`` of a verb, but those that all verbs have and hidden ones."""
     command = typer.main.get_command(app)
     for word in words:
         command = command.get_command(None, word)  # type: ignore[attr-defined, arg-type]
-    found = {o for p in command.params for o in [*p.opts, *p.secondary_opts] if o.startswith("--")}
+    shown = [p for p in command.params if not getattr(p, "hidden", False)]
+    found = {o for p in shown for o in [*p.opts, *p.secondary_opts] if o.startswith("--")}
     return found - {"--help", "--json", "--progress", "--no-progress"}
 
 

@@ -23,7 +23,7 @@ import feedmill as fm
 from curated import write_documents, write_tree
 from feedmill.cli.app import app
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.jobs.work import FOLDER
+from feedmill.jobs.unfinished import FOLDER
 from feedmill.storage import LocalStore
 from tars import tar_bytes
 from tokenizing import tokenizer_file, write_lines

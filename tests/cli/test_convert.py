@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,23 @@ def test_json(tmp_path: Path) -> None:
     [
         ("wds", ["--seq-len", 8], "--seq-len goes with --to vla-text"),
         ("mds", ["--wids"], "--wids goes with --to wds"),
-        ("wds", ["--max-bad", 3], "--max-bad goes with --on-error skip"),
+        ("wds", ["--error-budget", 3], "--error-budget goes with --on-error skip"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(to: str, options: list[object], told: str, tmp_path: Path) -> None:
     status, shown = run(sample_set(tmp_path / "source"), tmp_path / "d", "--to", to, *options)
     assert status == 1 and told in shown and not (tmp_path / "d").exists()
+
+
+def test_the_old_name_of_the_budget_works_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("feedmill"), "propagate", True)
+    source = sample_set(tmp_path / "source")
+    status, _ = run(source, tmp_path / "d", "--to", "wds", "--on-error", "skip", "--max-bad", 3)
+    assert status == 0 and "--max-bad is now called --error-budget" in caplog.text
+    status, shown = run(source, tmp_path / "e", "--to", "wds", "--error-budget", 1.5)
+    assert status == 1 and "--error-budget 1.5 is invalid" in shown
 
 
 def test_tokens_go_to_a_folder_that_is_not_called_like_a_file(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
-from feedmill.jobs.work import FOLDER, JOB, LOCK, UNITS, Work, alone, is_unfinished, place_of, settle, tidy
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.jobs.unfinished import FOLDER, JOB, is_unfinished, place_of, scratch_of
+from feedmill.jobs.work import LOCK, UNITS, Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock
 
@@ -28,12 +30,21 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return LocalStore(tmp_path / "out"), name
 
 
-def leave(target: Target, identity: dict[str, object] = JOB_A, **facts: object) -> None:
+def leave(target: Target, identity: dict[str, object] = JOB_A, **facts: Any) -> None:
     """A job that was begun and killed: a unit is finished, an output staged."""
     with Work(*target) as work:
         work.begin(identity, **facts)
         work.units.add("one", b"facts")
         work.place.write_bytes("staged", b"half")
+
+
+def leftovers(target: Target) -> set[str]:
+    """The files of unfinished work, wherever they lie."""
+    found = set()
+    for place in (place_of(*target), scratch_of(*target)):
+        with contextlib.suppress(NotFound):
+            found |= {entry.path for entry in place.files()}
+    return found
 
 
 def test_the_same_job_finds_its_units_and_staged_outputs(target: Target) -> None:
@@ -43,7 +54,7 @@ def test_the_same_job_finds_its_units_and_staged_outputs(target: Target) -> None
         assert work.begin(JOB_A) and work.resumed and work.noted["noted"] == 5
         assert work.units.read() == {"one": b"facts"} and work.place.read("staged") == b"half"
         work.finish()
-    assert not os.path.exists(place_of(*target).root) and not is_unfinished(*target, JOB_A)
+    assert not leftovers(target) and not is_unfinished(*target, JOB_A)
 
 
 def test_another_job_is_refused_or_removes_it(target: Target) -> None:
@@ -72,15 +83,14 @@ def test_a_job_that_did_nothing_leaves_nothing(target: Target, tmp_path: Path) -
         pass
     with alone(*target):
         pass
-    assert not (tmp_path / "out").exists() and not os.path.exists(place_of(*target).root)
+    assert not (tmp_path / "out").exists() and not leftovers(target)
 
 
 def test_what_a_finished_job_could_not_remove_is_removed_later(target: Target) -> None:
-    place = place_of(*target)
-    place.write_bytes("staged", b"of a job that was killed behind its end")
-    place.write_bytes("shards.scanned", b"of use to any job")
+    place_of(*target).write_bytes("staged", b"of a job that was killed behind its end")
+    scratch_of(*target).write_bytes("shards.scanned", b"of use to any job")
     tidy(*target)
-    assert os.listdir(place.root) == [LOCK, "shards.scanned"] or os.listdir(place.root) == ["shards.scanned", LOCK]
+    assert sorted(leftovers(target)) == [LOCK, "shards.scanned"]
 
 
 @pytest.mark.parametrize("job", [b"", b"[]", b'{"version": 1}', b'{"version": 0, "identity": {}}', b"\xff", b"null"])
@@ -106,14 +116,37 @@ def test_units_are_not_trusted_after_a_restart_of_the_machine(target: Target, mo
 @pytest.mark.parametrize("tail", [b"torn", b"\0" * 40, b"\xff" * 64])
 def test_a_torn_tail_of_units_is_cut_off(target: Target, tail: bytes) -> None:
     leave(target)
-    path = Path(place_of(*target).locate(UNITS))
-    path.write_bytes(path.read_bytes() + tail)
+    place = place_of(*target)
+    if place.is_local:
+        place.write_bytes(UNITS, place.read(UNITS) + tail)
+    else:
+        place.write_bytes(f"{UNITS}/000000000007-0123abcd", tail)
+        place.write_bytes(f"{UNITS}/none of ours", tail)
     with Work(*target) as work:
         assert work.begin(JOB_A) and work.units.read() == {"one": b"facts"}
         work.units.add("two", b"")
         work.units.add("\udcff", b"a name that cannot be noted is done again")
     with Work(*target) as work:
         assert work.units.read() == {"one": b"facts", "two": b""}
+
+
+def test_another_machine_continues_with_a_job_in_an_object_store(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if target[0].is_local:
+        pytest.skip("machines share an object store")
+    leave(target, noted=5)
+    with Work(*target) as work:
+        work.begin(JOB_A)
+        work.units.add("one", b"later facts")
+        work.units.add("two", b"")
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
+    with Work(*target) as work:
+        assert work.begin(JOB_A) and work.noted["noted"] == 5 and work.place.read("staged") == b"half"
+        work.units.add("three", b"")
+        assert work.units.read() == {"one": b"later facts", "two": b"", "three": b""}
+        work.finish()
+    assert not leftovers(target)
 
 
 class Killed(BaseException):
@@ -217,3 +250,13 @@ def test_unfinished_work_of_earlier_releases_is_named(tmp_path: Path, old: str) 
         with pytest.raises(ConfigError, match="an earlier release") as caught:
             act()
         assert caught.value.file == str(tmp_path / old)
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).write_text("mine")
+    for act in (lambda: Work(LocalStore(tmp_path)), lambda: alone(LocalStore(tmp_path)).__enter__()):
+        with pytest.raises(StorageError, match="a file where a folder for unfinished work") as caught:
+            act()
+        assert caught.value.file == str(tmp_path / FOLDER)
+    settle(LocalStore(tmp_path))
+    assert (tmp_path / FOLDER).read_text() == "mine"

@@ -11,9 +11,10 @@ import pytest
 import feedmill as fm
 from converted import files, parts, rot, sample_set, tokens, tree
 from feedmill.converting import engine
-from feedmill.converting.job import ConvertWork
+from feedmill.converting.job import ConvertWork, write_hashes
 from feedmill.converting.proof import find_proof
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
+from feedmill.storage import open_store
 
 
 def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:
@@ -156,6 +157,33 @@ def test_object_stores(tmp_path: Path, s3_bucket: str, monkeypatch: pytest.Monke
     assert [key for key, _ in parts(tmp_path / "back")] == [key for key, _ in parts(source)]
     with pytest.raises(ConfigError):
         fm.convert(source, there, to, workers=1, progress=False)
+
+
+@pytest.mark.parametrize("to", ["wds", "mds", "jsonl"])
+def test_another_machine_finishes_a_conversion_to_an_object_store(
+    tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    source = sample_set(tmp_path / "source", 20, binary=to != "jsonl")
+    there, calm = (f"{top}/d.jsonl" if to == "jsonl" else f"{top}/d" for top in (s3_bucket, f"{tmp_path}/calm"))
+    written: list[int] = []
+
+    def two(notes: str, number: int, hashes: bytes) -> None:
+        written.append(number)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        write_hashes(notes, number, hashes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("feedmill.converting.samples.write_hashes", two)
+        patch.setattr("feedmill.converting.rows.write_hashes", two)
+        with pytest.raises(KeyboardInterrupt):
+            fm.convert(source, there, to, samples_per_shard=4, workers=1, progress=False)
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
+    report = fm.convert(source, there, to, samples_per_shard=4, workers=1, progress=False)
+    assert report.digest == fm.convert(source, calm, to, samples_per_shard=4, workers=1, progress=False).digest
+    assert report.resumed == (0 if to == "jsonl" else 2)  # pieces of one file lie on the disk of a machine
+    assert not [name for name in open_store(s3_bucket).files() if "feedmill-work" in name.path]
 
 
 def test_what_info_shows(tmp_path: Path) -> None:

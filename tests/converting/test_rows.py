@@ -148,8 +148,8 @@ def test_bad_lines_stop_it_or_are_listed(tmp_path: Path) -> None:
         report = convert(tmp_path / name, tmp_path / f"{name}-out", "parquet", on_error="skip")
         assert (report.samples, report.skipped) == (8, 2)
         assert [bad.key for bad in report.examples] == [f"{name}, line 4", f"{name}, line 8"]
-        with pytest.raises(DataError, match="may be left out"):
-            convert(tmp_path / name, tmp_path / f"{name}-none", "jsonl.zst", on_error="skip", max_bad=1)
+        with pytest.raises(DataError, match="2 errors, where 1 are allowed"):
+            convert(tmp_path / name, tmp_path / f"{name}-none", "jsonl.zst", on_error="skip", error_budget=1)
 
 
 def test_a_cut_file_is_an_error(tmp_path: Path) -> None:

@@ -236,10 +236,10 @@ def test_bad_samples_stop_it_or_are_listed(tmp_path: Path, to: str) -> None:
     report = convert(source, tmp_path / "e", to, samples_per_shard=10, on_error="skip")
     assert report.samples + report.skipped == 90 and 31 <= report.skipped < 40
     assert {bad.index for bad in report.examples} >= set(range(60, 90))
-    again = convert(source, tmp_path / "f", to, samples_per_shard=10, on_error="skip", max_bad=40)
+    again = convert(source, tmp_path / "f", to, samples_per_shard=10, on_error="skip", error_budget=40)
     assert again.samples == report.samples
-    with pytest.raises(DataError, match="may be left out") as error:
-        convert(source, tmp_path / "g", to, samples_per_shard=10, on_error="skip", max_bad=20)
+    with pytest.raises(DataError, match=r"too many: .* errors, where 20 are allowed") as error:
+        convert(source, tmp_path / "g", to, samples_per_shard=10, on_error="skip", error_budget=20)
     assert error.value.kind == "too-many-bad"
     proof = json.loads((tmp_path / "e/.feedmill/convert.json").read_text())
     assert proof["skipped"] == report.skipped and len(proof["skipped_examples"]) == report.skipped

@@ -79,7 +79,7 @@ def test_the_quarantine_says_everything_and_the_budget_ends_the_run(tmp_path: Pa
     assert lines[0]["file"] == "docs/s0.tar" and lines[0]["offset"] == 512 and lines[0]["rank"] == 1
     assert lines[0]["error"] == "cut short" and lines[0]["substitute"] not in BAD
     strict = Loader(FakePlan(fails_at=BAD), 8, on_error=Substitute(budget=2))
-    with pytest.raises(DataError, match=r"cut short .*3 samples have failed, 2 are allowed"):
+    with pytest.raises(DataError, match=r"cut short .*3 errors, where 2 are allowed"):
         list(islice(strict, 3))
 
 
@@ -111,7 +111,7 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
 def test_a_rate_counts_over_a_thousand_samples() -> None:
     plan = FakePlan(fails_at=frozenset(range(0, 300, 30)))
     loader = Loader(plan, 10, on_error=Substitute(budget=0.005))
-    with pytest.raises(DataError, match="6 of 1,000 samples have failed"):
+    with pytest.raises(DataError, match="6 errors in 1,000"):
         list(islice(loader, 30))
     assert loader.position == 150
 

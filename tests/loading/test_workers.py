@@ -155,7 +155,7 @@ def test_failures_are_counted_in_the_main_process(tmp_path: Path) -> None:
     policy = Substitute(quarantine=tmp_path / "bad.jsonl", budget=1)
     plan = FakePlan(fails_at=frozenset([6, 21]))
     loader = Loader(plan, 4, workers=Workers(2, processes=True), on_error=policy)
-    with pytest.raises(DataError, match="2 samples have failed, 1 are allowed"):
+    with pytest.raises(DataError, match="2 errors, where 1 are allowed"):
         list(islice(loader, 8))
     assert loader.failures == 2 and loader.position == 20
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 2

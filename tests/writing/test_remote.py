@@ -21,10 +21,11 @@ def bucket(s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
     return s3_bucket
 
 
-def test_object_stores_are_written_too(bucket: str, tmp_path: Path) -> None:
+def test_object_stores_are_written_too(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fm.write(str(tmp_path / "d"), samples(60), samples_per_shard=20)
     with pytest.raises(Broken):
         fm.write(f"{bucket}/d", breaking(64), samples_per_shard=20)
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
     report = fm.write(f"{bucket}/d", samples(64), samples_per_shard=20)
     assert (report.reused, report.shards) == (3, 4)
     append(f"{bucket}/d", [str(tmp_path / "d")], prefix="more/", workers=1)

@@ -15,7 +15,7 @@ from feedmill.converting.unread import unread
 from feedmill.documents.kinds import LINE_SUFFIXES
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy
+from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy
 from feedmill.storage import is_local_folder
 from feedmill.storage.limits import parse_size
 
@@ -36,7 +36,7 @@ def convert(
     wids: bool = False,
     allow_loss: bool = False,
     on_error: OnError = RAISE,
-    max_bad: int | None = None,
+    error_budget: float | None = None,
     overwrite: bool = False,
     verify: bool = True,
     workers: int | None = None,
@@ -62,7 +62,7 @@ def convert(
         wids: write an index ``wids.json`` beside plain tars.
         allow_loss: convert although the format has no place for some of the content.
         on_error: ``raise`` at a sample that cannot be converted, or ``skip`` it and list it.
-        max_bad: stop when more samples than these were skipped.
+        error_budget: stop when more samples than these were skipped: a number or, below 1, a share of those read.
         overwrite: replace what an earlier conversion has written there; on a local disk that stays until the new
             result is whole and proved.
         verify: read the destination back and compare.
@@ -84,9 +84,10 @@ def convert(
             fix="Give larger limits.",
         )
     on_error = on_error_policy(on_error)
+    check_budget(error_budget, "--error-budget")
     options = Options(
         split, tuple(fields), samples_per_shard, size, token_size, seq_len, wids, allow_loss,
-        on_error, max_bad, overwrite, verify, workers, progress,
+        on_error, error_budget, overwrite, verify, workers, progress,
     )  # fmt: skip
     _check_options(to, options)
     return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, said)
@@ -151,7 +152,7 @@ def _check_options(to: str, options: Options) -> None:
         ("--seq-len", options.seq_len is not None, to == "vla-text", "--to vla-text"),
         ("--token-size", options.token_size is not None, to in TOKEN_TARGETS, f"--to {', '.join(TOKEN_TARGETS)}"),
         ("--wids", options.wids, to == "wds", "--to wds"),
-        ("--max-bad", options.max_bad is not None, options.on_error == "skip", "--on-error skip"),
+        ("--error-budget", options.error_budget is not None, options.on_error == "skip", "--on-error skip"),
     ):
         if given and not does:
             raise ConfigError(f"{option} goes with {belongs}", kind="bad-option", fix="Leave it out, or add that.")

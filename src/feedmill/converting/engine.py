@@ -24,6 +24,7 @@ from feedmill.converting.proof import Proof, proof_place, read_proof, write_proo
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import hash_words
+from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store
@@ -247,8 +248,9 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
                 out.append(done)
                 bad += len(done.bad)
                 bar.advance(done.samples + len(done.bad))
-                if options.max_bad is not None and bad > options.max_bad:
-                    raise _too_many(conversion.plan.source, out, bad, options.max_bad)
+                over = over_budget(options.error_budget, bad, sum(one.samples + len(one.bad) for one in out))
+                if over:
+                    raise _too_many(conversion.plan.source, out, over)
     return out
 
 
@@ -264,14 +266,14 @@ def _nothing(source: str, noun: str, bad: Sequence[Bad]) -> DataError:
     )
 
 
-def _too_many(source: str, done: Sequence[Done], bad: int, most: int) -> DataError:
+def _too_many(source: str, done: Sequence[Done], over: str) -> DataError:
     first = next(each for one in done for each in one.bad)
     return DataError(
-        f"{bad} samples cannot be converted, and at most {most} may be left out (the first: {first.reason})",
+        f"samples that cannot be converted are skipped, but these are too many: {over} (the first: {first.reason})",
         file=source,
         record=first.key,
         kind="too-many-bad",
-        fix="Fix the source ('feedmill check' lists what is wrong), or allow more with --max-bad.",
+        fix="Fix the source ('feedmill check' lists what is wrong), or allow more with --error-budget.",
     )
 
 

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import NotFound
-from feedmill.jobs.work import Work, damaged
-from feedmill.storage import Entry, LocalStore, Store, open_store, split_url
+from feedmill.jobs.unfinished import damaged
+from feedmill.jobs.work import Work
+from feedmill.storage import Entry, Store, open_store, split_url
 
-VERB = "convert"
+VERB, PIECE = "convert", ".piece"
 Hashes = npt.NDArray[np.uint8]
 """uint8[n, 16]: xxh3-128 of each sample, in order."""
 
@@ -101,8 +102,8 @@ class ConvertWork(Work):
         return found
 
     def _stat(self, store: Store, path: str) -> Entry:
-        folder, name = split_url(path)
-        return self.place.stat(name) if folder == self.folder else store.stat(path)
+        name = path.rpartition("/")[2]  # a piece may have been made on another machine, and then it is not here
+        return self.scratch.stat(name) if path.endswith(PIECE) else store.stat(path)
 
     def add(self, done: Done) -> None:
         """Note an output that is whole."""
@@ -114,7 +115,7 @@ class ConvertWork(Work):
 
     def hashes(self, number: int) -> Hashes:
         """The hashes of the samples of an output."""
-        return read_hashes(self.folder, number)
+        return read_hashes(self.place.url, number)
 
 
 def place_of(destination: str, *, is_file: bool) -> tuple[Store, str]:
@@ -125,11 +126,11 @@ def place_of(destination: str, *, is_file: bool) -> tuple[Store, str]:
     return open_store(folder), name
 
 
-def write_hashes(folder: str, number: int, hashes: bytes) -> None:
-    """Keep the hashes of an output in the folder of a job; called by the process that wrote the output."""
-    LocalStore(folder).write_bytes(f"{number:06d}.hashes", hashes)
+def write_hashes(notes: str, number: int, hashes: bytes) -> None:
+    """Keep the hashes of an output in the folder of a job (a URL); called by the process that wrote the output."""
+    open_store(notes).write_bytes(f"{number:06d}.hashes", hashes)
 
 
-def read_hashes(folder: str, number: int) -> Hashes:
+def read_hashes(notes: str, number: int) -> Hashes:
     """See `write_hashes`."""
-    return np.frombuffer(LocalStore(folder).read(f"{number:06d}.hashes"), np.uint8).reshape(-1, 16)
+    return np.frombuffer(open_store(notes).read(f"{number:06d}.hashes"), np.uint8).reshape(-1, 16)

@@ -16,7 +16,7 @@ from feedmill.converting.job import VERB, ConvertWork, place_of
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import ConfigError
 from feedmill.formats.jsonl_splits import splits_name
-from feedmill.jobs.work import unfinished_job
+from feedmill.jobs.unfinished import unfinished_job
 from feedmill.storage import Store
 from feedmill.storage.local import LocalStore
 
@@ -41,7 +41,7 @@ def is_staged(work: ConvertWork, destination: str, *, overwrite: bool, is_file: 
 
 def stage(work: ConvertWork) -> LocalStore:
     """Where the new result lies until it replaces the old one."""
-    return work.place.below(_NEW)
+    return work.scratch.below(_NEW)
 
 
 def begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite: bool, *, is_file: bool) -> None:

@@ -27,7 +27,7 @@ class Options:
     wids: bool = False
     allow_loss: bool = False
     on_error: OnError = RAISE
-    max_bad: int | None = None
+    error_budget: float | None = None
     overwrite: bool = False
     verify: bool = True
     workers: int | None = None
@@ -35,7 +35,7 @@ class Options:
 
     def identity(self) -> dict[str, Any]:
         """Those that decide what is written, as plain data."""
-        apart = ("overwrite", "verify", "workers", "progress", "max_bad")
+        apart = ("overwrite", "verify", "workers", "progress", "error_budget")
         return {name: value for name, value in asdict(self).items() if name not in apart}
 
 

@@ -77,6 +77,7 @@ class Shared:
     fields: tuple[str, ...]
     skip: bool
     folder: str
+    notes: str
     piece: bool
     tree: str = ""
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +95,15 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
     opened.cache_clear()
     is_file = is_one_file(destination, to)
     shared = Shared(
-        source, options.split, destination, to, options.fields, options.on_error == "skip", work.folder, is_file
+        source,
+        options.split,
+        destination,
+        to,
+        options.fields,
+        options.on_error == "skip",
+        work.folder,
+        work.place.url,
+        is_file,
     )
     plan = Plan("rows", source, destination, kind, to)
     splits: LineSplits | None = None
@@ -302,7 +311,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
         entry = store.stat(path)
         place = f"{shared.folder}/{path}" if shared.piece else path
         done = Done(unit.number, place, entry.size, entry.version, len(hashes), bad)
-    write_hashes(shared.folder, done.number, b"".join(hashes))
+    write_hashes(shared.notes, done.number, b"".join(hashes))
     return done
 
 
@@ -405,7 +414,7 @@ def _finish(shared: Shared, splits: LineSplits | None, store: Store, done: Seque
 def check_unit(shared: Shared, item: Written) -> Different | None:
     """Read an output back through the destination's own reader, and compare."""
     done, first, at = item
-    wanted = read_hashes(shared.folder, done.number)
+    wanted = read_hashes(shared.notes, done.number)
     rows = _read_table(shared, done, first) if shared.to == "parquet" else _read_lines(shared, done, at)
     low = 0
     while batch := list(islice(rows, _BATCH)):

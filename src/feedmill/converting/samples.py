@@ -80,6 +80,7 @@ class Shared:
     fields: tuple[str, ...]
     skip: bool
     folder: str
+    notes: str
     piece: bool
     batch: int
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -121,7 +122,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
     skip = options.on_error == "skip"
-    shared = Shared(source, destination, to, options.fields, skip, work.folder, is_file, batch)
+    shared = Shared(source, destination, to, options.fields, skip, work.folder, work.place.url, is_file, batch)
     found = _surveyed(shared, units, options, work, identity) if to in SURVEYED else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = _names(whole, options, to, columns)
@@ -293,7 +294,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
         if isinstance(error, OSError) and is_disk_trouble(error):
             raise storage_error(error, store.locate(path)) from None
         raise
-    write_hashes(shared.folder, done.number, b"".join(hashes))
+    write_hashes(shared.notes, done.number, b"".join(hashes))
     return done
 
 
@@ -301,7 +302,7 @@ def check_unit(shared: Shared, item: Written) -> Different | None:
     """Read an output back through the destination's own reader, and compare."""
     done = item.done
     dataset, first = _reader(shared, item)
-    wanted = read_hashes(shared.folder, done.number)
+    wanted = read_hashes(shared.notes, done.number)
     for low in range(0, done.samples, shared.batch):
         high = min(low + shared.batch, done.samples)
         samples = dataset.read_raw(range(first + low, first + high)) if first + high <= len(dataset) else []

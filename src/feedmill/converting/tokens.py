@@ -52,6 +52,7 @@ class Shared:
     destination: str
     to: str
     folder: str
+    notes: str
     form: Form
     sequence: int = 0
     per_shard: int = SEQUENCES
@@ -96,7 +97,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
     if kind == "dolma":
         plan.losses.append(Loss("ids and files of origin of the documents"))
     form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and to == "ds")
-    shared = Shared(source, kind, destination, to, work.folder, form, beside=beside)
+    shared = Shared(source, kind, destination, to, work.folder, work.place.url, form, beside=beside)
     if to == "vla-text":
         shared = replace(shared, sequence=(options.seq_len or 0) + 1, per_shard=_per_shard(options))
         units = [Unit(0, ("", ""), plan.count or 0)]
@@ -236,7 +237,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     write_manifest(store, main_file(target), msgspec.structs.replace(manifest, sizes=sizes))
     entry = store.stat(main_file(target))
     done = Done(unit.number, main_file(target), entry.size, entry.version, documents)
-    write_hashes(shared.folder, done.number, b"".join(hashes))
+    write_hashes(shared.notes, done.number, b"".join(hashes))
     return done
 
 
@@ -278,7 +279,7 @@ def _convert_sequences(shared: Shared, unit: Unit) -> Done:
     entry = store.stat(MANIFEST)
     extra = {"notes": [f"{len(rest):,} tokens after the last sequence are left out"]} if len(rest) else {}
     done = Done(unit.number, MANIFEST, entry.size, entry.version, len(hashes), [], extra)
-    write_hashes(shared.folder, done.number, b"".join(hashes))
+    write_hashes(shared.notes, done.number, b"".join(hashes))
     return done
 
 
@@ -297,7 +298,7 @@ def _finish(shared: Shared, store: Store, done: Sequence[Done]) -> list[str]:
 def check_unit(shared: Shared, item: Written) -> Different | None:
     """Read a file back through its own reader, and compare each document."""
     done = item.done
-    wanted = read_hashes(shared.folder, done.number)
+    wanted = read_hashes(shared.notes, done.number)
     number = 0
     for batch in _read_back(shared, done.path):
         for found in document_hashes(batch):

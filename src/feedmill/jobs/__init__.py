@@ -2,7 +2,9 @@
 
 - `run.py`: a function over many items on processes, results in order; `processes.py`, `parcels.py`: what it is made of.
 - `threads.py`: the same on threads; `buffers.py`, `cores.py`: memory and cores for both.
-- `work.py`: `Work`, the lock, identity, finished units (`units.py`) and staged outputs of one job, and how they are
-  published; `alone` for what needs the lock only; `settle` for readers.
+- `work.py`: `Work`, the lock, identity, finished units (`units.py`) and staged outputs of one job, in the store of its
+  output, and how they are published; `alone` for what needs the lock only; `settle` for readers. `unfinished.py`: what
+  a killed job has left.
+- `policy.py`: what an error does to a run.
 - `progress.py`: the bar.
 """

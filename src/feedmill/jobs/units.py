@@ -2,6 +2,8 @@
 
     u64 length of name and facts, u32 length of the name, u64 xxh3 of both, name (UTF-8), facts
 
+In an object store, where nothing can be appended, each frame is an object below that name, numbered.
+
 A torn or foreign tail is ignored, and cut off by the next frame. Nothing is synced unless `sync` is called: a unit that
 the machine loses with its power is done again. A job that cannot do it again has to sync.
 """
@@ -10,43 +12,67 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import struct
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import xxhash
 
 from feedmill.errors import NotFound
-from feedmill.storage import LocalStore
+from feedmill.jobs.threads import ordered_map
+from feedmill.storage import LocalStore, Store
 from feedmill.storage.local import storage_error
 from feedmill.storage.staging import sync
 
 _HEAD = struct.Struct("<QIQ")
+_NUMBERED = re.compile(r"/\d{12}-[0-9a-f]{8}$")
+_AT_ONCE = 16
+"""Frames that are read at once from an object store."""
 
 
 class Units:
-    """Finished units in the file `name` of a folder of this machine; read once, then appended to."""
+    """Finished units in the file `name` of a folder; read once, then appended to."""
 
-    def __init__(self, place: LocalStore, name: str) -> None:
+    def __init__(self, place: Store, name: str) -> None:
         self._place, self._name = place, name
         self._file: BinaryIO | None = None
         self._whole = 0
+        self._next: int | None = None
+        self._run = secrets.token_hex(4)
 
     def read(self) -> dict[str, bytes]:
         """The facts of each finished unit; of one that was finished twice the later ones."""
-        try:
-            data = memoryview(self._place.read(self._name))
-        except NotFound:
-            return {}
-        found, at = {}, 0
-        while at + _HEAD.size <= len(data):
-            length, named, digest = _HEAD.unpack_from(data, at)
-            body = data[at + _HEAD.size : at + _HEAD.size + length]
-            if len(body) < length or named > length or xxhash.xxh3_64_intdigest(body) != digest:
-                break
-            with contextlib.suppress(UnicodeDecodeError):
-                found[str(body[:named], "utf-8")] = bytes(body[named:])
-            at = self._whole = at + _HEAD.size + length
+        found = {}
+        for data in self._blocks():
+            at = 0
+            while at + _HEAD.size <= len(data):
+                length, named, digest = _HEAD.unpack_from(data, at)
+                body = data[at + _HEAD.size : at + _HEAD.size + length]
+                if len(body) < length or named > length or xxhash.xxh3_64_intdigest(body) != digest:
+                    break
+                with contextlib.suppress(UnicodeDecodeError):
+                    found[str(body[:named], "utf-8")] = bytes(body[named:])
+                at = self._whole = at + _HEAD.size + length
         return found
+
+    def _blocks(self) -> Iterator[memoryview]:
+        if self._place.is_local:
+            with contextlib.suppress(NotFound):
+                yield memoryview(self._place.read(self._name))
+            return
+        paths = self._objects()
+        for data in ordered_map(self._place.read, paths, workers=_AT_ONCE, in_flight=2 * _AT_ONCE):
+            yield memoryview(data)
+
+    def _objects(self) -> list[str]:
+        """The paths of frames in an object store, in order."""
+        with contextlib.suppress(NotFound):
+            paths = [entry.path for entry in self._place.files(self._name) if _NUMBERED.search(entry.path)]
+            self._next = 1 + (int(paths[-1].rpartition("/")[2][:12]) if paths else -1)
+            return paths
+        return []
 
     def add(self, unit: str, facts: bytes) -> None:
         """Append a finished unit; one whose name is not UTF-8 is left out, and so done again. Raises `StorageError`."""
@@ -57,6 +83,13 @@ class Units:
         digest = xxhash.xxh3_64(name)
         digest.update(facts)
         head = _HEAD.pack(len(name) + len(facts), len(name), digest.intdigest())
+        if not isinstance(self._place, LocalStore):
+            if self._next is None:
+                self._objects()
+            number = self._next or 0
+            self._place.write_bytes(f"{self._name}/{number:012d}-{self._run}", head + name + facts)
+            self._next = number + 1
+            return
         try:
             if self._file is None:
                 self._file = self._place.append(self._name)
@@ -77,6 +110,8 @@ class Units:
 
     def sync(self) -> None:
         """Wait until every frame is on the disk. Raises `StorageError`."""
+        if not self._place.is_local:
+            return
         path = self._place.locate(self._name)
         try:
             if os.path.exists(path):
@@ -88,7 +123,7 @@ class Units:
     @property
     def exist(self) -> bool:
         """Whether any unit is finished, now or by a run before."""
-        return self._place.exists(self._name)
+        return self._place.exists(self._name) if self._place.is_local else bool(self._objects())
 
     def close(self) -> None:
         """Close the file."""
@@ -99,5 +134,6 @@ class Units:
     def clear(self) -> None:
         """Forget all units."""
         self.close()
-        self._whole = 0
-        self._place.delete(self._name)
+        self._whole, self._next = 0, None
+        for path in [self._name] if self._place.is_local else self._objects():
+            self._place.delete(path)

@@ -1,7 +1,7 @@
 """One job on one output: its lock, what it is, its finished units, and its outputs that are not published yet.
 
-A hidden folder, ``.feedmill-work/`` in a folder that is written to and ``.<name>.feedmill-work/`` beside a single file;
-for a remote output in the cache folder:
+A hidden folder, ``.feedmill-work/`` in a folder that is written to and ``.<name>.feedmill-work/`` beside a single file,
+on a local disk and in an object store alike:
 
     lock       held while a process works; the system releases it when the process dies
     job.json   the job: a version, its identity, and facts noted since
@@ -13,7 +13,7 @@ deletions are noted first, and whoever finds that note finishes them.
 
 Killed at any moment, the same job begun again continues with what it finds there. Another job is refused, or removes
 it first. The folder is removed when the job is done. A remote output is locked by an object, too
-(`feedmill.storage.claims`).
+(`feedmill.storage.claims`); what has to be on this machine's disk meanwhile lies in the cache folder (`Work.scratch`).
 """
 
 from __future__ import annotations
@@ -24,43 +24,35 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-import msgspec
 import orjson
-import xxhash
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.errors import ConfigError, FeedmillError, NotFound, StorageError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.unfinished import (
+    JOB,
+    VERSION,
+    boot,
+    interrupted,
+    place_of,
+    read_job,
+    refuse_old,
+    roll_forward,
+    scratch_of,
+    unfinished,
+    unfinished_job,
+)
 from feedmill.jobs.units import Units
-from feedmill.storage import LocalStore, Store
-from feedmill.storage.cache import cache_folder
+from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.claims import Claim
-from feedmill.storage.staging import sync
 
-FOLDER = ".feedmill-work"
-LOCK, JOB, UNITS = "lock", "job.json", "units"
+LOCK, UNITS = "lock", "units"
 KEPT = ".scanned"
 """Ends the names of files that are of use to any job on the output: what was read of it."""
-VERSION = 1
 _PATIENCE = 3.0
 """Seconds to wait for a process that is putting outputs in place."""
-_OLD = (".nv-meta/feedmill.work/job.json", ".feedmill-convert/job.json")
-_OLD_FILES = (".{}.feedmill-job", ".{}.feedmill-convert/job.json", ".{}.feedmill-work/job")
-"""Where releases before this one kept unfinished work, in a folder and beside a file."""
 _mine: set[tuple[int, str]] = set()
 """Thread and folder of each block of `alone`: `repair` prepares what it has repaired."""
-
-
-def place_of(target: Store, name: str = "") -> LocalStore:
-    """The folder of unfinished work on an output, which may be absent.
-
-    Args:
-        target: the store of the output.
-        name: of a single file in it; empty where the output is the folder.
-    """
-    if isinstance(target, LocalStore):
-        return target.below(f".{name}{FOLDER}" if name else FOLDER)
-    return LocalStore(cache_folder()).below(f"work-{xxhash.xxh3_64_hexdigest(target.locate(name).encode())}")
 
 
 class Work:
@@ -70,7 +62,8 @@ class Work:
         target, name: see `place_of`.
 
     Attributes:
-        place: the folder.
+        place: the folder, which other machines may read where the output is in an object store.
+        scratch: the same on this machine's disk, for what is mapped or read again and again.
         job: what an unfinished run has noted, or this one; None where there is nothing.
         resumed: whether this job was begun before.
         units: its finished units.
@@ -83,12 +76,12 @@ class Work:
 
     def __init__(self, target: Store, name: str = "") -> None:
         self.target, self.name = target, name
-        self.place = place_of(target, name)
+        self.place, self.scratch = place_of(target, name), scratch_of(target, name)
         self.resumed = self._begun = False
-        self._held = _Held(target, name, self.place)
+        self._held = _Held(target, name)
         try:
-            _refuse_old(target, name)
-            self.job = _read(self.place)
+            refuse_old(target, name)
+            self.job = read_job(self.place)
             self.units = Units(self.place, UNITS)
         except BaseException:
             self._held.close()
@@ -101,8 +94,8 @@ class Work:
 
     @property
     def folder(self) -> str:
-        """Its path on this machine."""
-        return self.place.root
+        """The path of `scratch`."""
+        return self.scratch.root
 
     def is_of(self, identity: Mapping[str, Any]) -> bool:
         """Whether the unfinished job, if there is one, is this one."""
@@ -173,7 +166,7 @@ class Work:
     def roll_forward(self) -> bool:
         """Finish publishing where that was begun; whether the outputs are in place."""
         if self.noted.get("half"):
-            self.job = _roll_forward(self.target, self.place, self.noted)
+            self.job = roll_forward(self.target, self.place, self.noted)
         return bool(self.noted.get("published"))
 
     def sweep(self, keep: Collection[str]) -> None:
@@ -183,6 +176,10 @@ class Work:
         # The system takes a tenth of a second to free a gigabyte of memory that files take.
         for _ in ordered_map(self._remove, stale, workers=available_cores(), in_flight=2 * available_cores()):
             pass
+        if not self.place.is_local:
+            for entry in _entries(self.place):
+                if entry.path.split("/")[0] not in keep:
+                    self.place.delete(entry.path)
 
     def clear(self) -> None:
         """Forget the job and all that it has left."""
@@ -209,10 +206,10 @@ class Work:
         self._held.close()
 
     def _remove(self, name: str) -> None:
-        if os.path.isdir(self.place.writable(name)):
-            self.place.remove_folder(name)
+        if os.path.isdir(self.scratch.writable(name)):
+            self.scratch.remove_folder(name)
         else:
-            self.place.delete(name)
+            self.scratch.delete(name)
 
     def _plain(self, identity: Mapping[str, Any]) -> Any:
         return orjson.loads(self._encoded(identity))
@@ -238,12 +235,13 @@ class Work:
 class _Held:
     """The lock of an output, on this machine and for others."""
 
-    def __init__(self, target: Store, name: str, place: LocalStore, patience: float = 0.0) -> None:
-        self._place = place
-        self._above = os.path.dirname(place.root)
+    def __init__(self, target: Store, name: str, patience: float = 0.0) -> None:
+        self._place, self._scratch = place_of(target, name), scratch_of(target, name)
+        self._above = os.path.dirname(self._scratch.root)
         self._fresh = not os.path.isdir(self._above)
         self._claim: Claim | None = None
-        self._lock = place.lock(
+        _refuse_file(self._scratch)
+        self._lock = self._scratch.lock(
             LOCK, what="another process is writing here", file=target.locate(name), patience=patience
         )
         try:
@@ -256,11 +254,15 @@ class _Held:
         """Release it, and remove the folder where no unfinished work is in it."""
         if not self._lock.held:
             return
+        try:
+            unfinished = self._claim is not None and self._place.exists(JOB)
+        except FeedmillError:
+            unfinished = True  # an object store that does not answer
         if self._claim is not None:
             self._claim.close()
-        names = _names(self._place.root)
-        if JOB not in names and not any(name.endswith(KEPT) for name in names):
-            self._place.remove_folder()
+        names = _names(self._scratch.root)
+        if not unfinished and not any(name.endswith(KEPT) for name in names):
+            self._scratch.remove_folder()
             if self._fresh:
                 with contextlib.suppress(OSError):
                     os.rmdir(self._above)  # where nothing was written
@@ -269,32 +271,26 @@ class _Held:
 
 @contextlib.contextmanager
 def alone(target: Store, name: str = "") -> Iterator[LocalStore]:
-    """A block in which nobody else writes an output; its folder of unfinished work.
+    """A block in which nobody else writes an output; the folder of unfinished work on this machine's disk.
 
     Raises:
         StorageError: another process writes it (kind ``busy``).
     """
-    place = place_of(target, name)
+    place = scratch_of(target, name)
     mine = threading.get_ident(), place.root
     if mine in _mine or (isinstance(target, LocalStore) and not os.path.isdir(target.root)):
         yield place  # there is nothing to lock, which the caller says
         return
-    held = _Held(target, name, place)
+    held = _Held(target, name)
     _mine.add(mine)
     try:
         job = unfinished(target, name)
         if job is not None and job.get("half"):
-            _roll_forward(target, place, job)
+            roll_forward(target, place_of(target, name), job)
         yield place
     finally:
         _mine.discard(mine)
         held.close()
-
-
-def unfinished(target: Store, name: str = "") -> dict[str, Any] | None:
-    """The job on an output that is not finished; None where there is none. Raises as `Work`."""
-    _refuse_old(target, name)
-    return _read(place_of(target, name))
 
 
 def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
@@ -310,121 +306,40 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
     job = unfinished(target, name) if target.is_local else None
     if job is not None and job.get("half"):
         try:
-            with contextlib.closing(_Held(target, name, place_of(target, name), patience=_PATIENCE)):
+            with contextlib.closing(_Held(target, name, patience=_PATIENCE)):
                 job = unfinished(target, name)
                 if job is not None and job.get("half"):
-                    job = _roll_forward(target, place_of(target, name), job)
+                    job = roll_forward(target, place_of(target, name), job)
         except StorageError as error:
             raise interrupted(target, job or {"half": True}) from error
     if job is not None and not (indexed or job.get("staged") or job.get("published")):
         raise interrupted(target, job)
 
 
-def _roll_forward(target: Store, place: LocalStore, job: dict[str, Any]) -> dict[str, Any]:
-    assert isinstance(target, LocalStore)
-    try:
-        facts = msgspec.convert(job, _Published)
-    except msgspec.ValidationError as error:
-        raise damaged(place, str(error)) from None
-    for path in facts.deletes:
-        target.delete(path)
-    for staged, path in facts.moves:
-        if place.exists(staged):  # else it is in place already
-            target.rename(place, staged, path)
-    folders = {os.path.dirname(target.locate(path)) for path in facts.deletes}
-    folders |= {os.path.dirname(place.locate(staged)) for staged, _ in facts.moves}
-    for folder in folders:  # the note must not outlast what it is about
-        with contextlib.suppress(OSError):
-            sync(folder)
-    job = {name: value for name, value in job.items() if name not in ("half", "moves", "deletes")} | {"published": True}
-    place.write_bytes(JOB, orjson.dumps(job))
-    return job
-
-
-class _Published(msgspec.Struct):
-    moves: list[tuple[str, str]]
-    deletes: list[str]
-
-
-def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
-    """The error, for readers and writers, for a folder that a job is changing or has been interrupted in."""
-    half, identity = bool(job.get("half")), job.get("identity") or {}
-    verb = identity.get("verb", "write") if isinstance(identity, dict) else "write"
-    return DataError(
-        f"a '{verb}' is {'putting changed files in place' if half else 'writing this'}, or was interrupted",
-        file=target.url,
-        kind="unfinished-change" if half else "unfinished-write",
-        fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
-    )
-
-
 def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = None) -> None:
     """Remove the folder of a job that is done (with this identity), where its process was killed before it had removed
     all of it."""
-    if os.path.isdir(place_of(target, name).root):
+    if os.path.isdir(scratch_of(target, name).root) or (not target.is_local and _entries(place_of(target, name))):
         with contextlib.suppress(FeedmillError), Work(target, name) as work:  # another process may begin now
             if work.job is None or (identity is not None and work.is_of(identity)):
                 work.clear()
 
 
-def is_unfinished(target: Store, name: str, identity: Mapping[str, Any]) -> bool:
-    """Whether this very job is unfinished on an output. Raises as `Work`."""
-    job = unfinished(target, name)
-    return job is not None and job["identity"] == identity
+def _refuse_file(place: LocalStore) -> None:
+    if os.path.lexists(place.root) and not os.path.isdir(place.root):
+        raise StorageError(
+            "there is a file where a folder for unfinished work is needed",
+            file=place.root,
+            kind="enotdir",
+            fix="Move or remove that file.",
+        )
 
 
-def unfinished_job(file: str) -> ConfigError:
-    """The error for an output on which another job is unfinished."""
-    return ConfigError(
-        "another job that writes here was not finished (or its inputs changed since)",
-        file=file,
-        kind="unfinished-job",
-        fix="Run that command again to finish it, or add --overwrite to begin this one.",
-    )
-
-
-def damaged(place: LocalStore, found: str) -> DataError:
-    """The error for a `job.json` that is no description of a job."""
-    return DataError(
-        f"this should say what an interrupted run was doing, and does not ({found})",
-        file=place.locate(JOB),
-        kind="bad-job",
-        fix=f"Run 'feedmill check' on the output; if it finds no problems, remove {place.root}.",
-    )
-
-
-def boot() -> str:
-    """An id of this boot of the machine; empty where the system gives none."""
+def _entries(place: Store) -> list[Entry]:
     try:
-        with open("/proc/sys/kernel/random/boot_id") as f:
-            return f.read().strip()
-    except OSError:
-        return ""
-
-
-def _read(place: LocalStore) -> dict[str, Any] | None:
-    try:
-        job = orjson.loads(place.read(JOB))
+        return list(place.files())
     except NotFound:
-        return None
-    except orjson.JSONDecodeError:
-        job = None
-    if isinstance(job, dict) and job.get("version") == VERSION and "identity" in job:
-        return job
-    raise damaged(place, f"a JSON object of version {VERSION} was expected")
-
-
-def _refuse_old(target: Store, name: str) -> None:
-    if not isinstance(target, LocalStore):
-        return
-    for path in (old.format(name) for old in _OLD_FILES) if name else _OLD:
-        if os.path.exists(os.path.join(target.root, path)):
-            raise ConfigError(
-                "an earlier release of Feedmill was interrupted here, and has left unfinished work",
-                file=target.locate(path),
-                kind="unfinished-job",
-                fix="Finish it with that release, or remove the output and this.",
-            )
+        return []
 
 
 def _names(folder: str) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Source
+from feedmill.jobs.policy import check_budget, over_budget
 from feedmill.loading.metrics import Metrics
 from feedmill.planning.nodes.base import LONGEST
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 TRIES = 1000
 _DRAWS, _ROUNDS = 64, 12
 _WINDOW = 1 << 24
-_RATE_OVER = 1000
 
 
 MISTAKES = (
@@ -108,10 +108,7 @@ class Substitute:
     in_a_row: int | None = None
 
     def __post_init__(self) -> None:
-        if self.budget is not None and not (0 < self.budget < 1 or (self.budget >= 0 and self.budget % 1 == 0)):
-            raise ConfigError(
-                f"budget={self.budget} is invalid", fix="Give a whole number of failures, or a share below 1."
-            )
+        check_budget(self.budget, "budget")
         if self.in_a_row is not None and self.in_a_row < 1:
             raise ConfigError(f"in_a_row={self.in_a_row} is invalid", fix="Give at least 1, or None.")
         if self.quarantine is not None and "://" in os.fspath(self.quarantine):
@@ -159,24 +156,15 @@ class Tally:
         self.metrics.failures += 1
         if policy.quarantine is not None:
             self._write(os.fspath(policy.quarantine), failure)
-        over = self._over(policy.budget)
+        over = over_budget(policy.budget, self.metrics.failures, self.metrics.samples)
         if policy.in_a_row is not None and self._row >= policy.in_a_row:
             over = f"{self._row:,} samples in a row have failed"
         if over:
-            error.what = f"{error.what}; with this one {over}"
+            error.what = f"{error.what}; with this one: {over}"
             error.fix = "Fix the data or the program, or raise the failure budget."
             raise error
         if policy.handler is not None and policy.handler(failure) == "raise":
             raise error
-
-    def _over(self, budget: float | None) -> str | None:
-        if budget is None:
-            return None
-        failed = self.metrics.failures
-        if 0 < budget < 1:
-            base = max(self.metrics.samples, _RATE_OVER)
-            return f"{failed:,} of {base:,} samples have failed" if failed > budget * base else None
-        return f"{failed:,} samples have failed, {int(budget):,} are allowed" if failed > budget else None
 
     def _write(self, name: str, failure: Failure) -> None:
         """One line in one write, so that ranks may share a file."""

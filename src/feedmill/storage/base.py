@@ -67,6 +67,10 @@ class Store(ABC):
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """Many ranges of one file, in the order asked; neighbours are fetched together."""
 
+    @abstractmethod
+    def below(self, folder: str) -> Store:
+        """A folder of this store, which may be absent, as a store of its own."""
+
     def pin_files(self) -> None:  # noqa: B027
         """From now on refuse a file that another program replaces or rewrites after this store first looked at it.
 

@@ -62,6 +62,9 @@ class RemoteStore(Store):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.url, self._options)
 
+    def below(self, folder: str) -> RemoteStore:
+        return RemoteStore(f"{self.url}/{self.check_path(folder)}", **self._options)
+
     def __repr__(self) -> str:
         return f"RemoteStore({self.url!r})"  # options may hold secrets
 

@@ -27,7 +27,8 @@ from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.jobs.work import Work, is_unfinished, tidy
+from feedmill.jobs.unfinished import is_unfinished
+from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store, open_store
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding

@@ -26,7 +26,8 @@ from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write
 from feedmill.jobs.policy import RAISE, SKIP, OnError, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.jobs.work import Work, is_unfinished, tidy
+from feedmill.jobs.unfinished import is_unfinished
+from feedmill.jobs.work import Work, tidy
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.outputs import Output, plan_outputs

@@ -16,7 +16,8 @@ import xxhash
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.finished_shard import add_shard, finished_shards
 from feedmill.formats.sidecar import ShardRecord
-from feedmill.jobs.work import FOLDER, Work, damaged, place_of, unfinished, unfinished_job
+from feedmill.jobs.unfinished import FOLDER, damaged, place_of, unfinished, unfinished_job
+from feedmill.jobs.work import Work
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.staging import TEMPORARY_SUFFIX

@@ -133,7 +133,8 @@ def prepare(
     from feedmill.errors import ConfigError
     from feedmill.formats.energon import INFO, INFO_YAML
     from feedmill.formats.finished_shard import SHARDS
-    from feedmill.jobs.work import place_of, tidy
+    from feedmill.jobs.unfinished import scratch_of
+    from feedmill.jobs.work import tidy
     from feedmill.storage import open_store
 
     if fix_duplicates:
@@ -155,7 +156,7 @@ def prepare(
         if (
             not force_overwrite
             and (store.exists(INFO) or store.exists(INFO_YAML))
-            and not place_of(store).exists(SHARDS)
+            and not scratch_of(store).exists(SHARDS)
         ):
             tidy(store)
             raise ConfigError("the dataset is prepared already", file=path, fix="Add --force-overwrite to redo it.")

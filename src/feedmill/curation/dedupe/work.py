@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.jobs.work import boot
+from feedmill.jobs.unfinished import boot
 from feedmill.storage.local import storage_error
 from feedmill.storage.staging import make_folder, staged
 

@@ -1,0 +1,150 @@
+"""What a job that was killed has left on an output, see `feedmill.jobs.work`: reading it, and finishing what it was
+putting in place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import orjson
+import xxhash
+
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.storage import LocalStore, Store
+from feedmill.storage.cache import cache_folder
+from feedmill.storage.staging import sync
+
+FOLDER = ".feedmill-work"
+JOB = "job.json"
+VERSION = 1
+_OLD = (".nv-meta/feedmill.work/job.json", ".feedmill-convert/job.json")
+_OLD_FILES = (".{}.feedmill-job", ".{}.feedmill-convert/job.json", ".{}.feedmill-work/job")
+"""Where releases before this one kept unfinished work, in a folder and beside a file."""
+
+
+def place_of(target: Store, name: str = "") -> Store:
+    """The folder of unfinished work on an output, which may be absent.
+
+    Args:
+        target: the store of the output.
+        name: of a single file in it; empty where the output is the folder.
+    """
+    return target.below(f".{name}{FOLDER}" if name else FOLDER)
+
+
+def scratch_of(target: Store, name: str = "") -> LocalStore:
+    """The folder on this machine's disk for unfinished work: `place_of` where the output is local."""
+    place = place_of(target, name)
+    if isinstance(place, LocalStore):
+        return place
+    return LocalStore(cache_folder()).below(f"work-{xxhash.xxh3_64_hexdigest(target.locate(name).encode())}")
+
+
+def unfinished(target: Store, name: str = "") -> dict[str, Any] | None:
+    """The job on an output that is not finished; None where there is none. Raises as `Work`."""
+    refuse_old(target, name)
+    return read_job(place_of(target, name))
+
+
+def roll_forward(target: Store, place: Store, job: dict[str, Any]) -> dict[str, Any]:
+    """Finish what `Work.publish` was doing on a local disk; the job as noted afterwards. Raises `DataError`."""
+    assert isinstance(target, LocalStore) and isinstance(place, LocalStore)
+    try:
+        facts = msgspec.convert(job, _Published)
+    except msgspec.ValidationError as error:
+        raise damaged(place, str(error)) from None
+    for path in facts.deletes:
+        target.delete(path)
+    for staged, path in facts.moves:
+        if place.exists(staged):  # else it is in place already
+            target.rename(place, staged, path)
+    folders = {os.path.dirname(target.locate(path)) for path in facts.deletes}
+    folders |= {os.path.dirname(place.locate(staged)) for staged, _ in facts.moves}
+    for folder in folders:  # the note must not outlast what it is about
+        with contextlib.suppress(OSError):
+            sync(folder)
+    job = {name: value for name, value in job.items() if name not in ("half", "moves", "deletes")} | {"published": True}
+    place.write_bytes(JOB, orjson.dumps(job))
+    return job
+
+
+class _Published(msgspec.Struct):
+    moves: list[tuple[str, str]]
+    deletes: list[str]
+
+
+def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
+    """The error, for readers and writers, for a folder that a job is changing or has been interrupted in."""
+    half, identity = bool(job.get("half")), job.get("identity") or {}
+    verb = identity.get("verb", "write") if isinstance(identity, dict) else "write"
+    return DataError(
+        f"a '{verb}' is {'putting changed files in place' if half else 'writing this'}, or was interrupted",
+        file=target.url,
+        kind="unfinished-change" if half else "unfinished-write",
+        fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
+    )
+
+
+def is_unfinished(target: Store, name: str, identity: Mapping[str, Any]) -> bool:
+    """Whether this very job is unfinished on an output. Raises as `Work`."""
+    job = unfinished(target, name)
+    return job is not None and job["identity"] == identity
+
+
+def unfinished_job(file: str) -> ConfigError:
+    """The error for an output on which another job is unfinished."""
+    return ConfigError(
+        "another job that writes here was not finished (or its inputs changed since)",
+        file=file,
+        kind="unfinished-job",
+        fix="Run that command again to finish it, or add --overwrite to begin this one.",
+    )
+
+
+def damaged(place: Store, found: str) -> DataError:
+    """The error for a `job.json` that is no description of a job."""
+    return DataError(
+        f"this should say what an interrupted run was doing, and does not ({found})",
+        file=place.locate(JOB),
+        kind="bad-job",
+        fix=f"Run 'feedmill check' on the output; if it finds no problems, remove {place.url}.",
+    )
+
+
+def boot() -> str:
+    """An id of this boot of the machine; empty where the system gives none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def read_job(place: Store) -> dict[str, Any] | None:
+    """What is noted of a job; None where there is none. Raises `DataError` where it is damaged."""
+    try:
+        job = orjson.loads(place.read(JOB))
+    except NotFound:
+        return None
+    except orjson.JSONDecodeError:
+        job = None
+    if isinstance(job, dict) and job.get("version") == VERSION and "identity" in job:
+        return job
+    raise damaged(place, f"a JSON object of version {VERSION} was expected")
+
+
+def refuse_old(target: Store, name: str) -> None:
+    """Raise `ConfigError` where an earlier release has left unfinished work."""
+    if not isinstance(target, LocalStore):
+        return
+    for path in (old.format(name) for old in _OLD_FILES) if name else _OLD:
+        if os.path.exists(os.path.join(target.root, path)):
+            raise ConfigError(
+                "an earlier release of Feedmill was interrupted here, and has left unfinished work",
+                file=target.locate(path),
+                kind="unfinished-job",
+                fix="Finish it with that release, or remove the output and this.",
+            )
