@@ -44,7 +44,7 @@ def test_picture(tmp_path: Path) -> None:
     done = feedmill("stat", DOCUMENTS, "--plot-to", tmp_path / "p.doc")
     assert done.exit_code == 1 and "picture format" in done.output
     done = feedmill("stat", DOCUMENTS, "--plot-to", tmp_path / "none/p.png", "--json")
-    assert done.exit_code == 1 and json.loads(done.stdout)["error"]["what"] == "there is no such file or folder"
+    assert done.exit_code == 1 and json.loads(done.stdout)["error"]["what"] == "there is no such folder"
 
 
 def test_with_json_an_error_of_drawing_is_the_only_document(tmp_path: Path) -> None:

@@ -116,6 +116,22 @@ def test_files_about_documents_are_skipped_with_a_warning(verb: str) -> None:
     assert report.warnings == [f"2 files ({folder}/LICENSE, {folder}/README.md) skipped: no documents"]
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_lines_that_are_called_text_are_refused(verb: str) -> None:
+    Path("d/documents/a.txt").write_bytes(ROW)
+    with pytest.raises(
+        DataError, match=r"a.txt: the file is named as plain text, and holds JSON lines.*end with .jsonl"
+    ):
+        VERBS[verb]()
+
+
+def test_indices_beside_documents_are_none() -> None:
+    write_lines(Path("d/documents/a.jsonl"), ['{"id": "a", "text": "b"}'])
+    Path("d/documents/a.jsonl.idx").write_bytes(bytes(16))
+    for pattern in ("d/documents", "d/documents/*"):
+        assert stat([pattern], processes=1, progress=False).files == 1
+
+
 @pytest.mark.parametrize("verb", ["tag", "dedupe", "neardedupe", "stat"])
 def test_documents_without_an_id_are_told_what_to_do(verb: str) -> None:
     write_lines(Path("d/documents/a.jsonl"), ['{"text": "b"}'])

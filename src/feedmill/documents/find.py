@@ -32,6 +32,9 @@ from feedmill.formats.tokens.suffixes import FORMATS
 from feedmill.storage import Entry, Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_odd_names
 
+_BESIDE = (".idx", ".split.yaml")
+"""The ends of what lies beside a JSONL file that is a dataset."""
+
 
 @dataclass
 class Found:
@@ -214,8 +217,12 @@ def _below(url: str, base: str, above: str, selection: Selection) -> list[Docume
 
 
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
-    """Whether Feedmill has written a file (a manifest, or with one beside it): no documents for the next run."""
-    return path.endswith(MANIFEST) or is_there(path + MANIFEST)
+    """Whether Feedmill has written a file (a manifest or index, or with a manifest beside it): no documents."""
+    return (
+        path.endswith(MANIFEST)
+        or is_there(path + MANIFEST)
+        or any(path.endswith(end) and is_there(path.removesuffix(end)) for end in _BESIDE)
+    )
 
 
 def _is_of_tokens(path: str, paths: set[str]) -> bool:

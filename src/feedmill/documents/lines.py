@@ -74,6 +74,13 @@ def _needed(file: DocumentFile, fields: Sequence[str] | None) -> Sequence[str] |
 
 def _text(file: DocumentFile) -> list[dict[str, str]]:
     data = file.store().read(file.path)
+    if _is_line(data):
+        raise DataError(
+            "the file is named as plain text, and holds JSON lines",
+            file=file.name,
+            kind="lines-in-text",
+            fix="Let its name end with .jsonl.",
+        )
     try:
         return [{"id": made_id(file, 1), "text": data.decode("utf-8-sig")}]
     except UnicodeDecodeError as error:
@@ -84,6 +91,14 @@ def _text(file: DocumentFile) -> list[dict[str, str]]:
             kind="bad-document",
             fix="Encode the text as UTF-8, or leave the file out.",
         ) from None
+
+
+def _is_line(data: bytes) -> bool:
+    """Whether a file begins with a document as JSON lines have them."""
+    try:
+        return data[:1] == b"{" and "text" in _fields(data[: data.find(b"\n") + 1 or None])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
 
 
 def _with_ids(blocks: Iterable[bytes], file: DocumentFile) -> Iterator[bytes]:
