@@ -8,12 +8,23 @@ from functools import cache
 from itertools import product
 from typing import Any
 
+from feedmill.documents.jq import filters, functions  # noqa: F401 - they put themselves into the registry
 from feedmill.documents.jq.parse import Node, Parser
-from feedmill.documents.jq.values import JqError, arithmetic, compare, kind, tojson, truth
+from feedmill.documents.jq.registry import FUNCTIONS
+from feedmill.documents.jq.values import (
+    Inner,
+    JqError,
+    Variables,
+    arithmetic,
+    compare,
+    index_value,
+    iterate,
+    kind,
+    tojson,
+    truth,
+)
 from feedmill.errors import ConfigError
 
-Variables = dict[str, Any]
-Inner = Callable[[Variables, Any], Iterator[Any]]
 Filter = Callable[[Any], list[Any]]
 
 __all__ = ["Filter", "JqError", "compile_jq"]
@@ -104,24 +115,6 @@ class _Unknown(Exception):
 def build(tree: Node, names: frozenset[str]) -> Inner:
     """The function of a node; `names` are the variables that are bound around it."""
     return _BUILDERS[tree[0]](tree, names)
-
-
-def index_value(value: Any, key: Any) -> Any:
-    """``.[key]``."""
-    if type(value) is dict and type(key) is str:
-        return value.get(key)
-    if type(value) is list and type(key) is int:
-        return value[key] if -len(value) <= key < len(value) else None
-    raise JqError(f"cannot index {kind(value)} with {tojson(key)}")
-
-
-def iterate(value: Any) -> Iterator[Any]:
-    """``.[]``."""
-    if type(value) is list:
-        return iter(value)
-    if type(value) is dict:
-        return iter(value.values())
-    raise JqError(f"cannot iterate over {kind(value)}")
 
 
 def _literal(tree: Node, _names: frozenset[str]) -> Inner:
@@ -339,9 +332,6 @@ def _fold(tree: Node, names: frozenset[str]) -> Inner:
 
 
 def _call(tree: Node, names: frozenset[str]) -> Inner:
-    from feedmill.documents.jq import filters, functions  # noqa: F401 - they put themselves into the registry
-    from feedmill.documents.jq.registry import FUNCTIONS
-
     name, arguments = tree[1], tree[2]
     make = FUNCTIONS.get((name, len(arguments)))
     if make is None:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from typing import Any
 
-from feedmill.documents.jq.compile import Inner, Variables, iterate
 from feedmill.documents.jq.registry import FUNCTIONS, need, number, over
-from feedmill.documents.jq.values import KEY, JqError, kind, truth
+from feedmill.documents.jq.values import KEY, Inner, JqError, Variables, iterate, kind, truth
 
 
 @over("empty", 0)

@@ -10,9 +10,21 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from feedmill.documents.jq.compile import Inner, Variables, index_value, iterate
 from feedmill.documents.jq.registry import FUNCTIONS, Make, need, number, plain
-from feedmill.documents.jq.values import KEY, JqError, arithmetic, compare, kind, split, tojson, truth
+from feedmill.documents.jq.values import (
+    KEY,
+    Inner,
+    JqError,
+    Variables,
+    arithmetic,
+    compare,
+    index_value,
+    iterate,
+    kind,
+    split,
+    tojson,
+    truth,
+)
 
 _NAMED = re.compile(r"(?<!\\)\(\?<(?=[A-Za-z_])")  # as in (?<name>...), which Python writes (?P<name>...)
 

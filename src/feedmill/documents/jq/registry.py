@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
-from feedmill.documents.jq.compile import Inner, Variables
-from feedmill.documents.jq.values import JqError, kind
+from feedmill.documents.jq.values import Inner, JqError, Variables, kind
 
 Make = Callable[..., Inner]
 FUNCTIONS: dict[tuple[str, int], Make] = {}

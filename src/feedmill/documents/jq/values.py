@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from functools import cmp_to_key
 from typing import Any
 
 import orjson
+
+Variables = dict[str, Any]
+Inner = Callable[[Variables, Any], Iterator[Any]]
+"""A part of an expression: from the variables and a value to its outputs."""
 
 _RANKS = {type(None): 0, bool: 1, int: 2, float: 2, str: 3, list: 4, dict: 5}
 _KINDS = {type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
@@ -125,3 +130,21 @@ def _merged(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(out.get(key), dict) and isinstance(value, dict)
         out[key] = _merged(out[key], value) if both else value
     return out
+
+
+def index_value(value: Any, key: Any) -> Any:
+    """``.[key]``."""
+    if type(value) is dict and type(key) is str:
+        return value.get(key)
+    if type(value) is list and type(key) is int:
+        return value[key] if -len(value) <= key < len(value) else None
+    raise JqError(f"cannot index {kind(value)} with {tojson(key)}")
+
+
+def iterate(value: Any) -> Iterator[Any]:
+    """``.[]``."""
+    if type(value) is list:
+        return iter(value)
+    if type(value) is dict:
+        return iter(value.values())
+    raise JqError(f"cannot iterate over {kind(value)}")
