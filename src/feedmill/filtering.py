@@ -31,6 +31,7 @@ def filter(
     drop_loss: bool = False,
     dry_run: bool = False,
     allow_stale: bool = False,
+    id: str | None = None,
     allow_empty: bool = False,
     overwrite: bool = False,
     workers: int | None = None,
@@ -44,7 +45,7 @@ def filter(
         output: the file to write.
         min_length, max_length, keep, drop, predicate, token_size, mixed_tokenizers, drop_loss, overwrite: of token
             files and JSONL files, see `feedmill.tokens.filter.filter`.
-        dry_run, allow_stale, workers: of documents, see `feedmill.curation.mix.job.mix`.
+        dry_run, allow_stale, id, workers: of documents, see `feedmill.curation.mix.job.mix`.
         allow_empty: accept a result without a single document.
 
     Raises:
@@ -62,7 +63,7 @@ def filter(
         "drop_loss": drop_loss,
         "overwrite": overwrite,
     }
-    of_documents = {"dry_run": dry_run, "allow_stale": allow_stale, "workers": workers}
+    of_documents = {"dry_run": dry_run, "allow_stale": allow_stale, "id": id, "workers": workers}
     if output is not None:
         _refuse(of_documents, "a configuration that filters documents")
         from feedmill.tokens.filter import filter as filter_tokens
@@ -79,7 +80,10 @@ def filter(
 
     config = _configured(inputs)
     config = replace(
-        config, allow_stale=config.allow_stale or allow_stale, allow_empty=config.allow_empty or allow_empty
+        config,
+        allow_stale=config.allow_stale or allow_stale,
+        allow_empty=config.allow_empty or allow_empty,
+        id=id or config.id,
     )
     return mix(config, processes=workers, progress=progress, dry_run=dry_run)
 

@@ -55,10 +55,10 @@ def test_for_programs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["documents/*.zst"], "no document file matches"),
+        (["documents/*.zst"], "documents/*.zst: no files match this pattern"),
         (["documents/*", "--threshold", "2"], "there is no Jaccard similarity of 2.0"),
         (["documents/*", "--bands", "3"], "3 bands of 0 rows are invalid"),
-        (["elsewhere/*"], "has no folder 'documents'"),
+        (["elsewhere/*"], "elsewhere/*: no files match this pattern"),
     ],
 )
 def test_errors(words: list[str], said: str) -> None:

@@ -76,7 +76,7 @@ def test_a_mix_that_keeps_nothing_leaves_nothing() -> None:
 
 def test_a_mix_of_a_pattern_that_matches_nothing() -> None:
     more = {"documents": ["d/documents/*", "d/documents/*.gz"]}
-    with pytest.raises(ConfigError, match=r"no document file matches d/documents/\*\.gz"):
+    with pytest.raises(NotFound, match=r"d/documents/\*\.gz: no files match this pattern"):
         run("$.id", stream=more)
     assert run("$.id", stream=more, allow_empty=True).warnings == ["no file matches d/documents/*.gz"]
 

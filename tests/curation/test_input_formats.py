@@ -19,24 +19,29 @@ from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import MixReport, mix
 from feedmill.curation.near.job import find_near
 from feedmill.curation.near.options import NearOptions
-from feedmill.curation.rows import large_integers
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
-from feedmill.errors import DataError
+from feedmill.documents.rows import large_integers
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from helpers.document_folders import read, write_lines
 
 ROW = b'{"id": "a", "text": "b"}\n'
 FILES = {
-    "x.parquet": (b"PAR1\x15\x04" + bytes(40), "is Parquet.*feedmill convert"),
-    "x.jsonl.xz": (lzma.compress(ROW), "is compressed by xz.*Unpack"),
-    "x.jsonl.bz2": (bz2.compress(ROW), "is compressed by bzip2.*Unpack"),
+    "x.rows": (b"PAR1\x15\x04" + bytes(40), r"is Parquet.*\.parquet"),
+    "x_xz": (lzma.compress(ROW), r"is compressed by xz.*\.xz"),
+    "x_bz2": (bz2.compress(ROW), r"is compressed by bzip2.*\.bz2"),
     "x.jsonl": (gzip.compress(ROW), r"is compressed by gzip.*\.gz"),
-    "README.md": (b"# The corpus\n\nIt was crawled.\n", "is Markdown.*leave the file out"),
-    "note.txt": (b"It was a dark night.\nIt rained.\n", "is plain text.*'id' and 'text'"),
-    "note.txt.gz": (gzip.compress(b"It was a dark night.\n"), "is plain text.*'id' and 'text'"),
-    "x.csv": (b"id,text\n1,hello\n", "is CSV"),
-    "x.bin": (bytes(range(256)), "is binary data"),
-    "x.zip": (b"PK\x03\x04" + bytes(40), "is a zip archive"),
+    "note": (b"It was a dark night.\nIt rained.\n", "is plain text.*'id' and 'text'"),
+    "note.gz": (gzip.compress(b"It was a dark night.\n"), "is plain text.*'id' and 'text'"),
+    "x": (bytes(range(256)), "is binary data"),
+}
+NOT_DOCUMENTS = {
+    "x.jsonl.zip": "this file is not documents: .*x.jsonl.zip",
+    "notes.md": "this file is not documents: .*notes.md",
+    "note.txt.gz": "this file is not documents: .*note.txt.gz",
+    "x.csv": "this file is not documents: .*x.csv",
+    "README.md": "no file of documents is in this folder",
+    "x.jpg": "no file of documents is in this folder",
 }
 
 
@@ -50,7 +55,7 @@ def by_dedupe() -> object:
 
 def by_mix(**more: Any) -> MixReport:
     dolma, exact = more.pop("dolma", False), more.pop("exact", False)
-    stream = {"name": "m", "documents": ["d/documents/*"], "output": {"path": "out"}, **more}
+    stream = {"name": "m", "documents": ["d/documents"], "output": {"path": "out"}, **more}
     if dolma:
         stream["filter"] = {"exclude": ["$.nothing"]}
     return mix(read_config({"streams": [stream]}, dolma=dolma, exact=exact), processes=1, progress=False)
@@ -80,6 +85,51 @@ def test_files_of_other_formats_are_named_with_a_way_out(verb: str) -> None:
             VERBS[verb]()
         assert caught.value.kind == "not-json-lines"
         path.unlink()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_files_that_are_not_documents_are_named_before_anything_is_read(verb: str) -> None:
+    for name, message in NOT_DOCUMENTS.items():
+        path = Path("d/documents", name)
+        path.write_bytes(b"anything")
+        with pytest.raises(FeedmillError, match=message):
+            VERBS[verb]()
+        path.unlink()
+    for name in ("a.csv", "b.csv", "c.md"):
+        Path("d/documents", name).write_bytes(b"anything")
+    with pytest.raises(
+        ConfigError, match=r"these 3 files are not documents: d/documents/a.csv, .*c.md\. Documents are"
+    ):
+        VERBS[verb]()
+    write_lines(Path("d/documents/a.jsonl"), ['{"id": "a", "text": "b"}'])
+    with pytest.raises(ConfigError, match=r"several kinds: 1 lines file \(.*a.jsonl'\), 3 unreadable files"):
+        VERBS[verb]()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_files_about_documents_are_skipped_with_a_warning(verb: str) -> None:
+    write_lines(Path("d/documents/a.jsonl"), ['{"id": "a", "text": "b"}'])
+    for name in ("README.md", "LICENSE", ".hidden"):
+        Path("d/documents", name).write_bytes(b"about these documents")
+    report: Any = VERBS[verb]()
+    folder = Path("d/documents").resolve()
+    assert report.warnings == [f"2 files ({folder}/LICENSE, {folder}/README.md) skipped: no documents"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_lines_that_are_called_text_are_refused(verb: str) -> None:
+    Path("d/documents/a.txt").write_bytes(ROW)
+    with pytest.raises(
+        DataError, match=r"a.txt: the file is named as plain text, and holds JSON lines.*end with .jsonl"
+    ):
+        VERBS[verb]()
+
+
+def test_indices_beside_documents_are_none() -> None:
+    write_lines(Path("d/documents/a.jsonl"), ['{"id": "a", "text": "b"}'])
+    Path("d/documents/a.jsonl.idx").write_bytes(bytes(16))
+    for pattern in ("d/documents", "d/documents/*"):
+        assert stat([pattern], processes=1, progress=False).files == 1
 
 
 @pytest.mark.parametrize("verb", ["tag", "dedupe", "neardedupe", "stat"])

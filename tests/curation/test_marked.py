@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from feedmill.curation.marked import record, recorded
-from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import find_in_datasets
 
 
 def made(tmp_path: Path, root: str, names: list[str]) -> list[DocumentFile]:
@@ -17,7 +18,7 @@ def made(tmp_path: Path, root: str, names: list[str]) -> list[DocumentFile]:
         for path in (tmp_path / root / "documents" / name, tmp_path / root / "attributes/set" / name):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text('{"id": "a", "text": "b", "attributes": {}}\n')
-    return find_documents([f"{tmp_path}/{root}/documents/{name}" for name in names])
+    return find_in_datasets([f"{tmp_path}/{root}/documents/{name}" for name in names], [])
 
 
 def entry(size: int, flagged: int = 0) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feedmill.documents.batch import Batch
 from feedmill.tokens.encode import Encoding, encode_batch
-from feedmill.tokens.inputs import Batch
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.vocabulary import Encoded, Vocabulary
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feedmill.documents import units
 from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound, StorageError
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens import sources, work
 from feedmill.tokens import tokenize as job
+from feedmill.tokens import work
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
@@ -83,7 +84,7 @@ def test_small_files_are_worked_on_together_and_each_line_is_still_known(
     for number, (unit, most, joined, workers) in enumerate(
         [(1 << 24, 1024, 1 << 18, 1), (1 << 24, 3, 1, 2), (700, 1024, 300, 2)]
     ):
-        monkeypatch.setattr(sources, "_MOST", most)
+        monkeypatch.setattr(units, "_MOST", most)
         monkeypatch.setattr(work, "_JOINED", joined)
         out = tmp_path / str(number) / "out"
         report = run(folder, out, workers=workers, unit_bytes=unit, formats=["pbin", "dolma"], on_error="skip")
@@ -384,7 +385,7 @@ def test_dolma_rows_say_where_documents_come_from(tmp_path: Path) -> None:
 def test_inputs_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         run(tmp_path / "none.jsonl", tmp_path / "a")
-    with pytest.raises(NotFound, match="no file matches"):
+    with pytest.raises(NotFound, match="no files match"):
         run(str(tmp_path / "*.jsonl"), tmp_path / "a")
     (tmp_path / "x.bin").write_bytes(b"")
     with pytest.raises(ConfigError, match="not known to hold documents"):

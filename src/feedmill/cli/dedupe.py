@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import AllowEmpty, Json
+from feedmill.cli.options import AllowEmpty, Ids, Json
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def dedupe(
         float | None, typer.Option("--false-positives", metavar="SHARE", help="Errors of a new filter; default: 1e-06.")
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Do not add to the filter.")] = False,
+    id_: Ids = None,
     allow_empty: AllowEmpty = False,
     processes: Processes = None,
     json: Json = False,
@@ -110,6 +111,7 @@ def dedupe(
         bloom=filters,
         against=against or (),
         processes=processes,
+        id=id_,
         allow_empty=allow_empty,
         progress=not json,
     )

@@ -11,6 +11,7 @@ from feedmill.cli.options import (
     AllowEmpty,
     AllowStale,
     DropLoss,
+    Ids,
     Json,
     MixedTokenizers,
     OverwriteFiles,
@@ -52,6 +53,7 @@ def filter(
         bool, typer.Option("--dry-run", help="CONFIG: write nothing; try the rules on some documents of each stream.")
     ] = False,
     allow_stale: AllowStale = False,
+    id_: Ids = None,
     allow_empty: AllowEmpty = False,
     overwrite: OverwriteFiles = False,
     workers: Annotated[
@@ -79,6 +81,7 @@ def filter(
         drop_loss=drop_loss,
         dry_run=dry_run,
         allow_stale=allow_stale,
+        id=id_,
         allow_empty=allow_empty,
         overwrite=overwrite,
         workers=renamed_option("--processes", "--workers", processes, workers),

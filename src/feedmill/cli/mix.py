@@ -9,7 +9,7 @@ import typer
 
 from feedmill.cli.dedupe import Processes
 from feedmill.cli.filter import filter
-from feedmill.cli.options import AllowEmpty, AllowStale, Json
+from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json
 
 logger = logging.getLogger("feedmill")
 
@@ -18,10 +18,19 @@ def mix(
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="A configuration (docs/filter.md), in YAML or JSON.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing: try the rules on some documents.")] = False,
     allow_stale: AllowStale = False,
+    id_: Ids = None,
     allow_empty: AllowEmpty = False,
     processes: Processes = None,
     json: Json = False,
 ) -> None:
     """Filter documents by their attributes: what 'feedmill filter CONFIG' does."""
     logger.warning("'feedmill mix' is now called 'feedmill filter'; the old name will go")
-    filter([config], dry_run=dry_run, allow_stale=allow_stale, allow_empty=allow_empty, workers=processes, json=json)
+    filter(
+        [config],
+        dry_run=dry_run,
+        allow_stale=allow_stale,
+        id_=id_,
+        allow_empty=allow_empty,
+        workers=processes,
+        json=json,
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.dedupe import Documents, Processes
-from feedmill.cli.options import AllowEmpty, Json
+from feedmill.cli.options import AllowEmpty, Ids, Json
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def neardedupe(
         str | None,
         typer.Option("--signatures", metavar="DIR", help="Keep signatures here; compare with those that are here."),
     ] = None,
+    id_: Ids = None,
     allow_empty: AllowEmpty = False,
     processes: Processes = None,
     json: Json = False,
@@ -52,6 +53,7 @@ def neardedupe(
         bands=bands,
         rows=rows,
         signatures=signatures,
+        id=id_,
         allow_empty=allow_empty,
         workers=processes,
         progress=not json,

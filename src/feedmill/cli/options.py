@@ -57,6 +57,10 @@ TokenSize = Annotated[
 MixedTokenizers = Annotated[bool, typer.Option("--mixed-tokenizers", help="Allow inputs of different tokenizers.")]
 DropLoss = Annotated[bool, typer.Option("--drop-loss", help="Write formats that keep no loss mask, and lose it.")]
 OverwriteFiles = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+Ids = Annotated[
+    str | None,
+    typer.Option("--id", metavar="FIELD|auto", help="Where ids are; auto: made of file and row where there are none."),
+]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a result without a single document or sample.")]
 AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Use attributes that were made of other documents.")]
 MaxPerFile = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import AllowEmpty, AllowStale, Json
+from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json
 from feedmill.cli.output import counted, emit, facts, human_size, table
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def stat(
         str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad file, or leave it out and name it.")
     ] = "raise",
     allow_stale: AllowStale = False,
+    id_: Ids = None,
     allow_empty: AllowEmpty = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     json: Json = False,
@@ -64,6 +65,7 @@ def stat(
         processes=processes,
         on_error=on_error,
         allow_stale=allow_stale,
+        id=id_,
         allow_empty=allow_empty,
         progress=progress and not json,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import AllowEmpty, Json
+from feedmill.cli.options import AllowEmpty, Ids, Json
 from feedmill.cli.output import emit, facts, human_size
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def tag(
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad file, or finish the others first.")
     ] = "raise",
+    id_: Ids = None,
     allow_empty: AllowEmpty = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     list_: Annotated[bool, typer.Option("--list", help="Show the taggers and stop.")] = False,
@@ -73,6 +74,7 @@ def tag(
         processes=processes,
         redo=redo,
         on_error=on_error,
+        id=id_,
         allow_empty=allow_empty,
         progress=progress and not json,
     )
@@ -95,6 +97,8 @@ def show(report: TagReport) -> None:
     )
     for pattern in report.missing:
         typer.echo(f"warning: {pattern}: no files match this pattern", err=True)
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     for error in report.failed:
         typer.echo(f"error: {error}", err=True)
 

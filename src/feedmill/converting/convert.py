@@ -13,6 +13,7 @@ from feedmill.converting.losses import unread
 from feedmill.converting.preview import Options, Preview, check_places
 from feedmill.converting.staging import is_staged, refuse_present, settled, stage
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file, token_targets
+from feedmill.documents.kinds import LINE_SUFFIXES
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
 from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy
@@ -202,8 +203,8 @@ def kind_of(source: str) -> str:
     from feedmill.converting.tokens import is_megatron_folder
     from feedmill.formats.sniff import sniff
 
-    packed = (".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst", ".ndjson", ".jsonl.zstd", ".jsonl.gzip")
-    if source.endswith(packed) and not is_local_folder(source):
+    plain = (".jsonl", ".json")  # which may be datasets with an index
+    if source.endswith(LINE_SUFFIXES) and not source.endswith(plain) and not is_local_folder(source):
         return "documents"
     try:
         return sniff(source).kind

@@ -7,39 +7,31 @@ from collections.abc import Iterator
 from typing import Any
 
 from feedmill.converting.jsontypes import loads
+from feedmill.documents.kinds import LINE_SUFFIXES, is_hidden
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.documents import read_rows
 from feedmill.storage import Entry, Store, is_local_folder, open_store, split_url
-
-SUFFIXES = tuple(
-    name + packed for name in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz", ".gzip", ".zst", ".zstd")
-)
 
 
 def is_tree(url: str) -> bool:
     """Whether a folder holds files of JSON lines."""
     try:
-        return any(not _hidden(entry.path) for entry in open_store(url).files(suffixes=SUFFIXES))
+        return any(not is_hidden(entry.path) for entry in open_store(url).files(suffixes=LINE_SUFFIXES))
     except NotFound:
         return False
 
 
 def line_files(url: str) -> tuple[str, list[Entry]]:
     """The folder of a tree, or of a single file, and the files of lines in it, by their paths."""
-    if url.endswith(SUFFIXES) and not is_local_folder(url):
+    if url.endswith(LINE_SUFFIXES) and not is_local_folder(url):
         folder, name = split_url(url)
         store = open_store(folder)
         if store.exists(name):
             return folder, [store.stat(name)]
-    found = [entry for entry in open_store(url).files(suffixes=SUFFIXES) if not _hidden(entry.path)]
+    found = [entry for entry in open_store(url).files(suffixes=LINE_SUFFIXES) if not is_hidden(entry.path)]
     if not found:
         raise NotFound("there are no files of JSON lines", file=url, kind="no-lines", fix="Check the path.")
     return url, found
-
-
-def _hidden(path: str) -> bool:
-    """Whether a file is hidden, or something that Feedmill says about the file beside it."""
-    return path.endswith(".feedmill.json") or any(part.startswith(".") for part in path.split("/"))
 
 
 def stem(path: str) -> str:
@@ -48,7 +40,7 @@ def stem(path: str) -> str:
     >>> stem("documents/web/0.jsonl.gz")
     'documents/web/0'
     """
-    suffix = max((s for s in SUFFIXES if path.endswith(s)), key=len)
+    suffix = max((s for s in LINE_SUFFIXES if path.endswith(s)), key=len)
     return path[: -len(suffix)]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from feedmill.converting.facts import KEEP_SPLITS, Facts, keeps_companions, keeps_media
-from feedmill.converting.lines import SUFFIXES as LINES
 from feedmill.converting.preview import Loss, Options, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
 from feedmill.converting.targets.mds import mds_columns
 from feedmill.converting.targets.parquet import parquet_columns
+from feedmill.documents.kinds import LINE_SUFFIXES
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
@@ -148,6 +148,6 @@ def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
         beside = {*COMPANIONS, dataset.manifest} if isinstance(dataset, ManifestDataset) else set()
         return lambda path: path in beside or path.removesuffix(".idx") in shards
     if kind == "documents":
-        return lambda path: path.removesuffix(".idx").endswith(LINES)
+        return lambda path: path.removesuffix(".idx").endswith(LINE_SUFFIXES)
     groups, ends = by_name()[kind].data, by_name()[kind].beside
     return lambda path: data_kind(path) in groups or path.endswith(ends)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.rows import FIXES, REFUSED, missing_field
+from feedmill.documents.rows import FIXES, REFUSED, missing_field
 from feedmill.errors import DataError
 from feedmill.formats.documents import json_fault
 from feedmill.kernels.text import characters

@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.inputs import find_inputs
 from feedmill.curation.measure import (
     TOO_LARGE,
     AttributesRow,
@@ -30,12 +29,14 @@ from feedmill.curation.measure import (
     too_large,
     workers_for,
 )
-from feedmill.curation.rows import REFUSED, uncollected
+from feedmill.documents.file import DocumentFile, once
+from feedmill.documents.find import find_documents
+from feedmill.documents.rows import REFUSED, uncollected
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import json_fault, read_rows, write_rows
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.storage import open_store, split_url
+from feedmill.storage import open_store
 
 Ints = npt.NDArray[np.int64]
 SUMMARIES = "summaries.jsonl.gz"
@@ -124,7 +125,7 @@ def _keys(numbers: npt.NDArray[np.float64]) -> Ints:
 
 
 class _Task(NamedTuple):
-    path: str
+    file: DocumentFile
     pattern: str | None
     most: int
     exact: bool
@@ -155,8 +156,8 @@ def summarise(
         raise ConfigError(f"there are no summaries of {most} bins", fix="Take 1 or more.")
     if exact and len(patterns) > 1:
         raise ConfigError("Dolma takes one pattern of attributes only", fix="Leave --exact out, or give one pattern.")
-    files = find_inputs(patterns)
-    tasks = [_Task(file.path, pattern, most, exact) for file in files]
+    files = once(find_documents(patterns, exact=True).files)
+    tasks = [_Task(file, pattern, most, exact) for file in files]
     workers = workers_for(sum(file.size for file in files), processes)
     found: dict[str, Bins] = {}
     with Progress("reading", len(tasks), "files", progress) as bar:
@@ -169,7 +170,6 @@ def summarise(
 
 def bins_of(task: _Task) -> dict[str, Bins]:
     """The bins of one file. Runs in a process of its own."""
-    folder, name = split_url(task.path)
     wanted = compiled(task.pattern)
 
     def is_wanted(name: str) -> bool:
@@ -178,12 +178,12 @@ def bins_of(task: _Task) -> dict[str, Bins]:
     found: dict[str, Bins] = {}
     line = 0
     with uncollected():
-        for lines in read_rows(open_store(folder), name):
-            rows = _decoded(lines, task.path, line)
+        for lines in read_rows(task.file.store(), task.file.path):
+            rows = _decoded(lines, task.file.name, line)
             try:
                 _count(found, gathered(rows, is_wanted))
             except OverflowError:
-                raise _bad(task.path, line + 1 + too_large(rows, is_wanted), TOO_LARGE) from None
+                raise _bad(task.file.name, line + 1 + too_large(rows, is_wanted), TOO_LARGE) from None
             line += len(rows)
     return found
 

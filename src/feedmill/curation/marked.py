@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from feedmill.curation.attribute_set import read_manifest, refuse_blocked, write_manifest
-from feedmill.curation.patterns import DocumentFile, by_root
+from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import open_store
 
@@ -17,7 +17,7 @@ def recorded(
     """The manifests of a set, and the entries of these files; None unless all manifests hold these facts and every
     attribute file is as it was written. Raises DataError for a damaged manifest."""
     manifests, entries = [], []
-    for root, members in by_root(files).items():
+    for root, members in by_folder(files).items():
         store = open_store(root or ".")
         refuse_blocked(store, f"{ATTRIBUTES}/{name}")
         manifest = read_manifest(store, name)
@@ -68,7 +68,7 @@ def record(
         manifest: what it says beside its files.
     """
     by_file = dict(zip(files, entries, strict=True))
-    for root, members in by_root(files).items():
+    for root, members in by_folder(files).items():
         store = open_store(root or ".")
         before = read_manifest(store, name)
         kept = dict(before["files"]) if before else {}

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.rows import FIXES, REFUSED, missing_field
+from feedmill.documents.rows import FIXES, REFUSED, missing_field
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import json_fault
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from feedmill.curation.inputs import Input, attribute_root, common_folder, find_inputs, places
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
-from feedmill.errors import ConfigError, NotFound
+from feedmill.documents.file import DocumentFile, as_lines, attribute_root, once, places
+from feedmill.documents.find import Found, find_documents
+from feedmill.errors import ConfigError
 from feedmill.storage import LocalStore, join_url, open_store
 from feedmill.storage.base import refuse_odd_names
 
@@ -28,12 +29,16 @@ def find_places(
     experiment: str | None,
     destination: Sequence[str] | None,
     exact: bool,
-    missing: list[str] | None,
-) -> Iterator[tuple[Input, tuple[Output, ...]]]:
-    """Each file with its outputs, once. Patterns without files are put into `missing`, if there is such a list.
+    allow_missing: bool,
+    id: str | None,
+    found: Found,
+) -> Iterator[tuple[DocumentFile, tuple[Output, ...]]]:
+    """Each file with its outputs, once.
 
     Args:
         destination: a folder for each pattern, or one for all.
+        id: see `find_documents`.
+        found: receives all files, what is skipped, and patterns without files where `allow_missing` has those.
 
     Raises:
         ConfigError: two files would share an output, or there is no place for one.
@@ -52,15 +57,12 @@ def find_places(
     seen: dict[str, str] = {}
     place = places()
     for pattern, root in zip(documents, roots, strict=True):
-        try:
-            files = find_inputs([pattern])
-        except NotFound:
-            if missing is None:
-                raise
-            missing.append(pattern)
-            continue
-        refuse_odd_names(*(file.path for file in files))
-        common = common_folder(files) if exact else None
+        given = find_documents([pattern], exact=exact, allow_missing=allow_missing, id=id)
+        files = once(given.files)
+        found.files += files
+        found.skipped += given.skipped
+        found.missing += given.missing
+        common = common_folder(files) if exact and files else None
         for file in files:
             all_ = (Output(*_place(file, root, name, common, experiment), name, members) for name, members in groups)
             outputs = tuple(output for output in all_ if _is_new(output, file, seen, place))
@@ -81,7 +83,9 @@ def _roots(documents: Sequence[str], destination: Sequence[str] | None, exact: b
     return [*destination]
 
 
-def _place(file: Input, root: str | None, name: str, common: str | None, experiment: str | None) -> tuple[str, str]:
+def _place(
+    file: DocumentFile, root: str | None, name: str, common: str | None, experiment: str | None
+) -> tuple[str, str]:
     """The folder of an attribute set, and the path in it of a file's attributes.
 
     Args:
@@ -89,14 +93,26 @@ def _place(file: Input, root: str | None, name: str, common: str | None, experim
         common: the deepest folder that all files of the pattern lie in, to lose it as Dolma does.
     """
     if root is not None:
-        return root.rstrip("/") + ("" if experiment else f"/{name}"), file.relative
+        return root.rstrip("/") + ("" if experiment else f"/{name}"), as_lines(file.path, file.kind)
     if common is None:
-        folder, rest = attribute_root(file.path, name)
+        folder, rest = attribute_root(as_lines(file.name, file.kind), name)
         return _unlinked(folder, name), rest
-    folder, rest = attribute_root(f"{file.base}/x", name)
+    folder, rest = attribute_root(f"{file.folder}/x", name)
     _unlinked(folder, name)
     below = rest.rpartition("/")[0]
-    return folder, f"{below}/{file.path[len(common) + 1 :]}".lstrip("/")
+    return folder, f"{below}/{file.name[len(common) + 1 :]}".lstrip("/")
+
+
+def common_folder(files: Iterable[DocumentFile]) -> str:
+    """The deepest folder that all files lie in: what Dolma takes away from their paths."""
+    folders = [file.name.rpartition("/")[0].split("/") for file in files]
+    common = folders[0]
+    for other in folders[1:]:
+        same = 0
+        while same < min(len(common), len(other)) and common[same] == other[same]:
+            same += 1
+        common = common[:same]
+    return "/".join(common)
 
 
 def _unlinked(folder: str, name: str) -> str:
@@ -107,33 +123,33 @@ def _unlinked(folder: str, name: str) -> str:
     return folder
 
 
-def refuse_inputs(work: Sequence[tuple[Input, Sequence[Output]]]) -> None:
+def refuse_inputs(work: Sequence[tuple[DocumentFile, Sequence[Output]]]) -> None:
     """Raises `ConfigError` where the attributes of a file would be written over documents."""
     place = places()
-    inputs = {place(file.path): file for file, _ in work}
+    inputs = {place(file.name): file for file, _ in work}
     for file, outputs in work:
         for output in outputs:
             over = inputs.get(place(join_url(output.root, output.path)))
             if over is not None:
                 raise ConfigError(
-                    f"the attributes of this file would be written over the documents {over.path}",
-                    file=file.path,
+                    f"the attributes of this file would be written over the documents {over.name}",
+                    file=file.name,
                     kind="input-is-output",
                     fix="Give another destination.",
                 )
 
 
-def _is_new(output: Output, file: Input, seen: dict[str, str], place: Callable[[str], str]) -> bool:
+def _is_new(output: Output, file: DocumentFile, seen: dict[str, str], place: Callable[[str], str]) -> bool:
     """Whether no file has this output yet. Raises `ConfigError` where another file has."""
     where = place(join_url(output.root, output.path))
     before = seen.get(where)
     if before is None:
-        seen[where] = file.path
+        seen[where] = file.name
         return True
-    if place(before) != place(file.path):
+    if place(before) != place(file.name):
         raise ConfigError(
             f"this file and {before} have the same place for their attributes, {output.root}/{output.path}",
-            file=file.path,
+            file=file.name,
             fix="Give them destinations of their own.",
         )
     return False

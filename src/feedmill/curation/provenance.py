@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from feedmill.curation import records
 from feedmill.curation.attribute_set import manifest_path, read_manifest
 from feedmill.curation.records import FileState
+from feedmill.documents.file import documents_of
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.storage import Entry, Store, open_store, split_url
@@ -125,7 +126,7 @@ def check_attributes(location: str) -> None:
     at = parts.index(ATTRIBUTES)
     store = open_store("/".join(parts[:at]) or ("/" if folder.startswith("/") else "."))
     for name, below in _splits(parts[at + 1 :]):
-        documents, path = f"{DOCUMENTS}/{below}", f"{ATTRIBUTES}/{name}/{below}"
+        documents, path = f"{DOCUMENTS}/{documents_of(below)}", f"{ATTRIBUTES}/{name}/{below}"
         if next(_made(store, name, path), None) is not None:
             if store.exists(documents) and verdict(store, name, path, store.stat(documents)) is Verdict.OTHER:
                 raise stale(store, path, store.locate(documents))

@@ -17,22 +17,24 @@ import numpy as np
 
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Row
-from feedmill.curation.inputs import Input, find_inputs
 from feedmill.curation.measure import Column, Measured, Measurer, compiled, workers_for
 from feedmill.curation.provenance import STALE, check_attributes
-from feedmill.curation.rows import uncollected
 from feedmill.curation.series import Series
+from feedmill.documents.file import DocumentFile, once
+from feedmill.documents.find import find_documents, skipped_warnings
+from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import uncollected
 from feedmill.errors import DataError, FeedmillError, refuse_empty
-from feedmill.formats.documents import read_lines, rows_of
+from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.policy import RAISE, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import open_store, split_url
 
 MOST_SOURCES = 1000
 _PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text.lengths_compiled")
 OTHERS = "(others)"
+_FIELDS = ("id", "text", "source", "attributes")
 
 
 @dataclass
@@ -177,8 +179,7 @@ class StatReport:
 class Task(NamedTuple):
     """One file's work, as processes receive it."""
 
-    path: str
-    size: int
+    file: DocumentFile
     pattern: str | None
     on_error: str
 
@@ -190,16 +191,18 @@ def stat(
     processes: int | None = None,
     on_error: str = RAISE,
     allow_stale: bool = False,
+    id: str | None = None,
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> StatReport:
     """Statistics of files of documents or attributes.
 
     Args:
-        patterns: see `feedmill.curation.inputs.find_inputs`.
+        patterns: see `feedmill.documents.find`.
         attributes: a regular expression: attributes in whose names it is found nowhere are left out.
         processes: None for one per core.
         on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to leave it out and report it.
+        id: see `feedmill.curation.tag.tag`.
         allow_empty: accept files without a row.
         allow_stale: count attributes that were made of other documents than those that are there.
 
@@ -212,20 +215,21 @@ def stat(
     on_error = on_error_policy(on_error)
     compiled(attributes)
     # The largest first, so that no process is left alone with a large file at the end.
-    files = sorted(find_inputs(patterns), key=lambda file: (-file.size, file.path))
-    report = StatReport()
+    given = find_documents(patterns, id=id)
+    files = sorted(once(given.files), key=lambda file: (-file.size, file.name))
+    report = StatReport(warnings=skipped_warnings(given))
     files = _current(files, report, on_error, allow_stale)
     size = sum(file.size for file in files)
     workers = workers_for(size, processes)
     with Progress("reading", size, "B", progress) as bar:
-        tasks = [Task(file.path, file.size, attributes, on_error) for file in files]
+        tasks = [Task(file, attributes, on_error) for file in files]
         for task, found in zip(tasks, _results(tasks, workers), strict=True):
-            bar.advance(task.size)
+            bar.advance(task.file.size)
             if isinstance(found, FeedmillError):
                 report.failed.append(found)
                 continue
             report.files += 1
-            report.bytes += task.size
+            report.bytes += task.file.size
             report.stats.merge(found)
     report.seconds = time.perf_counter() - begin
     if not report.failed:
@@ -233,12 +237,12 @@ def stat(
     return report
 
 
-def _current(files: list[Input], report: StatReport, on_error: str, allow_stale: bool) -> list[Input]:
+def _current(files: list[DocumentFile], report: StatReport, on_error: str, allow_stale: bool) -> list[DocumentFile]:
     """The files to count; attributes of other documents are an error, unless they are allowed."""
     found = []
     for file in files:
         try:
-            check_attributes(file.path)
+            check_attributes(file.name)
         except DataError as error:
             report.stale += error.kind == STALE
             if not allow_stale or error.kind != STALE:
@@ -255,7 +259,7 @@ def _current(files: list[Input], report: StatReport, on_error: str, allow_stale:
 def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | FeedmillError]:
     """Each file's statistics. A large one that would keep one process busy alone is cut over all."""
     count = available_cores() if workers is None else workers
-    cut = first_to_cut((task.size for task in tasks), count)
+    cut = first_to_cut((task.file.size for task in tasks), count)
     for task in tasks[:cut]:
         yield stat_file(task, count)
     yield from run(stat_file, tasks[cut:], workers=workers, preload=_PRELOAD)
@@ -263,11 +267,10 @@ def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | Fee
 
 def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
     """One file's statistics: in this process, or cut over this many."""
-    folder, name = split_url(task.path)
     stats = Stats()
     parts = run(
         _stat_block,
-        blocks(read_lines(open_store(folder), name, json=True)),
+        blocks(read_blocks(task.file, fields=_FIELDS)),
         workers=workers,
         preload=_PRELOAD,
         policy=Policy(shared=task),
@@ -285,7 +288,7 @@ def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
 
 def _stat_block(task: Task, block: Block) -> Stats:
     wanted = compiled(task.pattern)
-    measurer = Measurer(task.path, lambda name: wanted is None or wanted.search(name) is not None, block.line)
+    measurer = Measurer(task.file.name, lambda name: wanted is None or wanted.search(name) is not None, block.line)
     stats = Stats()
     with uncollected():
         stats.add(measurer.measure(rows_of(block.lines)))

@@ -22,28 +22,29 @@ from feedmill.curation import records, registry
 from feedmill.curation.attribute_set import refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
-from feedmill.curation.inputs import Input
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import Found, skipped_warnings
+from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
-from feedmill.formats.documents import rows_of, whole_lines
-from feedmill.formats.tables.foreign import json_lines
+from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.policy import RAISE, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import LocalStore, open_store, split_url
-from feedmill.storage.codec import compression, packed, unpacked
-from feedmill.storage.hashed import HashedReader, HashedWriter, hash_file
-from feedmill.storage.limits import max_unpacked
+from feedmill.storage import LocalStore, open_store
+from feedmill.storage.codec import compression, packed
+from feedmill.storage.hashed import HashedWriter, hash_file
 
+_FIELDS = ("id", "text", "source", "version", "metadata", "added", "created")
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
 
 
 class Task(NamedTuple):
     """One file's work, as processes receive it."""
 
-    input: Input
+    input: DocumentFile
     outputs: tuple[Output, ...]
     options: dict[str, Any]
     redo: bool
@@ -71,6 +72,7 @@ class TagReport:
         outputs: the attribute sets' folders.
         failed: what was wrong with files, where the run went on.
         missing: patterns without files, where that is allowed.
+        warnings: files in the folders that are no documents.
     """
 
     files: int = 0
@@ -81,6 +83,7 @@ class TagReport:
     outputs: list[str] = field(default_factory=list)
     failed: list[FeedmillError] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -98,13 +101,14 @@ def tag(
     redo: bool = False,
     on_error: str = RAISE,
     exact: bool = False,
+    id: str | None = None,
     allow_empty: bool = False,
     progress: bool = True,
 ) -> TagReport:
     """Write the attributes of documents.
 
     Args:
-        documents: patterns of files, see `feedmill.curation.inputs.find_inputs`.
+        documents: patterns of files, see `feedmill.documents.find`.
         taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that need a model or list.
         experiment: the name of the attribute set; None for a set for each tagger, called as it.
         destination: a folder for each pattern; None for ``attributes/<name>`` in the place of ``documents``.
@@ -113,6 +117,8 @@ def tag(
         redo: whether to make again what is up to date.
         on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
+        id: the field that ids are read from (``id`` by default), or ``auto``: documents without an ``id`` get one that
+            is made of their file and row.
         allow_empty: whether files without a document are accepted, and a pattern without files if another has some.
 
     Raises:
@@ -123,20 +129,19 @@ def tag(
     on_error = on_error_policy(on_error)
     load_modules(modules)
     choices = [registry.Choice.parse(text) for text in taggers]
-    options = _options(choices, modules, exact)
-    missing: list[str] = []
-    lenient = missing if allow_empty else None
-    places = find_places(documents, choices, experiment, destination, exact, lenient)
+    options = _options(choices, modules, exact) | ({} if id is None else {"id": id})
+    found = Found()
+    places = find_places(documents, choices, experiment, destination, exact, allow_empty, id, found)
     tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
     if not tasks:
-        raise NotFound("no files match any pattern", file=", ".join(missing), fix="Check the paths.")
+        raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
     for root in outputs:
         refuse_blocked(open_store(root))
-    report = TagReport(files=len(tasks), outputs=outputs, missing=missing)
+    report = TagReport(files=len(tasks), outputs=outputs, missing=found.missing, warnings=skipped_warnings(found))
     # The largest first, so that no process is left alone with a large file at the end.
-    tasks.sort(key=lambda task: (-task.input.size, task.input.path))
+    tasks.sort(key=lambda task: (-task.input.size, task.input.name))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
         for done in _results(tasks, available_cores() if processes is None else processes, bar):
             report.reused += done.error is None and not done.made
@@ -176,41 +181,37 @@ def tag_file(task: Task, workers: int = 1) -> Done:
     try:
         return _tag_file(task, workers)
     except FeedmillError as error:
-        error.file = error.file or task.input.path
+        error.file = error.file or task.input.name
         if task.on_error == RAISE:
             raise
-        return Done(task.input.path, 0, task.input.size, False, error)
+        return Done(task.input.name, 0, task.input.size, False, error)
 
 
 def _tag_file(task: Task, workers: int) -> Done:
-    folder, name = split_url(task.input.path)
-    source = open_store(folder)
+    source, name = task.input.store(), task.input.path
     todo = [output for output in task.outputs if task.redo or not _current(task, output)]
     if not todo:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
-        return Done(task.input.path, record.rows if record else 0, task.input.size, False)
+        return Done(task.input.name, record.rows if record else 0, task.input.size, False)
     work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
     rows = 0
     with ExitStack() as stack:
-        local = stack.enter_context(source.local_copy(name))
-        before = records.state(source, name, "", task.input.path)  # asked for before it is read: it may change then
-        raw = HashedReader(stack.enter_context(open(local, "rb", buffering=0)))
-        stream = stack.enter_context(unpacked(cast(BinaryIO, raw), compression(name), file=work.file))
+        before = records.state(source, name, "", task.input.name)  # asked for before it is read: it may change then
+        read = list[str]()
+        lines = stack.enter_context(closing(read_blocks(task.input, fields=_FIELDS, hashed=read.append)))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        limit = max_unpacked(task.input.size) if compression(name) else None
-        lines = json_lines(whole_lines(stream, limit, work.file), work.file)
         for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
-        before.xxh3 = raw.hexdigest()
+        before.xxh3 = read[0]
     for output, (file, _) in zip(todo, sinks, strict=True):
         store = open_store(output.root)
         after = records.state(store, output.path, file.hexdigest())
         options = _record_options(task, output)
         record = records.Record(_fingerprint(task, output), options, __version__, rows, before, after)
         records.write_record(store, output.path, record)
-    return Done(task.input.path, rows, task.input.size, True)
+    return Done(task.input.name, rows, task.input.size, True)
 
 
 class _Work(NamedTuple):
@@ -270,9 +271,8 @@ def _current(task: Task, output: Output) -> bool:
     record = records.read_record(store, output.path)
     if record is None or record.fingerprint != _fingerprint(task, output):
         return False
-    folder, name = split_url(task.input.path)
     return records.unchanged(store, output.path, record.output) and records.unchanged(
-        open_store(folder), name, record.input
+        task.input.store(), task.input.path, record.input
     )
 
 

@@ -1,13 +1,16 @@
-"""Compressed streams: gzip and zstd by the file's suffix, read and written by the fastest library that is kept well.
+"""Compressed streams: gzip, zstd, bzip2 and xz by the file's suffix, by the fastest library that is kept well.
 
 gzip is read and written through ISA-L (several members in one file are one stream); zstd through the standard library
-(Python 3.14) or its backport. What is written depends on the bytes and the level alone: no names, no times. ISA-L's
-levels 1 and 2 are left out for that: now and then another process gets other bytes from them (seen in isal 1.9.1).
+(Python 3.14) or its backport; bzip2 and xz through the standard library. What is written depends on the bytes and the
+level alone: no names, no times. ISA-L's levels 1 and 2 are left out for that: now and then another process gets other
+bytes from them (seen in isal 1.9.1).
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import lzma
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -23,19 +26,26 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_DAMAGE: tuple[Any, ...] = (EOFError, zlib.error, isal_zlib.IsalError, zstd.ZstdError, igzip.BadGzipFile)
+_DAMAGE: tuple[Any, ...] = (
+    EOFError,
+    zlib.error,
+    isal_zlib.IsalError,
+    zstd.ZstdError,
+    igzip.BadGzipFile,
+    lzma.LZMAError,
+)
 _BAD_GZIP: Any = isal_zlib.IsalError
-PLAIN, GZIP, ZSTD = "", "gz", "zst"
-KINDS = (PLAIN, GZIP, ZSTD)
-_SUFFIXES = {".gz": GZIP, ".gzip": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
-_LEVELS: dict[str, Sequence[int]] = {GZIP: (0, 3), ZSTD: range(-7, 23)}
-_DEFAULT_LEVEL = {GZIP: 0, ZSTD: 3}
+PLAIN, GZIP, ZSTD, BZIP2, XZ = "", "gz", "zst", "bz2", "xz"
+KINDS = (PLAIN, GZIP, ZSTD, BZIP2, XZ)
+_SUFFIXES = {".gz": GZIP, ".gzip": GZIP, ".zst": ZSTD, ".zstd": ZSTD, ".bz2": BZIP2, ".xz": XZ}
+_LEVELS: dict[str, Sequence[int]] = {GZIP: (0, 3), ZSTD: range(-7, 23), BZIP2: range(1, 10), XZ: range(10)}
+_DEFAULT_LEVEL = {GZIP: 0, ZSTD: 3, BZIP2: 9, XZ: 1}
 _GZIP_HEADER = 31  # wbits of zlib
 _BLOCK = 1 << 20
 
 
 def compression(path: str) -> str:
-    """How a file of this name is compressed: ``"gz"``, ``"zst"`` or ``""``."""
+    """How a file of this name is compressed: one of `KINDS`."""
     return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), PLAIN)
 
 
@@ -54,15 +64,29 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
         elif kind == ZSTD:
             with zstd.open(raw, "rb") as stream:
                 yield cast(BinaryIO, stream)
+        elif kind == BZIP2:
+            with bz2.open(raw, "rb") as stream:
+                yield cast(BinaryIO, stream)
+        elif kind == XZ:
+            with lzma.open(raw, "rb", format=lzma.FORMAT_XZ) as stream:
+                yield cast(BinaryIO, stream)
         else:
             yield raw
     except _DAMAGE as error:
-        raise DataError(
-            f"the compressed file is damaged or cut short ({error})",
-            file=file,
-            kind="bad-compression",
-            fix="Copy it again, or compress it again.",
-        ) from None
+        raise _damaged(file, error) from None
+    except OSError as error:
+        if kind != BZIP2 or error.errno is not None:  # bz2 says so of damage
+            raise
+        raise _damaged(file, error) from None
+
+
+def _damaged(file: str, error: BaseException) -> DataError:
+    return DataError(
+        f"the compressed file is damaged or cut short ({error})",
+        file=file,
+        kind="bad-compression",
+        fix="Copy it again, or compress it again.",
+    )
 
 
 def gunzip(data: bytes, *, file: str | None = None, record: str | None = None) -> bytes:
@@ -105,8 +129,9 @@ def packed(raw: BinaryIO, kind: str, level: int | None = None) -> Iterator[Binar
     """A stream that compresses what is written to it into `raw`, finished when the block ends.
 
     Args:
-        kind: ``"gz"`` (levels 0, fast, and 3, small), ``"zst"`` (-7 to 22) or ``""``.
-        level: 0 for gzip and 3 for zstd by default, each the one that is fast for its size.
+        kind: ``"gz"`` (levels 0, fast, and 3, small), ``"zst"`` (-7 to 22), ``"bz2"`` (1 to 9), ``"xz"`` (0 to 9) or
+            ``""``.
+        level: by default 0 for gzip, 3 for zstd, 9 for bzip2 and 1 for xz.
     """
     _check(kind)
     if kind == PLAIN:
@@ -114,11 +139,15 @@ def packed(raw: BinaryIO, kind: str, level: int | None = None) -> Iterator[Binar
         return
     level = _DEFAULT_LEVEL[kind] if level is None else level
     if level not in _LEVELS[kind]:
-        known = "0 or 3" if kind == GZIP else "-7 to 22"
+        known = "0 or 3" if kind == GZIP else f"{min(_LEVELS[kind])} to {max(_LEVELS[kind])}"
         raise ConfigError(f"there is no level {level} of .{kind} compression here", fix=f"Use {known}.")
     stream: Any
     if kind == GZIP:
         stream = igzip.IGzipFile(filename="", mode="wb", compresslevel=level, fileobj=raw, mtime=0)
+    elif kind == BZIP2:
+        stream = bz2.BZ2File(raw, "wb", compresslevel=level)
+    elif kind == XZ:
+        stream = lzma.LZMAFile(raw, "wb", preset=level)  # noqa: SIM115 - closed below
     else:
         stream = zstd.ZstdFile(raw, "wb", level=level)
     with stream:
@@ -127,4 +156,4 @@ def packed(raw: BinaryIO, kind: str, level: int | None = None) -> Iterator[Binar
 
 def _check(kind: str) -> None:
     if kind not in KINDS:
-        raise ConfigError(f"compression {kind!r} is unknown", fix="Use 'gz', 'zst' or '' for none.")
+        raise ConfigError(f"compression {kind!r} is unknown", fix="Use 'gz', 'zst', 'bz2', 'xz' or '' for none.")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from feedmill.documents.file import DocumentFile
 from feedmill.errors import DataError, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped
-from feedmill.tokens.inputs import SourceFile
 from feedmill.tokens.work import EXAMPLES, Done, Task
 
 
@@ -82,7 +82,7 @@ def in_order(tasks: Sequence[Task], results: Iterable[Done], counts: Counts) -> 
         line += facts.lines
 
 
-def bad_document(file: SourceFile, line: int, reason: str) -> DataError:
+def bad_document(file: DocumentFile, line: int, reason: str) -> DataError:
     """The error for a document that cannot be used; `line` counts from 1."""
     return DataError(
         reason,

@@ -7,21 +7,21 @@ Each task still uses all cores: work is cut by bytes inside it.
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import os
-import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import find_documents
+from feedmill.documents.hub_splits import by_split
+from feedmill.documents.kinds import LINES, kind_of
+from feedmill.documents.wildcards import expression
 from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
-from feedmill.tokens.hub_splits import by_split
-from feedmill.tokens.inputs import SourceFile
-from feedmill.tokens.sources import find_files, kind_of
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
 
@@ -54,7 +54,7 @@ class DealtReport:
 
 
 def tokenize_dealt(
-    tasks: Sequence[Sequence[SourceFile]],
+    tasks: Sequence[Sequence[DocumentFile]],
     folder: str | os.PathLike[str],
     *,
     tokenizer: str | os.PathLike[str],
@@ -122,7 +122,7 @@ def _others(store: Store, tasks: int) -> list[str]:
     return [path for match, path in found if match and int(match[1]) >= tasks]
 
 
-def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[list[list[SourceFile]], list[str]]:
+def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[list[list[DocumentFile]], list[str]]:
     """The files of lines of a folder (or one file) for each task, and those that were left aside.
 
     Args:
@@ -132,13 +132,13 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
         NotFound: there are none.
     """
     if "://" not in dataset and os.path.isfile(dataset):
-        files, ignored = find_files([dataset]), []
+        files, ignored = find_documents([dataset], unnamed=None).files, []
     else:
         wanted = pattern if pattern is None or glob.has_magic(pattern) else f"*{pattern}"
-        paths = [entry.path for entry in open_store(dataset).files() if wanted is None or _matches(entry.path, wanted)]
-        found = [(path, _lines(join_url(dataset, path))) for path in paths]
-        files = [file for _, file in found if file is not None]
-        ignored = [path for path, file in found if file is None]
+        chosen = None if wanted is None else re.compile(expression(wanted)).fullmatch
+        entries = [entry for entry in open_store(dataset).files() if chosen is None or chosen(entry.path)]
+        files = [DocumentFile(dataset, e.path, LINES, e.size, e.version) for e in entries if kind_of(e.path) == LINES]
+        ignored = [entry.path for entry in entries if kind_of(entry.path) != LINES]
     if not files:
         raise NotFound(
             "no file of JSON lines is here" + (f" that matches {pattern!r}" if pattern else ""),
@@ -149,17 +149,17 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
     return [files[task::tasks] for task in range(tasks)], ignored
 
 
-def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
+def deal_rows(dataset: str, split: str, tasks: int) -> list[list[DocumentFile]]:
     """The rows of a Hugging Face dataset on disk, or of a folder of Parquet files, for each task.
 
     Args:
-        split: which one; of a folder of files those that belong to it by their names, see `feedmill.tokens.hub_splits`.
+        split: which one; of a folder of files its own, see `feedmill.documents.hub_splits`.
 
     Raises:
         NotFound: it is not there, or has no such split.
         ConfigError: its documents are not in columns.
     """
-    from feedmill.tokens.columns import count_rows
+    from feedmill.documents.columns import count_rows
 
     if "://" not in dataset and not os.path.exists(dataset):
         raise NotFound(
@@ -170,7 +170,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
         )
     if open_store(dataset).exists("dataset_dict.json"):
         dataset = join_url(dataset, split)
-    files = find_files([dataset])
+    files = find_documents([dataset], unnamed=None).files
     if any(file.kind not in ("arrow", "parquet") for file in files):
         raise ConfigError(
             "these documents are no rows of columns", file=dataset, kind="unknown-input", fix="Use the form 'jsonl'."
@@ -178,7 +178,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
     files = _of_split(files, dataset, split)
     if tasks == 1:
         return [files]
-    dealt: list[list[SourceFile]] = [[] for _ in range(tasks)]
+    dealt: list[list[DocumentFile]] = [[] for _ in range(tasks)]
     before = 0
     for file in files:
         rows = count_rows(file)
@@ -190,7 +190,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[SourceFile]]:
     return dealt
 
 
-def _of_split(files: list[SourceFile], dataset: str, split: str) -> list[SourceFile]:
+def _of_split(files: list[DocumentFile], dataset: str, split: str) -> list[DocumentFile]:
     is_one = files[0].folder != dataset or open_store(dataset).exists("state.json")
     if is_one:  # a file, or what was saved as one split
         return files
@@ -203,22 +203,3 @@ def _of_split(files: list[SourceFile], dataset: str, split: str) -> list[SourceF
             fix=f"By their names the files are of: {', '.join(sorted(splits))}.",
         )
     return splits[split]
-
-
-def _matches(path: str, pattern: str) -> bool:
-    """As shell patterns on paths: ``*`` stays inside a folder, ``**`` does not."""
-    steps, wanted = path.split("/"), pattern.split("/")
-
-    def match(i: int, j: int) -> bool:
-        if j == len(wanted):
-            return i == len(steps)
-        if wanted[j] == "**":
-            return any(match(k, j + 1) for k in range(i, len(steps) + 1))
-        return i < len(steps) and fnmatch.fnmatchcase(steps[i], wanted[j]) and match(i + 1, j + 1)
-
-    return match(0, 0)
-
-
-def _lines(url: str) -> SourceFile | None:
-    """The file as one of lines; None where it is of another kind."""
-    return find_files([url])[0] if kind_of(posixpath.basename(url)) == "lines" else None

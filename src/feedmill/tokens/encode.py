@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.documents.batch import Batch
 from feedmill.errors import FeedmillError
 from feedmill.kernels.bos_eos import add_bos_eos
-from feedmill.tokens.inputs import Batch
 from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.vocabulary import Encoded, Int64s

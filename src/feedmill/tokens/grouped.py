@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.typed import Typed, TypedReader
+from feedmill.documents.units import UNIT_BYTES, cut
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, write_manifest
@@ -29,14 +32,11 @@ from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store, open_store
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
-from feedmill.tokens.inputs import SourceFile
 from feedmill.tokens.parts import Group, GroupFile, Part, write_group
 from feedmill.tokens.ring import Ring, groups
 from feedmill.tokens.segments import adds_space
-from feedmill.tokens.sources import UNIT_BYTES, cut
 from feedmill.tokens.tokenize import PRELOAD
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.typed import Typed, TypedReader
 from feedmill.tokens.work import Recipe, identity_of, offer, tasks_of, work
 
 MANIFEST = "tokens"
@@ -70,7 +70,7 @@ class GroupedReport(Counts):
 
 
 def tokenize_grouped(
-    files: Sequence[SourceFile],
+    files: Sequence[DocumentFile],
     folder: str,
     *,
     tokenizer: str | os.PathLike[str],
@@ -195,7 +195,7 @@ class _Job:
         self,
         folder: str,
         recipe: Recipe,
-        plan: list[tuple[SourceFile, ...]],
+        plan: list[tuple[DocumentFile, ...]],
         tokenizer: Tokenizer,
         dtype: np.dtype[Any],
         ring: Ring,

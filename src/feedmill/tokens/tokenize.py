@@ -1,9 +1,9 @@
 """Tokenizing: documents of any kind into token files of any formats, in one pass.
 
-The inputs are cut into units (`feedmill.tokens.sources`). Workers leave the tokens of each unit in a piece, in a folder
-beside the output; the pieces are put together in order while later ones are still made. So the bytes do not depend on
-the number of workers or on where units end, and a run that was killed is continued by the same command: pieces that are
-whole, and belong to the same inputs, options and tokenizer, are used again.
+The inputs are cut into units (`feedmill.documents.units`). Workers leave the tokens of each unit in a piece, in a
+folder beside the output; the pieces are put together in order while later ones are still made. So the bytes do not
+depend on the number of workers or on where units end, and a run that was killed is continued by the same command:
+pieces that are whole, and belong to the same inputs, options and tokenizer, are used again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import Found, find_documents
+from feedmill.documents.units import UNIT_BYTES, cut, together
 from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.policy import RAISE, SKIP, OnError, on_error_policy
@@ -27,10 +30,8 @@ from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, tidy
 from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
-from feedmill.tokens.inputs import SourceFile
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import read_piece
-from feedmill.tokens.sources import UNIT_BYTES, cut, find_inputs, together
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, identity_of, offer, tasks_of, work
@@ -69,7 +70,7 @@ class TokenizeReport(Counts):
 
 
 def tokenize(
-    inputs: Sequence[str | os.PathLike[str] | SourceFile],
+    inputs: Sequence[str | os.PathLike[str] | DocumentFile],
     output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
     *,
     tokenizer: str | os.PathLike[str] | Tokenizer,
@@ -99,7 +100,7 @@ def tokenize(
     """Tokenize documents into token files.
 
     Args:
-        inputs: files, folders, URLs or patterns, see `feedmill.tokens.sources.find_files`.
+        inputs: files, folders, URLs or patterns, see `feedmill.documents.find`.
         output: a path without suffix (each format adds its own), or a mapping from format to path.
         tokenizer: see `load_tokenizer`.
         formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
@@ -188,12 +189,25 @@ def tokenize(
         switched_off=loaded.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
     )
-    given = find_inputs(inputs, kind)
+    given = _find(inputs, kind)
     report.skipped_files, report.skipped_files_examples = len(given.skipped), given.skipped[:EXAMPLES]
     job = _Job(outputs, recipe, given.files, loaded, tokenizer_name or loaded.name, report, unit_bytes)
     job.run(workers, overwrite, progress, allow_empty)
     report.seconds = time.perf_counter() - begin
     return report
+
+
+def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:
+    """The files of the inputs; one that is named twice is read twice."""
+    found = Found()
+    for item in inputs:
+        if isinstance(item, DocumentFile):
+            found.files.append(item)
+            continue
+        given = find_documents([item], kind=kind, unnamed=None)
+        found.files += given.files
+        found.skipped += given.skipped
+    return found
 
 
 def _eos(tokenizer: Tokenizer, eos: str | None) -> str | None:
@@ -230,7 +244,7 @@ class _Job:
         self,
         outputs: list[Output],
         recipe: Recipe,
-        files: list[SourceFile],
+        files: list[DocumentFile],
         tokenizer: Tokenizer,
         tokenizer_name: str,
         report: TokenizeReport,

@@ -15,18 +15,19 @@ from typing import Any
 import msgspec
 import xxhash
 
+from feedmill.documents.batch import Batch
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.read import read_documents
+from feedmill.documents.textpath import TextReader
+from feedmill.documents.typed import Typed, TypedReader
 from feedmill.errors import FeedmillError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.work import Work
-from feedmill.tokens.documents import read_documents
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
-from feedmill.tokens.inputs import Batch, SourceFile, Unit
 from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
-from feedmill.tokens.textpath import TextReader
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.typed import Typed, TypedReader
 
 EXAMPLES = 100
 _LAYOUT = 2
@@ -93,7 +94,7 @@ class Task:
         """Of the input."""
         return sum(unit.bytes for unit in self.units)
 
-    def place(self, facts: PieceFacts, row: int) -> tuple[SourceFile, int]:
+    def place(self, facts: PieceFacts, row: int) -> tuple[DocumentFile, int]:
         """The file of a row of the piece, and which row of its unit it is."""
         number = bisect_right(facts.ends, row)
         return self.units[number].file, row - (facts.ends[number - 1] if number else 0)

@@ -236,15 +236,17 @@ def test_truncated_input(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("documents", "more", "message"),
     [
-        (["{}/nothing/documents/*"], {}, "no document file"),
-        (["{}/elsewhere/*"], {}, "no folder 'documents'"),
-        (["{}/*/documents/*"], {}, "no document file"),
+        (["{}/nothing/documents/*"], {}, "no files match"),
+        (["{}/attributes/*"], {}, "no folder 'documents'"),
+        (["{}/*/documents/*"], {}, "no files match"),
         (["{}/documents"], {"partitions": 2, "partition": 1}, "partitions"),
     ],
 )
 def test_bad_options(tmp_path, documents, more, message):
     write_documents(tmp_path, *FILES)
-    with pytest.raises(ConfigError, match=message):
+    (tmp_path / "attributes").mkdir()
+    (tmp_path / "attributes/a.jsonl").write_text("{}")
+    with pytest.raises(FeedmillError, match=message):
         dedupe([one.format(tmp_path) for one in documents], options("documents", **more))
 
 

@@ -13,7 +13,7 @@ from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.tag import tag
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from helpers.document_datasets import DEEP
 from helpers.document_folders import read, texts, write_documents, write_lines
 from helpers.kills import command, contents, kill_at_random, kill_everywhere
@@ -418,14 +418,14 @@ def test_a_set_may_say_that_it_writes_an_attribute_now_and_then(tmp_path):
         ({"span_replacement": [{"span": "$.a", "min_score": 1, "replacement": "$..a["}]}, "character"),
         ({"compression": {"output": "lz4"}}, "lz4"),
         ({"output": {"path": "x", "max_size_in_bytes": True}}, "wrong kind"),
-        ({"documents": ["nowhere/documents/*"]}, "no document file matches"),
+        ({"documents": ["nowhere/documents/*"]}, "nowhere/documents/\\*: no files match"),
     ],
 )
 def test_bad_configurations(tmp_path, monkeypatch, change, message):
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     tree = {**stream("."), **change}
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(FeedmillError, match=message):
         run(tree)
     assert not (tmp_path / "mixed").exists()
 

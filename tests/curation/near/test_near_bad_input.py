@@ -188,7 +188,7 @@ def test_array_files(tmp_path: Path) -> None:
         assert caught.value.kind == "bad-signatures"
 
 
-@pytest.mark.parametrize("there", ["dumps/2024.jsonl", "segments/a.jsonl", "notes.txt"])
+@pytest.mark.parametrize("there", ["dumps/2024.jsonl", "segments/a.jsonl", "notes.jsonl"])
 def test_a_folder_with_other_files_is_no_place_for_signatures(folder: Path, there: str) -> None:
     (folder / "documents" / there).parent.mkdir(exist_ok=True)
     (folder / "documents" / there).write_bytes(GOOD)

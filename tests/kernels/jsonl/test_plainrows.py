@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.rows import negative_zeros
+from feedmill.documents.rows import negative_zeros
 from feedmill.formats.documents import one_a_line, rows_of
 from feedmill.kernels.jsonl.plainrows import plain_rows
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.curation.mix.spans import Taken, replace
-from feedmill.curation.rows import dump
+from feedmill.documents.rows import dump
 from feedmill.kernels.jsonl.rawtexts import cut, lift
 from feedmill.kernels.jsonl.spanlists import choose, pack
 

@@ -35,7 +35,7 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     if not values["attributes"]:
         raise ConfigError("no attributes are named", kind="missing-option", fix="Give patterns with --attributes.")
     summaries = summarise(
-        with_files(values["attributes"]),
+        list(with_files(values["attributes"])),
         most=values["bins"],
         pattern=values["regex"],
         processes=1 if values["debug"] else values["processes"],

@@ -13,8 +13,8 @@ from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
+    from feedmill.documents.file import DocumentFile
     from feedmill.tokens.grouped import GroupedReport
-    from feedmill.tokens.inputs import SourceFile
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -52,9 +52,9 @@ SCHEMA = {
 
 def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     """Write token files, as Dolma does."""
+    from feedmill.documents.typed import Typed
     from feedmill.tokens.grouped import tokenize_grouped
     from feedmill.tokens.ring import Ring
-    from feedmill.tokens.typed import Typed
 
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
@@ -89,20 +89,13 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     _show(report)
 
 
-def _files(patterns: Sequence[str]) -> list[SourceFile]:
+def _files(patterns: Sequence[str]) -> list[DocumentFile]:
     """The files of patterns, all of them of JSON lines whatever they are called."""
-    from feedmill.curation.inputs import find_inputs
-    from feedmill.storage import open_store, split_url
-    from feedmill.tokens.inputs import SourceFile
+    from feedmill.documents.file import once
 
     if not patterns:
         raise ConfigError("no documents are named", kind="missing-option", fix="Give patterns with --documents.")
-    found = []
-    for input_ in find_inputs(with_files(patterns)):
-        folder, name = split_url(input_.path)
-        entry = open_store(folder).stat(name)
-        found.append(SourceFile(folder, name, "lines", entry.size, entry.version))
-    return found
+    return once(file for files in with_files(patterns).values() for file in files)
 
 
 def _tokenizer(values: dict[str, Any]) -> tuple[str, int | None]:

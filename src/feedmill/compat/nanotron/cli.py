@@ -15,8 +15,8 @@ from feedmill.cli.options import Json
 from feedmill.cli.output import counted, emit, facts, to_json
 
 if TYPE_CHECKING:
+    from feedmill.documents.file import DocumentFile
     from feedmill.tokens.dealt import DealtReport
-    from feedmill.tokens.inputs import SourceFile
 
 app = new_app(no_args_is_help=True, help="Nanotron's data tool: the same options, the same files.")
 preprocess = new_app(no_args_is_help=True, help="Tokenize documents into .ds files, one per task.")
@@ -108,7 +108,7 @@ def _complete(ctx: typer.Context) -> None:
         ctx.parent.fail(f"Missing option '{ctx.obj['missing'][0]}'.")
 
 
-def _run(ctx: typer.Context, tasks: list[list[SourceFile]], column: str, ignored: list[str], as_json: bool) -> None:
+def _run(ctx: typer.Context, tasks: list[list[DocumentFile]], column: str, ignored: list[str], as_json: bool) -> None:
     from feedmill.storage import open_store
     from feedmill.tokens.dealt import tokenize_dealt
 

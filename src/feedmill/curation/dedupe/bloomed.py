@@ -17,9 +17,10 @@ from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.render import render
 from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
+from feedmill.documents.lines import read_blocks
 from feedmill.errors import DataError
 from feedmill.formats.bloom import BloomFilter
-from feedmill.formats.documents import read_lines, write_lines
+from feedmill.formats.documents import write_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
@@ -56,7 +57,7 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
     out = task.file.attributes(options.name, options.documents_folder)
     kind = task.output
     if kind is None:
-        kind = compression(task.file.path) if task.input is None else task.input
+        kind = compression(out) if task.input is None else task.input
     keys = bloom.keys
     rows = documents = units = 0
     digest = digest_ids([])
@@ -75,7 +76,7 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
         except DataError:
             return lines  # comes up again in its turn, when it is known which line this is
 
-    source = read_lines(store, task.file.path, kind=task.input, advance=bar.advance, hashed=read.append, json=True)
+    source = read_blocks(task.file, fields=options.fields, packed=task.input, advance=bar.advance, hashed=read.append)
     spare, workers = threads < available_cores(), threads - 1  # this thread has enough to do itself
     # Closed in any case, so that no thread outlives an error.
     with (

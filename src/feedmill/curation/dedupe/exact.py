@@ -30,7 +30,8 @@ from feedmill.curation.dedupe.render import Rendered, render
 from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import get_arrays, get_marker, put, put_arrays, put_marker
-from feedmill.formats.documents import read_lines, write_lines
+from feedmill.documents.lines import read_blocks
+from feedmill.formats.documents import write_lines
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ahead
@@ -94,12 +95,12 @@ def scan(task: Task) -> Scanned:
     found = get_marker(f"{name}.json")
     if found is not None and found.get("fingerprint") == task.fingerprint:
         return Scanned(found["rows"], found["ids"], found["segments"], found["xxh3"])
-    store, where = task.file.store(), task.file.name
+    where = task.file.name
     rows, segments, digest = 0, 0, digest_ids([])
     hash_units = hash_documents if task.options.unit == DOCUMENTS else hash_parts
     segment, read = _Segment(), list[str]()
     with ExitStack() as stack:
-        blocks = read_lines(store, task.file.path, kind=task.input, hashed=read.append, json=True)
+        blocks = read_blocks(task.file, fields=task.options.fields, packed=task.input, hashed=read.append)
         for block in stack.enter_context(closing(ahead(blocks))) if task.spare else blocks:
             units = read_units(block, task.options, where, rows + 1)
             digest_ids(units.ids, digest)
@@ -229,7 +230,7 @@ def finish(item: tuple[Task, _Ending]) -> Finished | None:
     if found is not None and mine and store.exists(out) and store.stat(out).size == found["size"]:
         return Finished(**found)
     documents = units = 0
-    kind = compression(task.file.path) if task.output is None and task.input is None else task.output
+    kind = compression(out) if task.output is None and task.input is None else task.output
     written: list[str] = []
     with write_lines(store, out, kind=task.input if kind is None else kind, hashed=written.append) as append:
         for segment in range(ending.scanned.segments):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import Finished, Task
 from feedmill.curation.marked import entry, record, recorded
-from feedmill.curation.patterns import DocumentFile, find_documents
 from feedmill.curation.records import digest as digest_of
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
@@ -64,6 +66,7 @@ def dedupe(
     against: Sequence[str] = (),
     processes: int | None = None,
     compression: tuple[str | None, str | None] = (None, None),
+    id: str | None = None,
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> DedupeReport:
@@ -78,46 +81,48 @@ def dedupe(
         against: documents to look up in instead, for decontamination: only what occurs there is marked.
         processes: how many to use; by default one for each core.
         compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None for what the names say.
+        id: see `feedmill.curation.tag.tag`.
         allow_empty: whether patterns without files, and files without a document, are accepted.
 
     Raises:
         EmptyResult: there is no document.
-        ConfigError: nothing to read, options that are invalid, or another run at the same work.
+        NotFound: nothing to read.
+        ConfigError: options that are invalid, or another run at the same work.
         DataError: a row that cannot be used; nothing is written for its file.
     """
     if processes is not None and processes < 1:
         raise ConfigError(f"there is no work with {processes} processes", fix="Use 1 or more.")
     report = DedupeReport(options.name)
-    _dedupe(documents, options, bloom, against, processes, compression, allow_empty, progress, report)
+    kept = options.documents_folder
+    find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow_empty, id=id)
+    files = find(documents, report.warnings)
+    known = find(against, report.warnings) if against else []
+    _dedupe(files, known, options, bloom, processes, compression, progress, report)
     refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
     return report
 
 
 def _dedupe(
-    documents: Sequence[str],
+    files: list[DocumentFile],
+    known: list[DocumentFile],
     options: DedupeOptions,
     bloom: BloomOptions | None,
-    against: Sequence[str],
     processes: int | None,
     compression: tuple[str | None, str | None],
-    allow_empty: bool,
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
-    warnings = report.warnings if allow_empty else None
-    files = find_documents(documents, options.documents_folder, warnings)
     if bloom is not None and bloom.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
 
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
-    known = find_documents(against, options.documents_folder, warnings) if against else []
     if bloom is not None and known:
         raise ConfigError("a Bloom filter and 'against' exclude each other", fix="Give one of them.")
     if bloom is None and options.partitions > 1:
         raise ConfigError("partitions are for Bloom filters", fix="Leave them out: exact runs need no partitions.")
     run_print = fingerprint(
-        [[f.name, f.size, f.version] for f in known],
-        [[f.name, f.size, f.version] for f in files],
+        [f.identity for f in known],
+        [f.identity for f in files],
         options.as_dict(),
         list(compression),
         [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None,

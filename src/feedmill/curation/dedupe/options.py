@@ -73,6 +73,11 @@ class DedupeOptions:
         if not 0 <= self.partition < self.partitions:
             raise _bad(f"there is no partition {self.partition} of {self.partitions}", "Count from 0.")
 
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The fields of documents that are read; None where any may be."""
+        return ("id", "text") if self.key == "$.text" else None
+
     def as_dict(self) -> dict[str, Any]:
         """The options as plain data."""
         return asdict(self)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
-from feedmill.curation.patterns import DocumentFile
+from feedmill.documents.file import DocumentFile
 
 _HASHES = "xxh3"
 """What files are hashed with: work that an earlier version left without hashes is of other tasks."""
@@ -31,7 +31,7 @@ class Task:
     @property
     def fingerprint(self) -> str:
         kinds = [self.input, self.output, _HASHES]
-        return fingerprint(self.file.name, self.file.size, self.file.version, kinds, self.options.as_dict())
+        return fingerprint(*self.file.identity, kinds, self.options.as_dict())
 
 
 @dataclass(frozen=True, slots=True)

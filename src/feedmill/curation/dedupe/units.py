@@ -11,7 +11,7 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
-from feedmill.curation.rows import bad_row, dump, ids_of, is_blank, load, parse_texts
+from feedmill.documents.rows import bad_row, dump, ids_of, is_blank, load, parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
 from feedmill.kernels.text.paragraphs import CHARACTERS, DOLMA

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from feedmill.curation.patterns import DocumentFile
 from feedmill.curation.provenance import Verdict, stale, verdict
-from feedmill.curation.rows import REFUSED, ids_of, parse_ids, parse_texts
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import REFUSED, ids_of, parse_ids, parse_texts
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.storage import Entry, Store
@@ -118,7 +119,7 @@ def _documents(store: Store, pairing: Pairing) -> tuple[list[bytes], list[int], 
     ids: list[bytes] = []
     lengths: list[int] = []
     sources: list[Any] = []
-    for lines in read_lines(store, file.path, kind=pairing.input, json=True):
+    for lines in read_blocks(file, fields=("id", "text", "source"), packed=pairing.input):
         rows = parse_texts(lines, store.locate(file.path), len(ids) + 1)
         sources += [_row(row).source for row in rows_of(lines)]
         ids += ids_of(rows, store.locate(file.path), len(ids) + 1)

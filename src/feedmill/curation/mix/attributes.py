@@ -12,7 +12,7 @@ import orjson
 
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.needs import Needs, needed_attributes
-from feedmill.curation.rows import REFUSED, bad_row, load
+from feedmill.documents.rows import REFUSED, bad_row, load
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.threads import ahead
 from feedmill.kernels.jsonl.plainrows import plain_rows

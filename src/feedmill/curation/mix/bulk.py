@@ -16,7 +16,7 @@ import numpy as np
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.needs import needed_attributes, whole_attribute
 from feedmill.curation.mix.spans import bounds
-from feedmill.curation.rows import dump
+from feedmill.documents.rows import dump
 from feedmill.kernels.jsonl.rawtexts import cut
 from feedmill.kernels.jsonl.spanlists import choose
 

@@ -65,7 +65,8 @@ class FilterConfig:
         allow_stale: use attributes that were made of other documents.
         allow_empty: patterns may have no files, and streams may keep nothing.
         exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
-        processes, dry_run: unless an option overrides them.
+        processes, dry_run, id: unless an option overrides them. `id`: the field that ids are read from, or ``auto`` for
+            ids that are made of file and row where there are none.
     """
 
     streams: tuple[Stream, ...]
@@ -79,6 +80,7 @@ class FilterConfig:
     dolma_names: bool = False
     processes: int | None = None
     dry_run: bool = False
+    id: str | None = None
 
 
 def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = False) -> FilterConfig:
@@ -106,6 +108,7 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
         dolma_names=dolma,
         processes=top.value("processes", int, None),
         dry_run=top.value("dryrun", bool, False),
+        id=top.value("id", str, None),
     )
     top.end("work_dir")
     if config.processes is not None and config.processes < 1:

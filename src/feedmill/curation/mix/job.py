@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.inputs import places
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.names import check_names
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
-from feedmill.curation.patterns import DocumentFile, find_documents
+from feedmill.documents.file import DocumentFile, as_lines, places
+from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
@@ -91,7 +91,8 @@ def mix(
         dry_run: write nothing; try the rules on the first documents of some files, and say what they would do.
 
     Raises:
-        ConfigError: nothing to read, a configuration that is invalid, an output that is an input or another output.
+        NotFound: nothing to read.
+        ConfigError: a configuration that is invalid, an output that is an input or another output.
         EmptyResult: a stream keeps nothing.
         DataError: attributes that do not line up, rows that cannot be used, expressions that fail on a document.
     """
@@ -141,13 +142,15 @@ def mix(
 def _plan(stream: Stream, config: FilterConfig, warnings: list[str]) -> list[Shard]:
     """The outputs of a stream."""
     files: list[DocumentFile] = []
-    for file in find_documents(stream.documents, warnings=warnings if config.allow_empty else None):
+    for file in find_in_datasets(
+        stream.documents, warnings, exact=config.exact, allow_missing=config.allow_empty, id=config.id
+    ):
         if file.size or not files:
             files.append(file)
         else:
             warnings.append(f"{file.name} is empty")
     if config.mirror:
-        return [Shard(stream, config, (file,), _mirrored(file), _kind(stream, file.path)) for file in files]
+        return [Shard(stream, config, (file,), _mirrored(file), _kind(stream, _mirrored(file))) for file in files]
     if config.permute:
         random.Random(f"{config.seed}/{stream.name}").shuffle(files)
     kind = GZIP if stream.output_compression is None else stream.output_compression
@@ -165,7 +168,7 @@ def _keep_apart(shards: Sequence[Shard]) -> None:
     place, read, made = places(), dict[str, str](), dict[str, Shard]()
     for shard in shards:
         for file in shard.files:
-            attributes = (join_url(file.root or ".", file.attributes(name)) for name in shard.stream.attributes)
+            attributes = (join_url(file.folder or ".", file.attributes(name)) for name in shard.stream.attributes)
             read.update((place(path), path) for path in (file.name, *attributes))
     for shard in shards:
         path = join_url(shard.stream.output, shard.path)
@@ -185,7 +188,7 @@ def _keep_apart(shards: Sequence[Shard]) -> None:
 
 
 def _mirrored(file: DocumentFile) -> str:
-    return f"documents/{f'/{file.path}'.rpartition('/documents/')[2]}"
+    return f"documents/{f'/{as_lines(file.path, file.kind)}'.rpartition('/documents/')[2]}"
 
 
 def _kind(stream: Stream, path: str) -> str:
@@ -323,7 +326,7 @@ def _fingerprint(shard: Shard) -> str:
     inputs = []
     for file in shard.files:
         store = file.store()
-        inputs.append([file.name, file.size, file.version])
+        inputs.append(file.identity)
         for name in shard.stream.attributes:
             path = file.attributes(name)
             entry = store.stat(path) if store.exists(path) else None

@@ -20,10 +20,11 @@ from feedmill.curation.attribute_set import read_manifest
 from feedmill.curation.jsonpath import named_below as named_by_path
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.needs import expressions
-from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import REFUSED
 from feedmill.curation.spans import attribute_name
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq.mentions import named_below as named_by_jq
+from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import REFUSED
 from feedmill.errors import ConfigError
 from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.jobs.progress import Progress
@@ -111,8 +112,12 @@ def look(sought: Sought) -> Seen:
             bare.add(name)
             continue
         here: set[str] = set()
-        kind = None if name else sought.input
-        for lines in islice(read_lines(store, path, kind=kind, json=True), sought.blocks):
+        blocks = (
+            read_lines(store, path, json=True)
+            if name
+            else read_blocks(sought.file, fields=("attributes",), packed=sought.input)
+        )
+        for lines in islice(blocks, sought.blocks):
             for keys in _names(lines):
                 here.update(keys)
             if sought.names <= found | here:

@@ -12,8 +12,8 @@ from feedmill.curation.jsonpath import compile_test
 from feedmill.curation.mix.bulk import Bulk
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.spans import compile_spans, replace, replace_as_dolma
-from feedmill.curation.rows import BLANKS
 from feedmill.documents.jq import compile_jq
+from feedmill.documents.rows import BLANKS
 
 Rule = Callable[[Any], bool]
 INCLUDE, SHORT = "include", "min_text_length"

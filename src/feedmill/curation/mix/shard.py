@@ -20,11 +20,12 @@ from feedmill.curation.mix.bulk import texts_unseen
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
-from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq import JqError
+from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.documents import read_lines, rows_of, write_lines
+from feedmill.formats.documents import rows_of, write_lines
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.kernels.jsonl.rawtexts import lift
 from feedmill.storage import LocalStore, open_store
@@ -244,7 +245,7 @@ def _documents(
     with ExitStack() as stack:
         for one in sets:
             stack.callback(one.close)
-        chunks = read_lines(store, file.path, kind=stream.input_compression, json=True)
+        chunks = read_blocks(file, packed=stream.input_compression)
         source = stack.enter_context(closing(ahead(chunks))) if shard.spare else chunks
         yield from _merged(source, sets, file, shard, counts, limit)
 

@@ -16,7 +16,7 @@ from feedmill.curation.near.cluster import decide, summary
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
 from feedmill.curation.near.view import open_view
-from feedmill.curation.patterns import DocumentFile
+from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.signatures import (
     LOCK,

@@ -11,7 +11,7 @@ import orjson
 
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near.view import Ints, View, open_view
-from feedmill.curation.patterns import DocumentFile
+from feedmill.documents.file import DocumentFile
 from feedmill.formats.documents import write_lines
 from feedmill.formats.signatures import Arrays, read_record, write_record
 

@@ -12,7 +12,8 @@ from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, tidy_signatures
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import spread
-from feedmill.curation.patterns import DocumentFile, by_root, find_documents
+from feedmill.documents.file import DocumentFile, by_folder
+from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, tidy
@@ -65,6 +66,7 @@ def find_near(
     *,
     signatures: str | None = None,
     processes: int | None = None,
+    id: str | None = None,
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> NearReport:
@@ -77,20 +79,22 @@ def find_near(
         signatures: a local folder in which signatures are kept, to compare documents that come later with these. Files
             that it has seen are not read again. Without it they are removed at the end.
         processes: how many to use, or threads where that is faster; by default one for each core.
+        id: see `feedmill.curation.tag.tag`.
         allow_empty: whether patterns without files, and files without a document, are accepted.
 
     Raises:
         EmptyResult: there is no document.
-        ConfigError: nothing to read, options that are invalid or differ from those of the signatures, a file that
+        NotFound: nothing to read.
+        ConfigError: options that are invalid or differ from those of the signatures, a file that
             changed since its signatures were made, or signatures that another run is using.
         DataError: a row that cannot be used; or the signatures are damaged.
     """
     report = NearReport(options.name, signatures=signatures)
-    files = find_documents(documents, options.documents_folder, report.warnings if allow_empty else None)
+    files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=id)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures live on local disks", file=signatures, fix="Give a local path.")
     run_print = fingerprint(
-        [[file.name, file.size, file.version] for file in files],
+        [file.identity for file in files],
         options.as_dict(),
         None if signatures is None else open_store(signatures).locate(""),
     )
@@ -123,7 +127,7 @@ def _run(
     progress: bool | None,
     report: NearReport,
 ) -> None:
-    manifests = [read_manifest(open_store(root or "."), options.name) for root in by_root(files)]
+    manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
     told = all(one is not None and one.get("run") == run_print for one in manifests)
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, run_print, told, processes, progress)

@@ -20,6 +20,7 @@ def neardedupe(
     bands: int = 0,
     rows: int = 0,
     signatures: str | None = None,
+    id: str | None = None,
     allow_empty: bool = False,
     workers: int | None = None,
     progress: bool | None = None,
@@ -34,6 +35,7 @@ def neardedupe(
         keep_case: compare letters in upper and lower case as they are.
         keep_punctuation: words include punctuation; only white space ends them.
         signatures: a local folder in which signatures are kept, to compare documents that come later with these.
+        id: see `feedmill.curation.tag.tag`.
         allow_empty: accept patterns without files, and files without a document.
         workers: processes, or threads where that is faster; by default one for each core.
 
@@ -51,5 +53,5 @@ def neardedupe(
         keep=keep,
     )
     return find_near(
-        documents, options, signatures=signatures, processes=workers, allow_empty=allow_empty, progress=progress
+        documents, options, signatures=signatures, processes=workers, id=id, allow_empty=allow_empty, progress=progress
     )

@@ -12,9 +12,9 @@ import xxhash
 from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.spread import go_on
-from feedmill.curation.patterns import DocumentFile
-from feedmill.curation.rows import bad_row, ids_of, parse_texts
-from feedmill.formats.documents import read_lines
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.formats.signatures import Arrays, read_record, segment_name, write_arrays, write_record
 from feedmill.kernels.hashing import shingles_compiled
 from feedmill.kernels.hashing.shingles import characters, permutations
@@ -42,7 +42,7 @@ class Task:
         """A digest of the file's state and of what its signatures depend on."""
         signature = self.options.signature()
         used = [signature[name] for name in ("ngram", "lower", "punctuation", "bands", "rows")]
-        return fingerprint(self.location, self.file.size, self.file.version, used)
+        return fingerprint(self.location, *self.file.identity[1:], used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def sketch(task: Task) -> Sketched:
         return Sketched(**done)
     digest, content = digest_ids([]), xxhash.xxh3_128()
     rows, empty, segments, segment, read = 0, 0, list[int](), _Segment(), list[str]()
-    for lines in read_lines(task.file.store(), task.file.path, hashed=read.append, json=True):
+    for lines in read_blocks(task.file, fields=("id", "text"), hashed=read.append):
         go_on()
         parsed = parse_texts(lines, task.file.name, rows + 1)
         ids = ids_of(parsed, task.file.name, rows + 1)

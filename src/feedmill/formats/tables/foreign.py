@@ -8,22 +8,19 @@ import orjson
 
 from feedmill.errors import DataError
 
-_CONVERT = "Convert it to JSON lines first (feedmill convert FILE OUT --to jsonl)."
+_COLUMNS = "Let its name end with {}."
+_SUFFIX = "Let its name end with {}; if it does already, it was compressed twice."
 _UNPACK = "Unpack it, and compress the JSON lines as .gz or .zst if you like."
 _LEAVE_OUT = "leave the file out with a pattern such as '*.jsonl*'."
 _MAGIC = (
-    (b"PAR1", "Parquet", _CONVERT),
-    (b"ARROW1", "Arrow", _CONVERT),
-    (b"\xfd7zXZ\0", "compressed by xz", _UNPACK),
-    (b"BZh", "compressed by bzip2", _UNPACK),
+    (b"PAR1", "Parquet", _COLUMNS.format(".parquet")),
+    (b"ARROW1", "Arrow", _COLUMNS.format(".arrow")),
+    (b"\xfd7zXZ\0", "compressed by xz", _SUFFIX.format(".xz")),
+    (b"BZh", "compressed by bzip2", _SUFFIX.format(".bz2")),
     (b"\x04\x22\x4d\x18", "compressed by lz4", _UNPACK),
     (b"PK\x03\x04", "a zip archive", _UNPACK),
-    (b"\x1f\x8b", "compressed by gzip", "Let its name end with .gz; if it does already, it was compressed twice."),
-    (
-        b"\x28\xb5\x2f\xfd",
-        "compressed by zstd",
-        "Let its name end with .zst; if it does already, it was compressed twice.",
-    ),
+    (b"\x1f\x8b", "compressed by gzip", _SUFFIX.format(".gz")),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", _SUFFIX.format(".zst")),
     (b"%PDF", "a PDF", f"Extract the text, or {_LEAVE_OUT}"),
 )
 _TEXT = f"Write each text as a JSON object with 'id' and 'text' on a line of its own, or {_LEAVE_OUT}"

@@ -2,8 +2,14 @@ import os
 
 import pytest
 
-from feedmill.curation.patterns import find_documents
-from feedmill.errors import ConfigError
+from feedmill.documents.find import find_in_datasets
+from feedmill.errors import ConfigError, FeedmillError
+
+
+def find_documents(patterns, documents="documents", warnings=None, exact=False):
+    found = [] if warnings is None else warnings
+    return find_in_datasets(patterns, found, documents, exact=exact, allow_missing=warnings is not None)
+
 
 FILES = ["a/documents/x.gz", "a/documents/y/1.gz", "a/documents/y/2.gz", "a/documents/y/z/3.gz", "a/documents/.hidden"]
 
@@ -20,7 +26,7 @@ def _tree(tmp_path, monkeypatch):
     ("patterns", "wanted"),
     [
         (["a/documents"], ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]),
-        (["a/documents/*"], ["x.gz"]),
+        (["a/documents/*"], ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]),
         (["a/documents/**"], ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]),
         (["a/documents/**/*.gz"], ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]),
         (["a/documents/*/?.gz"], ["y/1.gz", "y/2.gz"]),
@@ -33,12 +39,17 @@ def _tree(tmp_path, monkeypatch):
 def test_patterns(patterns, wanted):
     found = find_documents(patterns)
     assert [file.path.removeprefix("documents/") for file in found] == wanted
-    assert {file.root for file in found} == {"a"} and found[0].name == f"a/documents/{wanted[0]}"
+    assert {file.folder for file in found} == {"a"} and found[0].name == f"a/documents/{wanted[0]}"
+
+
+def test_dolmas_wildcards_match_files_only():
+    assert [file.path for file in find_documents(["a/documents/*"], exact=True)] == ["documents/x.gz"]
+    assert len(find_documents(["a/documents/**"], exact=True)) == 4
 
 
 def test_a_pattern_that_matches_nothing_is_a_warning():
     warnings = []
-    assert len(find_documents(["a/documents/y/*", "a/documents/*.zst"], warnings=warnings)) == 2
+    assert len(find_documents(["a/documents/y/?.gz", "a/documents/*.zst"], warnings=warnings)) == 2
     assert warnings == ["no file matches a/documents/*.zst"]
 
 
@@ -46,7 +57,7 @@ def test_a_pattern_that_matches_nothing_is_a_warning():
     "pattern", ["a/documents/*.zst", "a/x.gz", "*/document/x.gz", "b/documents", "", "b/doc*/x.gz"]
 )
 def test_what_leads_nowhere(pattern):
-    with pytest.raises(ConfigError):
+    with pytest.raises(FeedmillError):
         find_documents([pattern])
 
 
@@ -70,12 +81,12 @@ def test_wildcards_for_the_folder_of_documents_and_for_the_dataset(tmp_path, pat
     (tmp_path / "b/.feedmill/documents").mkdir(parents=True)
     (tmp_path / "b/.feedmill/documents/x.gz").write_bytes(b"x")
     before = {"relative": "", "absolute": f"{tmp_path}/", "a URL": f"file://{tmp_path}/"}[how]
-    found = find_documents([f"{before}{pattern}"])
+    found = find_documents([f"{before}{pattern}"], exact=True)
     plain = before.removeprefix("file://")
     assert [file.name for file in found] == [f"{plain}{name}" for name in wanted]
-    assert [f"{file.root}/{file.path}" for file in found] == [f"{plain}{name}" for name in wanted]
+    assert [f"{file.folder}/{file.path}" for file in found] == [f"{plain}{name}" for name in wanted]
     assert all(file.path.startswith("documents/") for file in found)
-    assert find_documents([*{file.name for file in found[:1]}, f"{before}{pattern}"]) == found
+    assert find_documents([*{file.name for file in found[:1]}, f"{before}{pattern}"], exact=True) == found
 
 
 def test_a_file_that_matches_outside_of_documents_is_named(tmp_path):
@@ -92,12 +103,12 @@ def test_wildcards_for_the_folder_of_documents_in_object_stores(s3_bucket):
         open_store(s3_bucket).write_bytes(name, b"x")
     found = find_documents([f"{s3_bucket}/*/doc*/*.gz"])
     assert [file.name for file in found] == [f"{s3_bucket}/c/documents/1.gz", f"{s3_bucket}/d/documents/2.gz"]
-    assert found[0].root == f"{s3_bucket}/c"
+    assert found[0].folder == f"{s3_bucket}/c"
 
 
 def test_another_name_of_the_folder():
     found = find_documents(["a/documents/y/**"], "y")
-    assert (found[0].root, found[0].path) == ("a/documents", "y/1.gz")
+    assert (found[0].folder, found[0].path) == ("a/documents", "y/1.gz")
     assert found[0].attributes("dup", "y") == "attributes/dup/1.gz"
 
 
@@ -108,7 +119,7 @@ def test_a_file_comes_once_however_its_data_set_is_spelled(tmp_path):
     for first in here:
         found = find_documents([f"{first}/documents", *(f"{root}/documents/**/*.gz" for root in here)])
         assert [file.path.removeprefix("documents/") for file in found] == ["x.gz", "y/1.gz", "y/2.gz", "y/z/3.gz"]
-        assert {file.root for file in found} == {first.removeprefix("file://")}
+        assert {file.folder for file in found} == {first.removeprefix("file://")}
     assert len(find_documents(["a/documents/./x.gz", "a/documents//x.gz", "a/documents/x.gz"])) == 1
 
 

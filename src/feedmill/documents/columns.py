@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from feedmill.documents.batch import BadDocument, Batch, Record
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
 from feedmill.formats.columns import damaged, load_pyarrow, opened
-from feedmill.storage import open_store
-from feedmill.tokens.inputs import Batch, SourceFile, Unit
-from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked, parse_path, walk
 
 ROWS = 512
 
 
-def row_groups(file: SourceFile, unit_bytes: int) -> Iterator[tuple[int, int, int]]:
+def row_groups(file: DocumentFile, unit_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Runs of row groups of a Parquet file: first, past the last, and their bytes; about `unit_bytes` each."""
     with _opened(file) as (_, parquet):
         begin = size = 0
@@ -26,7 +26,7 @@ def row_groups(file: SourceFile, unit_bytes: int) -> Iterator[tuple[int, int, in
                 begin, size = number + 1, 0
 
 
-def count_rows(file: SourceFile, groups: int | None = None) -> int:
+def count_rows(file: DocumentFile, groups: int | None = None) -> int:
     """Rows of a file, or of the first row groups of a Parquet file. Raises DataError, StorageError."""
     with _opened(file) as (_, source):
         if file.kind == "parquet":
@@ -68,6 +68,55 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
         row += len(column)
 
 
+def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a file, some at a time, without what is null.
+
+    Args:
+        fields: the columns that are needed, of those that there are; None for all.
+
+    Raises:
+        ConfigError: two columns have one name, or one that is needed holds bytes.
+        DataError: the file is damaged.
+    """
+    pyarrow = load_pyarrow()
+    with _opened(file) as (names, source):
+        wanted = [name for name in names if fields is None or name in fields]
+        _refuse_twofold(file, names, wanted)
+        try:
+            groups = source.iter_batches(ROWS, columns=wanted, use_threads=False) if file.kind == "parquet" else source
+            for table in groups:
+                part = table.select(wanted)
+                _refuse_bytes(file, part.schema)
+                part.validate(full=True)  # that text is UTF-8; following damaged offsets would read anywhere in memory
+                for at in range(0, part.num_rows, ROWS):
+                    rows = part.slice(at, ROWS).to_pylist()
+                    yield [{name: value for name, value in row.items() if value is not None} for row in rows]
+        except (pyarrow.ArrowException, OSError) as error:
+            raise damaged(file.url, error) from None
+
+
+def _refuse_bytes(file: DocumentFile, schema: Any) -> None:
+    holds = [field.name for field in schema if "binary" in str(field.type)]
+    if holds:
+        raise ConfigError(
+            f"the column {holds[0]!r} holds bytes, which documents have no place for",
+            file=file.url,
+            kind="bad-column",
+            fix="Leave it out with 'feedmill convert', or convert it to text.",
+        )
+
+
+def _refuse_twofold(file: DocumentFile, names: Sequence[str], wanted: Sequence[str]) -> None:
+    for name in wanted:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"there are {names.count(name)} columns {name!r}",
+                file=file.url,
+                kind="two-columns",
+                fix="Rename or drop all but one.",
+            )
+
+
 def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> Iterator[Any]:
     file = unit.file
     with _opened(file) as (names, source):
@@ -78,14 +127,7 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 kind="no-column",
                 fix="Name the column of the text with --text (of 'feedmill nanotron': --column).",
             )
-        for name in (column, *fields):
-            if names.count(name) > 1:
-                raise ConfigError(
-                    f"there are {names.count(name)} columns {name!r}",
-                    file=file.url,
-                    kind="two-columns",
-                    fix="Rename or drop all but one.",
-                )
+        _refuse_twofold(file, names, (column, *fields))
         try:
             if file.kind == "parquet":
                 wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))
@@ -103,6 +145,6 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
             raise damaged(file.url, error) from None
 
 
-def _opened(file: SourceFile) -> AbstractContextManager[tuple[list[str], Any]]:
+def _opened(file: DocumentFile) -> AbstractContextManager[tuple[list[str], Any]]:
     """Names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
-    return opened(open_store(file.folder), file.path, file.kind)
+    return opened(file.store(), file.path, file.kind)

@@ -9,13 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import Found, find_documents
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens.sources import find_files, find_inputs
 from feedmill.tokens.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
+
+
+def find_inputs(inputs: list[Path | str], kind: str | None = None) -> Found:
+    return find_documents(inputs, kind=kind, unnamed=None)
+
+
+def find_files(inputs: list[Path | str]) -> list[DocumentFile]:
+    return find_inputs(inputs).files
 
 
 def _rows(path: Path) -> list[list[str]]:
@@ -126,7 +135,7 @@ def folder_with(folder: Path, *names: str) -> Path:
         ("b.csv", r"1 unreadable file \('b.csv'\)"),
         ("notes.md", r"1 unreadable file \('notes.md'\)"),
         ("x/b.txt.gz", r"1 unreadable file \('x/b.txt.gz'\)"),
-        ("b.jsonl.xz", r"1 unreadable file \('b.jsonl.xz'\)"),
+        ("b.jsonl.zip", r"1 unreadable file \('b.jsonl.zip'\)"),
         ("B.PDF", r"1 unreadable file \('B.PDF'\)"),
     ],
 )

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
+from feedmill.documents.batch import BadDocument, Batch, Record
+from feedmill.documents.columns import read_columns
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.textpath import TextReader, checked
+from feedmill.documents.typed import TypedReader
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import read_lines, rows_of
-from feedmill.storage import open_store
-from feedmill.tokens.columns import read_columns
-from feedmill.tokens.inputs import Batch, SourceFile, Unit
-from feedmill.tokens.textpath import BadDocument, Record, TextReader, checked
-from feedmill.tokens.typed import TypedReader
 
 BLOCK = 1 << 20
 _TAIL = 1 << 16  # bytes read at once to finish the last line of a range
@@ -31,7 +31,7 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
         yield _whole(unit.file, reader)
     else:
         yield from read_columns(unit, reader)
-    now = open_store(unit.file.folder).stat(unit.file.path)
+    now = unit.file.store().stat(unit.file.path)
     if now.version != unit.file.version:
         raise DataError(
             "the file has changed while it was read",
@@ -64,7 +64,7 @@ def _parsed(blocks: Iterator[bytes | memoryview], reader: TextReader | TypedRead
 def _blocks(unit: Unit) -> Iterator[bytes | memoryview]:
     """The lines of a unit, whole ones, about a megabyte at a time; a block is valid until the next is asked for."""
     file = unit.file
-    store = open_store(file.folder)
+    store = file.store()
     if file.packed:
         return read_lines(store, file.path)
     return ranged_lines(partial(store.read_into, file.path), unit.begin, unit.end, file.size)
@@ -114,9 +114,9 @@ def ranged_lines(
         yield memoryview(buffer)[:kept]
 
 
-def _whole(file: SourceFile, reader: TextReader) -> Batch:
+def _whole(file: DocumentFile, reader: TextReader) -> Batch:
     batch = Batch(lines=1)
-    data = open_store(file.folder).read(file.path)
+    data = file.store().read(file.path)
     try:
         batch.add(0, Record(checked(data.decode("utf-8-sig")), "", (None,) * len(reader.fields)))
     except UnicodeDecodeError as error:

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.curation.inputs import attribute_root, common_folder, find_inputs
+from feedmill.curation.places import common_folder
+from feedmill.documents.file import DocumentFile, attribute_root, once
+from feedmill.documents.find import find_documents
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import open_store
+
+
+def find_inputs(patterns: list[str], exact: bool = True) -> list[DocumentFile]:
+    return once(find_documents(patterns, exact=exact).files)
+
 
 FILES = ("a.jsonl", "sub/b.jsonl.gz", "sub/deep/c.jsonl.gz", "sub/deep/d.txt", ".hidden/e.jsonl", "sub/.f.jsonl")
 PATTERNS = {
@@ -30,10 +37,10 @@ def test_patterns_on_disks(tmp_path: Path, pattern: str) -> None:
         (tmp_path / name).write_text("x" * len(name))
     found = find_inputs([f"{tmp_path}/{pattern}"])
     if pattern == "*":  # a folder that matches stands for what is in it, too
-        assert [file.path for file in found] == [f"{tmp_path}/{name}" for name in PATTERNS["**/*"]]
+        assert [file.name for file in found] == [f"{tmp_path}/{name}" for name in PATTERNS["**/*"]]
         return
-    assert [file.path for file in found] == [f"{tmp_path}/{name}" for name in PATTERNS[pattern]]
-    assert all(file.size == len(file.path) - len(str(tmp_path)) - 1 for file in found)
+    assert [file.name for file in found] == [f"{tmp_path}/{name}" for name in PATTERNS[pattern]]
+    assert all(file.size == len(file.name) - len(str(tmp_path)) - 1 for file in found)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -42,18 +49,19 @@ def test_patterns_in_object_stores(s3_bucket: str, pattern: str) -> None:
     for name in FILES[:4]:
         store.write_bytes(name, b"x" * len(name))
     found = find_inputs([f"{s3_bucket}/{pattern}"])
-    assert [file.path for file in found] == [f"{s3_bucket}/{name}" for name in PATTERNS[pattern]]
+    wanted = PATTERNS["**/*" if pattern == "*" else pattern]
+    assert [file.name for file in found] == [f"{s3_bucket}/{name}" for name in wanted]
 
 
 def test_relative_paths_stay_relative_and_files_come_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").mkdir()
     (tmp_path / "x/a").touch()
-    assert [(file.path, file.relative) for file in find_inputs(["x/*", "./x/a", "x"])] == [("x/a", "a")]
+    assert [(file.name, file.path) for file in find_inputs(["x/*", "./x/a", "x"])] == [("x/a", "a")]
     (tmp_path / "link").symlink_to("x")
     (tmp_path / "x/b").symlink_to("a")  # another name in the same folder is another file
     spelled = ["x", f"{tmp_path}/x", f"file://{tmp_path}/x", "link", "link/../x/*"]
-    assert [file.path for file in find_inputs(spelled)] == ["x/a", "x/b"]
+    assert [file.name for file in find_inputs(spelled)] == ["x/a", "x/b"]
     with pytest.raises(NotFound, match="y/"):
         find_inputs(["x/*", "y/*"])
 
@@ -62,7 +70,7 @@ def test_names_with_brackets_are_names_where_they_are_there(tmp_path: Path) -> N
     (tmp_path / "x[1]").mkdir()
     (tmp_path / "x[1]/p[0].gz").touch()
     for pattern in ("x[1]", "x[1]/p[0].gz"):
-        assert [file.relative for file in find_inputs([f"{tmp_path}/{pattern}"])] == ["p[0].gz"]
+        assert [file.path for file in find_inputs([f"{tmp_path}/{pattern}"])] == ["p[0].gz"]
 
 
 def test_the_first_folder_called_documents_is_replaced() -> None:

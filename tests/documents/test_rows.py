@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.curation.rows import (
+from feedmill.documents.rows import (
     dump,
     has_negative_zero,
     id_bytes,

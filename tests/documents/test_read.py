@@ -5,11 +5,11 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feedmill.documents import read as documents
+from feedmill.documents.read import ranged_lines
+from feedmill.documents.textpath import TextReader, parse_path
+from feedmill.documents.typed import Typed, TypedReader
 from feedmill.formats.documents import rows_of
-from feedmill.tokens import documents
-from feedmill.tokens.documents import ranged_lines
-from feedmill.tokens.textpath import TextReader, parse_path
-from feedmill.tokens.typed import Typed, TypedReader
 
 
 @settings(max_examples=500, deadline=None)

@@ -1,49 +1,29 @@
-"""What is read of documents: files, the units that they are cut into, and batches of texts."""
+"""Documents as readers give them: texts in batches, and why others have none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-from feedmill.storage import join_url
-from feedmill.storage.codec import PLAIN, compression
-from feedmill.tokens.textpath import Record
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One file of documents: its folder, its path in it, of which kind, and its size and version.
+class Record:
+    """One document: its text, or why it has none; and the fields that were asked for beside it."""
 
-    Attributes:
-        rows: of a file of columns only every `rows[1]`-th row, from number `rows[0]` on.
-    """
-
-    folder: str
-    path: str
-    kind: str
-    size: int
-    version: str
-    rows: tuple[int, int] = (0, 1)
-
-    @property
-    def url(self) -> str:
-        """The whole path, as shown to people."""
-        return join_url(self.folder, self.path)
-
-    @property
-    def packed(self) -> bool:
-        """Whether it is compressed as a whole."""
-        return compression(self.path) != PLAIN
+    text: str | None
+    reason: str = ""
+    fields: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A piece of work: the documents of `file` that begin in ``[begin, end)``, in bytes or in row groups."""
+class Records(NamedTuple):
+    """The documents of some lines, all of them good: texts, and the fields asked for of each (none if none were)."""
 
-    file: SourceFile
-    begin: int
-    end: int
-    bytes: int
+    texts: list[str]
+    fields: list[tuple[Any, ...]]
+
+
+class BadDocument(Exception):
+    """Why a document has no text."""
 
 
 @dataclass(slots=True)

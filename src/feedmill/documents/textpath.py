@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from feedmill.documents.batch import BadDocument, Record, Records
 from feedmill.documents.jq import JqError, compile_jq
 from feedmill.formats.documents import one_a_line
 from feedmill.kernels.jsonl.jsonlines import COMPILED_FROM
@@ -26,26 +26,6 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 _STEP = re.compile(r"""\.?(?:(?P<name>[A-Za-z_]\w*)|\[(?P<key>"(?:[^"\\]|\\.)*")\]|\[(?P<index>-?\d{1,9})\])""")
 
 Step = str | int
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One document: its text, or why it has none; and the fields that were asked for beside it."""
-
-    text: str | None
-    reason: str = ""
-    fields: tuple[Any, ...] = ()
-
-
-class Records(NamedTuple):
-    """The documents of some lines, all of them good: texts, and the fields asked for of each (none if none were)."""
-
-    texts: list[str]
-    fields: list[tuple[Any, ...]]
-
-
-class BadDocument(Exception):
-    """Why a document has no text."""
 
 
 def parse_path(expression: str) -> list[Step] | None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from feedmill.documents.typed import Typed, TypedReader
 from feedmill.errors import ConfigError
-from feedmill.tokens.typed import Typed, TypedReader
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Documents with a text and an id of declared types at dotted names, as Dolma's configuration says it.
 
-Stricter than `feedmill.tokens.textpath`: a field that is missing or of another type makes the line a bad document.
+Stricter than `feedmill.documents.textpath`: a field that is missing or of another type makes the line a bad document.
 White space around the text is no part of it, and a document with nothing else is passed over and counted.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from feedmill.documents.batch import Record, Records
 from feedmill.errors import ConfigError
 from feedmill.formats.documents import json_fault, one_a_line
-from feedmill.tokens.textpath import Record, Records
 
 ID_TYPES: dict[str, Any] = {
     "str": str,
@@ -49,7 +49,7 @@ class Typed:
 
 
 class TypedReader:
-    """Reads lines of JSON; has the face of `feedmill.tokens.textpath.TextReader`.
+    """Reads lines of JSON; has the face of `feedmill.documents.textpath.TextReader`.
 
     Raises:
         ConfigError: one name leads through the other, or the type is not known.

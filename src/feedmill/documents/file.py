@@ -1,0 +1,175 @@
+"""One file of documents: where it lies, of which kind it is, and where what belongs to it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from feedmill.documents.kinds import LINES, kind_of
+from feedmill.errors import ConfigError
+from feedmill.formats.documents import DOCUMENTS, attribute_path
+from feedmill.storage import Store, join_url, open_store, real_place, split_url
+from feedmill.storage.codec import PLAIN, compression
+
+_PACKED_LINES = ".jsonl.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFile:
+    """One file of documents.
+
+    Attributes:
+        folder: path or URL of a folder, as the user wrote it: what an input names before its first wildcard, or (see
+            `in_datasets`) the dataset's root.
+        path: below that folder.
+        kind: one of `feedmill.documents.kinds.KINDS`.
+        rows: of a file of columns only every `rows[1]`-th row, from number `rows[0]` on.
+        id: the field that ids are read from; ``auto`` for ids that are made where there are none; nothing for the
+            field ``id`` as it is.
+    """
+
+    folder: str
+    path: str
+    kind: str
+    size: int
+    version: str
+    rows: tuple[int, int] = (0, 1)
+    id: str = ""
+
+    @property
+    def name(self) -> str:
+        """The whole path as the user would write it; Dolma hashes it."""
+        return f"{self.folder.rstrip('/')}/{self.path}" if self.folder not in ("", ".") else self.path
+
+    @property
+    def url(self) -> str:
+        """The whole path in its plain spelling."""
+        return join_url(self.folder or ".", self.path)
+
+    @property
+    def place(self) -> str:
+        """The whole path from the root of the disk, or the URL."""
+        return self.store().locate(self.path)
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is compressed as a whole."""
+        return compression(self.path) != PLAIN
+
+    def store(self) -> Store:
+        """The folder's store."""
+        return open_store(self.folder or ".")
+
+    def attributes(self, name: str, documents: str = DOCUMENTS) -> str:
+        """Where its attributes lie, below the same folder. Raises ConfigError where that is not clear."""
+        return attribute_path(as_lines(self.path, self.kind), name, documents)
+
+    @property
+    def below_documents(self) -> str:
+        """The path below the folder ``documents``, or else below `folder`."""
+        parts = self.name.split("/")
+        if DOCUMENTS not in parts[:-1]:
+            return self.path
+        return "/".join(part for part in parts[parts.index(DOCUMENTS) + 1 :] if part not in ("", "."))
+
+    @property
+    def identity(self) -> list[Any]:
+        """What tells its documents from others, for fingerprints."""
+        return [self.name, self.size, self.version, *([f"id {self.id}"] if self.id else [])]
+
+
+def as_lines(path: str, kind: str) -> str:
+    """Where JSON lines that belong to a file of documents, or are made of it, lie.
+
+    >>> as_lines("web/0.jsonl.zst", "lines"), as_lines("web/0.parquet", "parquet")
+    ('web/0.jsonl.zst', 'web/0.parquet.jsonl.gz')
+    """
+    return path if kind == LINES else path + _PACKED_LINES
+
+
+def documents_of(path: str) -> str:
+    """The file of documents that `as_lines` gives this path for."""
+    before = path.removesuffix(_PACKED_LINES)
+    return before if kind_of(before) not in (None, LINES) else path
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of work: the documents of `file` that begin in ``[begin, end)``, in bytes or in row groups."""
+
+    file: DocumentFile
+    begin: int
+    end: int
+    bytes: int
+
+
+def once(files: Iterable[DocumentFile]) -> list[DocumentFile]:
+    """The files without repeats, however their folders are spelled or linked."""
+    place = places()
+    found: dict[str, DocumentFile] = {}
+    for file in files:
+        found.setdefault(place(file.name), file)
+    return list(found.values())
+
+
+def in_datasets(files: Iterable[DocumentFile], documents: str = DOCUMENTS) -> list[DocumentFile]:
+    """The files below the roots of their datasets: the folders in which the folders `documents` lie.
+
+    Raises:
+        ConfigError: a file is in no such folder.
+    """
+    return [_in_dataset(file, documents) for file in files]
+
+
+def by_folder(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
+    """The files of each folder; of each dataset after `in_datasets`."""
+    found: dict[str, list[DocumentFile]] = {}
+    for file in files:
+        found.setdefault(file.folder, []).append(file)
+    return found
+
+
+def places() -> Callable[[str], str]:
+    """A function from the path or URL of a file to the one name of its place, however its folder is spelled or linked.
+
+    A file that is a link has a place of its own. Each folder is looked at once.
+    """
+    known: dict[str, str] = {}
+
+    def place(path: str) -> str:
+        folder, name = split_url(path)
+        if folder not in known:
+            known[folder] = real_place(folder)
+        return f"{known[folder].rstrip('/')}/{name}"
+
+    return place
+
+
+def attribute_root(path: str, name: str) -> tuple[str, str]:
+    """The folder of the attributes `name` of a document file, and the path of its attributes below that folder.
+
+    >>> attribute_root("data/documents/web/0.jsonl.gz", "lengths")
+    ('data/attributes/lengths', 'web/0.jsonl.gz')
+
+    Raises:
+        ConfigError: no folder of the path is called ``documents``.
+    """
+    parts = attribute_path(path, name).split("/")
+    at = path.split("/").index(DOCUMENTS) + 2
+    return "/".join(parts[:at]), "/".join(parts[at:])
+
+
+def _in_dataset(file: DocumentFile, documents: str) -> DocumentFile:
+    scheme, separator, rest = file.name.partition("://")
+    parts = (rest if separator else scheme).split("/")
+    if documents not in parts[:-1]:
+        raise ConfigError(
+            f"the path {file.name!r} has no folder {documents!r}, so it is not clear where attributes belong",
+            kind="no-documents-folder",
+            fix=f"Keep documents in a folder {documents!r}.",
+        )
+    at = parts.index(documents)
+    root = "/".join(parts[:at]) or ("/" if file.name.startswith("/") else "")
+    path = "/".join(part for part in parts[at:] if part not in ("", "."))
+    return replace(file, folder=f"{scheme}://{root}" if separator else root, path=path)

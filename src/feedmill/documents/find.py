@@ -1,0 +1,257 @@
+"""Which files are documents, and of which kind: the one finder of every verb that takes documents.
+
+Inputs are paths, URLs and patterns. What exists under an input's very name is meant, whatever characters it has.
+Otherwise ``*`` and ``?`` stand for characters within a name, ``[...]`` and ``[!...]`` for one of a set or none of it,
+and ``**`` for any folders, or none. Braces stand for themselves. A folder, named or matched by a wildcard, stands for
+all files below it; one with ``documents/`` (Dolma's layout) for those in there; one that Hugging Face `datasets` has
+saved for its data files.
+
+Files and folders whose names begin with a dot are left out, unless the pattern has that dot, and so is what Feedmill
+writes beside data. The kinds of documents are in `feedmill.documents.kinds`, the rule for a folder with several in
+`feedmill.documents.selection`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import orjson
+
+from feedmill.documents.file import DocumentFile, in_datasets, once
+from feedmill.documents.kinds import ARROW, KINDS, LINES, NO_DOCUMENTS, TEXT
+from feedmill.documents.selection import Selection
+from feedmill.documents.wildcards import is_pattern, matches, stated
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
+from feedmill.formats.leftovers import listed
+from feedmill.formats.registry import targets
+from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.storage import Entry, Store, join_url, open_store, split_url
+from feedmill.storage.base import refuse_odd_names
+
+_BESIDE = (".idx", ".split.yaml")
+"""The ends of what lies beside a JSONL file that is a dataset."""
+
+
+@dataclass
+class Found:
+    """The files of documents that some inputs stand for, in their order.
+
+    Attributes:
+        skipped: paths of files in the folders that are not read.
+        missing: inputs that have no files, where that is allowed.
+    """
+
+    files: list[DocumentFile] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def find_documents(
+    inputs: Iterable[str | os.PathLike[str]],
+    *,
+    kind: str | None = None,
+    unnamed: str | None = LINES,
+    exact: bool = False,
+    folders: bool = True,
+    allow_missing: bool = False,
+    id: str | None = None,
+) -> Found:
+    """The files of documents of all inputs, in their order, sorted by path within each.
+
+    Args:
+        inputs: see above; a file that several stand for is given by each, see `feedmill.documents.file.once`.
+        kind: which of `KINDS` is read of folders; None where they have documents of one kind only.
+        unnamed: the kind of files whose names say nothing; None where they are no documents.
+        exact: take all files as lines, whatever they are called, as Dolma does.
+        folders: whether a folder that a wildcard matches stands for its files. Where not, the order is that of Dolma's
+            deduplication and mixing, folder by folder.
+        id: the field that ids are read from, or ``auto``, see `DocumentFile`.
+
+    Raises:
+        NotFound: an input has no files, or none of documents.
+        ConfigError: a file that is named holds no documents, a name is no UTF-8, or a folder has documents of several
+            kinds and no `kind` is given.
+    """
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(f"there is no kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
+    found = Found()
+    selection = Selection(kind, unnamed, exact, found.skipped)
+    for item in inputs:
+        given = os.fspath(item)
+        pattern = join_url(*split_url(given)) if given.startswith("file:") else given
+        files: list[DocumentFile] = []
+        before = len(found.skipped)
+        with _without_any(allow_missing):
+            files = list(_files(pattern, selection, folders))
+        if not files and not allow_missing:
+            raise _none(given, is_pattern(pattern), found.skipped[before:])
+        if not files:
+            found.missing.append(given)
+        found.files += files
+    refuse_odd_names(*(file.name for file in found.files))
+    if id is not None and id != "id":
+        found.files = [file if file.kind == TEXT else replace(file, id=id) for file in found.files]
+    return found
+
+
+def _none(given: str, wild: bool, skipped: list[str]) -> NotFound:
+    if skipped:
+        return NotFound(
+            f"no documents match this pattern, but {listed(skipped)}",
+            file=given,
+            kind=NO_DOCUMENTS,
+            fix="Name .jsonl, .parquet, .arrow or .txt files.",
+        )
+    return NotFound(
+        "no files match this pattern" if wild else "there is no such file or folder",
+        file=given,
+        kind=NO_DOCUMENTS,
+        fix="Check the path; quote patterns in a shell." if wild else "Check the path.",
+    )
+
+
+def find_in_datasets(
+    patterns: Sequence[str],
+    warnings: list[str],
+    documents: str = DOCUMENTS,
+    *,
+    exact: bool = False,
+    allow_missing: bool = False,
+    id: str | None = None,
+) -> list[DocumentFile]:
+    """The files of all patterns below the roots of their datasets, each file once.
+
+    Args:
+        warnings: receives a line for skipped files, and one for each pattern without files.
+        documents: the name of the folder in which documents are kept.
+        exact: find what Dolma's deduplication and mixing do, but for hidden files.
+        id: see `find_documents`.
+
+    Raises:
+        NotFound, ConfigError: as `find_documents`, and `feedmill.documents.file.in_datasets`.
+    """
+    found = find_documents(patterns, exact=exact, folders=not exact, allow_missing=allow_missing, id=id)
+    if not found.files:
+        raise NotFound(
+            f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
+            kind=NO_DOCUMENTS,
+            fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
+        )
+    warnings += [f"no file matches {pattern}" for pattern in found.missing]
+    warnings += skipped_warnings(found)
+    return in_datasets(once(found.files), documents)
+
+
+def skipped_warnings(found: Found) -> list[str]:
+    """A warning of skipped files; nothing of hidden ones, and of attributes beside documents."""
+    paths = [path for path in found.skipped if "/." not in path and f"/{ATTRIBUTES}/" not in path]
+    return [f"{listed(paths)} skipped: no documents"] if paths else []
+
+
+@contextlib.contextmanager
+def _without_any(allow: bool) -> Iterator[None]:
+    """A block in which a folder without documents may be no error."""
+    try:
+        yield
+    except NotFound as error:
+        if not allow or error.kind != NO_DOCUMENTS:
+            raise
+
+
+def _files(pattern: str, selection: Selection, folders: bool) -> Iterator[DocumentFile]:
+    """The files of one input."""
+    if is_pattern(pattern):
+        found = matches(pattern)
+        if not folders:
+            found.sort(key=lambda match: match[0].path.split("/"))
+        paths = {file.name for file, is_folder in found if not is_folder}
+        is_there = paths.__contains__ if "://" in pattern else os.path.exists
+        alone = [file for file, is_folder in found if not is_folder and not _is_ours(file.name, is_there)]
+        singles = {file.path: file for file in selection.matched(alone)}
+        for file, is_folder in found:
+            if is_folder and folders:
+                with _without_any(True):
+                    yield from _below(file.name, file.folder, file.path, selection)
+            elif not is_folder and file.path in singles:
+                yield singles[file.path]
+        return
+    if not pattern:
+        return
+    folder, _, name = pattern.rpartition("/")
+    folder = "/" if not folder and pattern.startswith("/") else folder
+    named = stated(folder, name) if name else None
+    if named is not None:
+        yield selection.one(named)
+    else:
+        yield from _below(pattern.rstrip("/") or pattern, pattern.rstrip("/") or pattern, "", selection)
+
+
+def _below(url: str, base: str, above: str, selection: Selection) -> list[DocumentFile]:
+    """The documents of a folder.
+
+    Args:
+        base, above: the folder and the path below it that `url` consists of.
+    """
+    store = open_store(url or ".")
+    if store.is_local and not os.path.isdir(store.locate("")):
+        return []
+    prefix = f"{above}/" if above else ""
+    if not selection.exact and (saved := _saved(store, url)) is not None:
+        return [DocumentFile(base, prefix + e.path, ARROW, e.size, e.version) for e in saved]
+    try:
+        entries = list(store.files())
+    except NotFound:
+        return []
+    paths = {entry.path for entry in entries}
+    entries = [e for e in entries if not (_is_ours(e.path, paths.__contains__) or _is_of_tokens(e.path, paths))]
+    inside = [entry for entry in entries if entry.path.startswith(f"{DOCUMENTS}/")]
+    if inside and not selection.exact:
+        selection.skipped += [store.locate(e.path) for e in entries if not e.path.startswith(f"{DOCUMENTS}/")]
+        entries = inside
+    files = [DocumentFile(base, prefix + e.path, "", e.size, e.version) for e in entries]
+    return selection.folder(url, files, len(prefix))
+
+
+def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
+    """Whether Feedmill has written a file (a manifest or index, or with a manifest beside it): no documents."""
+    return (
+        path.endswith(MANIFEST)
+        or is_there(path + MANIFEST)
+        or any(path.endswith(end) and is_there(path.removesuffix(end)) for end in _BESIDE)
+    )
+
+
+def _is_of_tokens(path: str, paths: set[str]) -> bool:
+    """Whether a file belongs to token files that an earlier run wrote here, or is on its way."""
+    if ".feedmill" in path:
+        return True
+    return any(
+        path.endswith(end) and path.removesuffix(end) + target.ends[0] + MANIFEST in paths
+        for target in targets().values()
+        for end in target.ends
+    )
+
+
+def _saved(store: Store, url: str) -> list[Entry] | None:
+    """The files of a dataset that Hugging Face `datasets` has saved, in its order; None where it is no such folder."""
+    if store.exists("dataset_dict.json"):
+        raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
+    if not (store.exists("state.json") and store.exists("dataset_info.json")):
+        return None
+    try:
+        state = orjson.loads(store.read("state.json"))
+        names = [entry["filename"] for entry in state["_data_files"]]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(f"this is no list of data files ({error})", file=store.locate("state.json")) from None
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ConfigError(
+            "the dataset is a selection of the rows of its files",
+            file=url,
+            kind="selected-rows",
+            fix="Save it with the selection applied: ds.flatten_indices().save_to_disk(...)",
+        )
+    return [store.stat(name) for name in names]

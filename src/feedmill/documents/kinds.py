@@ -1,0 +1,31 @@
+"""The kinds of documents, by the names of files.
+
+lines     .jsonl, .json, .ndjson, also with .gz, .gzip, .zst, .zstd, .bz2, .xz: a document a line
+text      .txt: the file is one document
+parquet   .parquet: one document a row
+arrow     .arrow: one document a row; the files of Hugging Face datasets on disk
+"""
+
+from __future__ import annotations
+
+from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+
+LINES, TEXT, PARQUET, ARROW = "lines", "text", "parquet", "arrow"
+KINDS = (LINES, TEXT, PARQUET, ARROW)
+_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
+LINE_SUFFIXES = tuple(name + packed for name in (".jsonl", ".json", ".ndjson") for packed in _PACKED)
+_SUFFIXES = {**dict.fromkeys(LINE_SUFFIXES, LINES), ".txt": TEXT, ".parquet": PARQUET, ".arrow": ARROW}
+AUTO = "auto"
+"""What stands for ids that are made."""
+NO_DOCUMENTS = "no-documents"
+"""The kind of the error for inputs without documents."""
+
+
+def kind_of(path: str) -> str | None:
+    """The kind of a file by its name; None where that says nothing."""
+    return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), None)
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a file is hidden below its folder, or something that Feedmill says about the file beside it."""
+    return path.endswith(MANIFEST) or path.startswith(".") or "/." in path

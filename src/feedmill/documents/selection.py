@@ -1,0 +1,135 @@
+"""Which files are documents, by their names.
+
+A folder is read for one kind: where it has documents of another kind too, readable or not (`.csv`, `.txt.gz`), the user
+says which. What is no document (`README.md`, `_SUCCESS`) is skipped, named and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.kinds import KINDS, LINES, NO_DOCUMENTS, is_hidden, kind_of
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.leftovers import DOCUMENTS as HELD
+from feedmill.formats.leftovers import data_kind, is_about
+
+_UNREADABLE = "unreadable"
+_ORDER = (*KINDS, _UNREADABLE)
+_KNOWN = "Documents are .jsonl, .json or .ndjson (plain, or with .gz, .zst, .bz2, .xz), .parquet, .arrow and .txt"
+
+
+class Selection:
+    """Tells documents from other files.
+
+    Args:
+        kind, unnamed, exact: see `feedmill.documents.find.find_documents`.
+        skipped: receives the paths of what is not read.
+    """
+
+    def __init__(self, kind: str | None, unnamed: str | None, exact: bool, skipped: list[str]) -> None:
+        self.kind, self.unnamed, self.exact, self.skipped = kind, unnamed, exact, skipped
+
+    def name_of(self, path: str) -> str:
+        """The kind of a file in a folder, `_UNREADABLE`, or nothing where it is no document."""
+        if self.exact:
+            return LINES
+        found = kind_of(path)
+        if found is None and data_kind(path) in HELD:
+            return _UNREADABLE
+        if found is None and data_kind(path) is None and not is_about(path):
+            return self.unnamed or ""
+        return found or ""
+
+    def one(self, file: DocumentFile) -> DocumentFile:
+        """A file that the user names. Raises ConfigError where it holds no documents."""
+        kind = self.name_of(file.path)
+        if kind in KINDS:
+            return replace(file, kind=kind)
+        raise ConfigError(
+            "this kind of file is not known to hold documents",
+            file=file.name,
+            kind="unknown-input",
+            fix=f"{_KNOWN}.",
+        )
+
+    def matched(self, files: Iterable[DocumentFile]) -> Iterator[DocumentFile]:
+        """The documents among the files that a wildcard matches, each of its kind."""
+        named = [(file, self.name_of(file.path)) for file in files]
+        if unreadable := [file.name for file, kind in named if kind == _UNREADABLE]:
+            raise _not_documents(unreadable)
+        for file, kind in named:
+            if kind:
+                yield replace(file, kind=kind)
+            else:
+                self.skipped.append(file.place)
+
+    def folder(self, url: str, files: list[DocumentFile], above: int) -> list[DocumentFile]:
+        """The documents of a folder: those of one kind.
+
+        Args:
+            above: how many characters of the files' paths are the folder.
+        """
+        hidden = [is_hidden(file.path[above:]) for file in files]
+        if self.exact:
+            return [replace(file, kind=LINES) for file, is_not in zip(files, hidden, strict=True) if not is_not]
+        named = [
+            replace(file, kind="" if is_not else self.name_of(file.path))
+            for file, is_not in zip(files, hidden, strict=True)
+        ]
+        chosen = _of_one_kind(url, named, self.kind)
+        self.skipped += [file.place for file in named if file.kind != chosen]
+        return [file for file in named if file.kind == chosen]
+
+
+def _of_one_kind(url: str, files: list[DocumentFile], wanted: str | None) -> str:
+    """The kind of a folder's files that is read. Raises where there is none, or the user has to say which."""
+    by_kind: dict[str, list[DocumentFile]] = {}
+    for file in files:
+        by_kind.setdefault(file.kind, []).append(file)
+    by_kind.pop("", None)
+    readable = [kind for kind in KINDS if kind in by_kind]
+    if wanted is None and len(by_kind) > 1:  # a README is no document beside others
+        by_kind = {kind: [f for f in some if not is_about(f.path)] for kind, some in by_kind.items()}
+        by_kind = {kind: some for kind, some in by_kind.items() if some}
+        readable = [kind for kind in KINDS if kind in by_kind]
+    if wanted is None and not readable and by_kind.get(_UNREADABLE):
+        raise _not_documents([file.name for file in by_kind[_UNREADABLE]])
+    if not (by_kind.get(wanted) if wanted is not None else readable):
+        there = f"; there are {_counted(by_kind)}" if by_kind else ""
+        raise NotFound(
+            f"no file of documents {f'of the kind {wanted!r} ' if wanted else ''}is in this folder{there}",
+            file=url,
+            kind=NO_DOCUMENTS,
+            fix="Name a folder of .jsonl, .parquet, .arrow or .txt files.",
+        )
+    if wanted is None and len(by_kind) > 1:
+        raise ConfigError(
+            f"the folder has documents of several kinds: {_counted(by_kind)}",
+            file=url,
+            kind="several-kinds",
+            fix="Name the files of one kind, by a pattern such as '*.jsonl'; tokenize reads one kind and skips the"
+            f" others with --kind {' or --kind '.join(readable)}.",
+        )
+    return readable[0] if wanted is None else wanted
+
+
+def _counted(by_kind: dict[str, list[DocumentFile]]) -> str:
+    """Kinds with numbers and an example of each, for people."""
+    shown = []
+    for kind, files in sorted(by_kind.items(), key=lambda item: _ORDER.index(item[0])):
+        number, more = len(files), ", ..." if len(files) > 1 else ""
+        shown.append(f"{number:,} {kind} file{'' if number == 1 else 's'} ({files[0].path!r}{more})")
+    return ", ".join(shown)
+
+
+def _not_documents(names: Sequence[str], shown: int = 3) -> ConfigError:
+    listed = ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
+    one = len(names) == 1
+    out = "the file, or leave it out" if one else "the files, or leave them out"
+    return ConfigError(
+        f"{'this file is' if one else f'these {len(names):,} files are'} not documents: {listed}",
+        kind="not-documents",
+        fix=f"{_KNOWN}: convert {out} with a pattern such as '*.jsonl*'.",
+    )

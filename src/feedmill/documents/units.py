@@ -1,0 +1,47 @@
+"""Units of work: files of documents cut into byte ranges of lines or runs of row groups; all others are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+
+from feedmill.documents.columns import row_groups
+from feedmill.documents.file import DocumentFile, Unit
+
+UNIT_BYTES = 8 << 20
+_MOST = 1024  # files in one unit of work
+
+
+def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[Unit, ...]]:
+    """Units in order, those of small whole files with their neighbours: what there is to do for a unit beside reading
+    would be most of the work. Parts of a file are alone."""
+    group: list[Unit] = []
+    room = 0
+    for unit, following in pairwise(chain(units, [None])):
+        if unit is None:
+            return
+        whole = unit.begin == 0 and (following is None or following.begin == 0)
+        if group and (not whole or unit.bytes > room or len(group) == _MOST):
+            yield tuple(group)
+            group = []
+        if not whole:
+            yield (unit,)
+            continue
+        room = (room if group else unit_bytes) - unit.bytes
+        group.append(unit)
+    if group:
+        yield tuple(group)
+
+
+def cut(files: Sequence[DocumentFile], unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+    """The units of files, in order. Raises as opening a Parquet file does."""
+    for file in files:
+        if file.kind == "lines" and not file.packed:
+            for begin in range(0, file.size, unit_bytes):
+                end = min(begin + unit_bytes, file.size)
+                yield Unit(file, begin, end, end - begin)
+        elif file.kind == "parquet":
+            for begin, end, size in row_groups(file, unit_bytes):
+                yield Unit(file, begin, end, size)
+        else:
+            yield Unit(file, 0, file.size, file.size)

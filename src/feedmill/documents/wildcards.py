@@ -1,0 +1,115 @@
+"""Patterns: which files and folders wildcards match, on disks and in object stores."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.kinds import is_hidden
+from feedmill.errors import NotFound
+from feedmill.storage import open_store
+
+_MAGIC = re.compile(r"[*?\[]")
+_PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
+
+
+Match = tuple[DocumentFile, bool]
+"""A file or folder that a wildcard matches, and whether it is a folder."""
+
+
+def is_pattern(path: str) -> bool:
+    """Whether an input is a pattern: what exists under its very name is none, whatever characters it has."""
+    return bool(_MAGIC.search(path)) and ("://" in path or not os.path.exists(path))
+
+
+def matches(pattern: str) -> list[Match]:
+    """What a pattern matches, sorted by path."""
+    return _remote(pattern) if "://" in pattern else _local(pattern)
+
+
+def expression(pattern: str) -> str:
+    """A pattern as a regular expression over whole paths."""
+    out = []
+    for piece in _PIECES.findall(pattern):
+        if piece == "**/":
+            out.append(r"(?:[^/]+/)*")
+        elif piece == "**":
+            out.append(r".*")
+        elif piece == "*":
+            out.append(r"[^/]*")
+        elif piece == "?":
+            out.append(r"[^/]")
+        elif piece.startswith("[") and len(piece) > 1:
+            out.append("[" + ("^" if piece[1] == "!" else "") + piece[1:].lstrip("!").replace("\\", r"\\"))
+        else:
+            out.append(re.escape(piece))
+    return "".join(out)
+
+
+def stated(folder: str, path: str) -> DocumentFile | None:
+    """A file with its size and version; None where there is none of this name."""
+    store = open_store(folder or ".")
+    if store.is_local and not os.path.isfile(store.locate(path)):
+        return None
+    try:
+        entry = store.stat(path)
+    except NotFound:
+        return None
+    return DocumentFile(folder, path, "", entry.size, entry.version)
+
+
+def _base(pattern: str) -> str:
+    """The folders of a pattern before its first wildcard; a folder of this machine that has the very name is none."""
+    parts = pattern.split("/")[:-1]
+    count = 0
+    while count < len(parts):
+        if _MAGIC.search(parts[count]) and ("://" in pattern or not os.path.isdir("/".join(parts[: count + 1]))):
+            break
+        count += 1
+    base = "/".join(parts[:count])
+    return "/" if not base and pattern.startswith("/") else base
+
+
+def _local(pattern: str) -> list[Match]:
+    base = _base(pattern)
+    cut = len(base.rstrip("/")) + 1 if base else 0
+    found: list[Match] = []
+    for path in sorted(glob.glob(glob.escape(pattern[:cut]) + pattern[cut:], recursive=True)):
+        below = path[cut:]
+        if os.path.isdir(path):
+            if not pattern.endswith("**"):
+                found.append((DocumentFile(base, below.rstrip("/"), "", 0, ""), True))
+        elif (file := stated(base, below)) is not None:
+            found.append((file, False))
+    return found
+
+
+def _remote(pattern: str) -> list[Match]:
+    base = _base(pattern)
+    name = pattern[len(base) + 1 :]
+    wanted = re.compile(expression(name))
+    dots = name.startswith(".") or "/." in name
+    try:
+        entries = [entry for entry in open_store(base).files() if dots or not is_hidden(entry.path)]
+    except NotFound:
+        return []
+    found: dict[str, Match] = {}
+    for entry in entries:
+        if wanted.fullmatch(entry.path):
+            found[entry.path] = DocumentFile(base, entry.path, "", entry.size, entry.version), False
+            continue
+        folder = next((folder for folder in _above(entry.path) if wanted.fullmatch(folder)), None)
+        if folder is not None:
+            found[folder] = DocumentFile(base, folder, "", 0, ""), True
+    return [found[path] for path in sorted(found)]
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders of a path, the outermost first."""
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
