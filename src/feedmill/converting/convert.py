@@ -6,21 +6,22 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
 from feedmill.converting.job import ConvertWork, place_of
 from feedmill.converting.losses import unread
 from feedmill.converting.preview import Options, Preview, check_places
 from feedmill.converting.staging import is_staged, refuse_present, settled, stage
-from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file, token_targets
+from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file
 from feedmill.documents.kinds import LINE_SUFFIXES
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
+from feedmill.formats.registry import ends as file_ends
+from feedmill.formats.registry import targets
 from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy
 from feedmill.storage import is_local_folder
 from feedmill.storage.limits import parse_size
-
-_ENDINGS = (".jsonl.gz", ".jsonl.zst", ".jsonl", ".parquet", ".tar", ".pbin", ".ds", ".bin", ".idx", ".npy")
 
 
 def convert(
@@ -144,7 +145,7 @@ def _planned(source: str, destination: str, to: str, kind: str, options: Options
 
 def _family(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     which = family(kind, to, source)
-    if to == "parquet":
+    if targets()[to].form == "table":
         load_pyarrow()
     if which == SAMPLES:
         from feedmill.converting.samples import plan_samples
@@ -170,26 +171,32 @@ def _check_options(to: str, options: Options) -> None:
         )
     check_budget(options.error_budget, "--error-budget")
     for option, given, does, belongs in (
-        ("--seq-len", options.seq_len is not None, to == "vla-text", "--to vla-text"),
-        ("--token-size", options.token_size is not None, to in token_targets(), f"--to {', '.join(token_targets())}"),
-        ("--wids", options.wids, to == "wds", "--to wds"),
+        *(_of_target(to, name, getattr(options, name)) for name in ("seq_len", "token_size", "wids")),
         ("--error-budget", options.error_budget is not None, options.on_error == "skip", "--on-error skip"),
     ):
         if given and not does:
             raise ConfigError(f"{option} goes with {belongs}", kind="bad-option", fix="Leave it out, or add that.")
 
 
+def _of_target(to: str, name: str, value: Any) -> tuple[str, bool, bool, str]:
+    """Option, whether it is given, whether it does something for this target, and for which it does."""
+    belongs = ", ".join(target.name for target in targets().values() if name in target.options)
+    given = value is not None and value is not False
+    return f"--{name.replace('_', '-')}", given, name in targets()[to].options, f"--to {belongs}"
+
+
 def _check_destination(destination: str, to: str) -> None:
-    ending = next((e for e in _ENDINGS if destination.endswith(e)), "")
+    ends = {*file_ends("files"), *(f".{target.name}" for target in targets().values() if target.is_file)}
+    ending = max((end for end in ends if destination.endswith(end)), key=len, default="")
     if not ending or is_one_file(destination, to):
         return
-    lines = to.startswith(("jsonl", "parquet"))
+    file = targets()[to].is_file
     raise ConfigError(
         f"the destination ends in {ending!r}, "
-        + (f"which is not {to}" if lines else f"and {to} is written to a folder"),
+        + (f"which is not {to}" if file else f"and {to} is written to a folder"),
         file=destination,
         kind="bad-destination",
-        fix=f"Name a folder, or a file that ends in '.{to}'." if lines else "Name a folder.",
+        fix=f"Name a folder, or a file that ends in '.{to}'." if file else "Name a folder.",
     )
 
 

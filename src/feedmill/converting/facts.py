@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -23,8 +24,6 @@ from feedmill.storage import Store, open_store
 from feedmill.storage.cache import cached_copy
 from feedmill.writing.copying import runs_of_splits
 
-KEEP_SPLITS = ("webdataset", "jsonl")
-"""Targets that have splits, of samples that are in one each."""
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'media_metadata'"
 
 
@@ -128,12 +127,12 @@ def keeps_description(facts: Facts, options: Options) -> bool:
     return bool(facts.description) and "sample_loader" not in (facts.description or {}) and not options.fields
 
 
-def keeps_companions(to: str, facts: Facts, options: Options) -> bool:
+def keeps_companions(keeps: Sequence[str], facts: Facts, options: Options) -> bool:
     """Whether the files of VLA Foundry's robotics go along: to its own format, where samples stay whole."""
-    return bool(facts.companions) and to == "vla" and not options.fields
+    return bool(facts.companions) and "companions" in keeps and not options.fields
 
 
-def keeps_media(to: str, facts: Facts, options: Options) -> bool:
+def keeps_media(keeps: Sequence[str], facts: Facts, options: Options) -> bool:
     """Whether the media metadata of a prepared folder goes along: where its samples do, all of them and whole."""
     whole = not options.fields and options.split is None and not facts.excluded and options.on_error == RAISE
-    return facts.media and to == "webdataset" and whole
+    return facts.media and "media" in keeps and whole

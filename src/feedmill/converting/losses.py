@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from feedmill.converting.facts import KEEP_SPLITS, Facts, keeps_companions, keeps_media
+from feedmill.converting.facts import Facts, keeps_companions, keeps_media
 from feedmill.converting.preview import Loss, Options, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
-from feedmill.converting.targets.mds import mds_columns
 from feedmill.converting.targets.parquet import parquet_columns
+from feedmill.converting.targets.shards import shard_columns
 from feedmill.documents.kinds import LINE_SUFFIXES
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.prepared import read_info
+from feedmill.formats.format import Target
 from feedmill.formats.leftovers import data_kind, leftovers, listed
-from feedmill.formats.registry import by_name
+from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.vla import COMPANIONS
@@ -27,17 +28,18 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[d
     """The columns of formats that have some, and what will not be there."""
     columns: dict[str, str] = {}
     losses: list[Loss] = []
-    if to == "mds":
-        columns, losses = mds_columns(found)
-    elif to == "parquet":
+    wanted = targets()[to]
+    if wanted.form == "shards":
+        columns, losses = shard_columns(to, found)
+    elif wanted.form == "table":
         columns, losses = parquet_columns(found)
-    elif to == "jsonl":
+    elif wanted.form == "lines":
         losses = _binary(found)
     elif facts.typed:
         losses = [Loss("types of columns: a part's suffix says how it is read")]
     if facts.classes:
         losses.append(Loss(f"names of classes and shapes of arrays of {named(facts.classes)}"))
-    return columns, [*losses, *_about(to, facts, options)]
+    return columns, [*losses, *_about(wanted, facts, options)]
 
 
 def is_keyed(found: Survey) -> bool:
@@ -45,31 +47,31 @@ def is_keyed(found: Survey) -> bool:
     return set(names(found)) != {"json"}
 
 
-def _about(to: str, facts: Facts, options: Options) -> list[Loss]:
+def _about(wanted: Target, facts: Facts, options: Options) -> list[Loss]:
     """What the metadata says about samples."""
     out = []
     several = len(facts.splits) > 1 or facts.loose
-    if several and options.split is None and (to not in KEEP_SPLITS or not facts.parts):
+    if several and options.split is None and ("splits" not in wanted.keeps or not facts.parts):
         loose = f" ({facts.loose} samples are in none of them, or in several)" if facts.loose else ""
         out.append(Loss(f"the splits {named(facts.splits)}: all samples stand together{loose}; take one with --split"))
     if facts.excluded:
         out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
-    if facts.media and not keeps_media(to, facts, options):
+    if facts.media and not keeps_media(wanted.keeps, facts, options):
         out.append(Loss("media metadata: collect it again with 'feedmill prepare-media'"))
     if facts.description is not None and set(facts.description) - {"__module__", "__class__"}:  # else it is crude
-        if to != "webdataset":
+        if "description" not in wanted.keeps:
             out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
         elif options.fields:
             out.append(Loss("the sample type and field map: they may name parts that are left out"))
         elif "sample_loader" in facts.description:
             out.append(Loss("the sample's own code (sample_loader.py): copy it into .nv-meta"))
-    if facts.companions and not keeps_companions(to, facts, options):
+    if facts.companions and not keeps_companions(wanted.keeps, facts, options):
         out.append(
             Loss(f"{', '.join(facts.companions)}: a run of VLA Foundry's robotics needs them beside its manifest")
         )
     if facts.kind == "lerobot":
         out.append(Loss("what meta/ says: frames per second, the robot's type, names of joints, statistics, tasks"))
-        if to == "vla":
+        if "companions" in wanted.keeps:
             out.append(
                 Loss(
                     "VLA Foundry's robotics: a sample is one frame, its windows (lowdim.npz) are made by its own tools"

@@ -27,6 +27,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.jsonl.splits import LineSplits
+from feedmill.formats.registry import targets
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -130,6 +131,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
     """The conversion of rows. Raises as opening the source does, and `ConfigError` for options that are invalid."""
     opened.cache_clear()
     is_file = is_one_file(destination, to)
+    keeps, table = targets()[to].keeps, targets()[to].form == "table"
     reads = RowSource(source, options.split, options.fields, options.on_error == "skip")
     stems: tuple[str, ...] = ()
     plan = Preview("rows", source, destination, kind, to)
@@ -162,15 +164,15 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         plan.count = len(dataset)
         units = _ranges(dataset, options)
         identity["fingerprint"] = dataset.fingerprint()
-        if to == "jsonl" and is_file and isinstance(dataset, JsonlDataset) and options.split is None:
+        if "splits" in keeps and is_file and isinstance(dataset, JsonlDataset) and options.split is None:
             splits = dataset.line_splits
             identity["splits"] = None if splits is None else {n: p.ranges for n, p in splits.parts.items()}
-        plan.losses, drop = _losses(dataset, to, options, kept=splits is not None)
+        plan.losses, drop = _losses(dataset, options, table=table, kept=splits is not None)
         reads = replace(reads, drop=drop)
     identity |= options.identity()
     plan.outputs = 1 if is_file else len(units)
     columns: dict[str, Any] = {}
-    if to == "parquet" and kind in ("jsonl", "documents"):
+    if table and kind in ("jsonl", "documents"):
         columns = _surveyed(reads, units, options, work, identity)
         identity["columns"] = columns
         mixed = [name for name, each in columns.items() if has_json(each)]
@@ -178,7 +180,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         if mixed:
             plan.losses.append(Loss(f"one type for {named(mixed)}: what has none is text of JSON there"))
     target: Target = LineRows(destination, is_file, to, splits, stems)
-    if to == "parquet":
+    if table:
         target = ParquetRows(destination, is_file, _BATCH, columns, source, options.split, options.fields, stems)
         reads = replace(reads, target=target if reads.skip and columns else None)
     shared = Shared(reads, target, work.folder, work.place.url)
@@ -216,12 +218,12 @@ def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
     return units
 
 
-def _losses(dataset: Dataset, to: str, options: Options, *, kept: bool) -> tuple[list[Loss], frozenset[str]]:
+def _losses(dataset: Dataset, options: Options, *, table: bool, kept: bool) -> tuple[list[Loss], frozenset[str]]:
     """What is lost of a table or of lines, and the columns that are left out for it; `kept` are its splits."""
     losses = []
     if options.split is None and not kept and list(dataset.splits.values()) not in ([], [len(dataset)]):
         losses.append(Loss(f"the splits {named(dataset.splits)}: all rows stand together; take one with --split"))
-    if not isinstance(dataset, TableDataset) or to == "parquet" or dataset.schema is None:
+    if not isinstance(dataset, TableDataset) or table or dataset.schema is None:
         return losses, frozenset()
     taken = [f for f in dataset.schema if wanted(f.name, options.fields)]
     binary = [f.name for f in taken if "binary" in str(f.type)]

@@ -13,7 +13,6 @@ import orjson
 
 from feedmill.converting.engine import Conversion
 from feedmill.converting.facts import (
-    KEEP_SPLITS,
     Part,
     described,
     keeps_companions,
@@ -29,9 +28,9 @@ from feedmill.converting.reading import read_each, refuse_twofold_columns
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import Lines
-from feedmill.converting.targets.mds import Mds
 from feedmill.converting.targets.parquet import Parquet
-from feedmill.converting.targets.tars import Tars
+from feedmill.converting.targets.shards import Shards
+from feedmill.converting.targets.tars import ListedTars, PreparedTars, Tars
 from feedmill.converting.units import Shared, Source, Target, Unit, opened
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
@@ -42,7 +41,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 
 READ_BYTES = 32 << 20
-MDS_SIZE = 64 << 20
+_TARS = {"prepared": PreparedTars, "tars": Tars, "manifest": ListedTars}
 _CRUDE = "the samples are crude: Energon and Feedmill give their parts undecoded; to name a type, run"
 
 
@@ -101,13 +100,14 @@ class SampleSource(Source):
 def plan_samples(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     """The conversion of a dataset of samples. Raises as opening it does, and `ConfigError` for a bad destination."""
     opened.cache_clear()
+    wanted = targets()[to]
     whole = opened(source, options.split)
     refuse_twofold_columns(whole)
     facts = source_facts(whole, source, kind, options.split)
-    parts = [Part(split, count) for split, count in facts.parts] if to in KEEP_SPLITS else []
+    parts = [Part(split, count) for split, count in facts.parts] if "splits" in wanted.keeps else []
     parts = parts or [Part(options.split, len(whole))]
     is_file = is_one_file(destination, to)
-    if to == "jsonl" and not is_file:
+    if wanted.form == "lines" and not is_file:
         raise ConfigError(
             "samples become the lines of one file", file=destination, fix="Name a file that ends in '.jsonl'."
         )
@@ -120,41 +120,42 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         "parts": [[*part, opened(source, part.split).fingerprint() if part.samples else ""] for part in parts],
         **options.identity(),
     }
-    units = cut(source, parts, options, to)
+    units = cut(source, parts, options, wanted.shard_size)
     plan.outputs = 1 if is_file else len(units)
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
     reads = SampleSource(source, options.fields, options.on_error == "skip", batch)
-    found = _surveyed(reads, units, options, work, identity) if targets()[to].surveyed else {}
+    found = _surveyed(reads, units, options, work, identity) if wanted.surveyed else {}
     columns, plan.losses = losses_of(to, facts, found, options)
-    plan.names = _names(whole, options, to, columns)
-    if kind == "jsonl" and to == "mds" and list(columns) == ["json"]:
+    plan.names = {} if wanted.form == "lines" else _names(whole, options, columns)
+    if kind == "jsonl" and wanted.form == "shards" and list(columns) == ["json"]:
         plan.names["json"] += ", each line as it is (converted to parquet first, each name has a column)"
     identity["survey"] = found
     prefix = sum(part.samples > 0 for part in parts) > 1 and isinstance(whole, RowsDataset)
-    drop = frozenset(binary_parts(found)) if to == "jsonl" else frozenset()
+    drop = frozenset(binary_parts(found)) if wanted.form == "lines" else frozenset()
     reads = replace(reads, prefix=prefix, drop=drop)
     target: Target
-    if to == "mds":
-        target = Mds(destination, is_file, batch, columns)
-    elif to == "parquet":
+    if wanted.form == "shards":
+        target = Shards(destination, is_file, batch, to, columns)
+    elif wanted.form == "table":
         target = Parquet(destination, is_file, batch, columns)
-    elif to == "jsonl":
+    elif wanted.form == "lines":
         target = Lines(destination, is_file, batch, is_keyed(found), parts)
     else:
-        kept = facts._replace(companions=facts.companions if keeps_companions(to, facts, options) else ())
-        target = Tars(destination, is_file, batch, to, source, kept, options, parts, keeps_media(to, facts, options))
-    crude = to == "webdataset" and not keeps_description(facts, options)
+        kept = facts._replace(companions=facts.companions if keeps_companions(wanted.keeps, facts, options) else ())
+        media = keeps_media(wanted.keeps, facts, options)
+        target = _TARS[wanted.form](destination, is_file, batch, to, source, kept, options, parts, media)
+    crude = wanted.form == "prepared" and not keeps_description(facts, options)
     hint = f"{_CRUDE} 'feedmill prepare {destination} --sample-type TYPE --field-map MAP'"
     shared = Shared(reads, target, work.folder, work.place.url)
     return Conversion(plan, units, shared, identity, dataset=whole, notes=[hint] * crude)
 
 
-def _names(dataset: Dataset, options: Options, to: str, columns: Mapping[str, str]) -> dict[str, str]:
+def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> dict[str, str]:
     """How parts are named or stored, where that is not plain: by the columns, or the first sample."""
     if columns:
         return dict(columns)
-    if to == "jsonl" or not len(dataset):
+    if not len(dataset):
         return {}
     try:
         taken = Taker(dataset, options.fields)(dataset.read_raw([0])[0])
@@ -194,9 +195,10 @@ def _mean_size(dataset: Dataset) -> int:
     return int(described(dataset).get("bytes") or 0) // count if count else 0
 
 
-def cut(source: str, parts: Sequence[Part], options: Options, to: str) -> list[Unit]:
-    """The outputs: runs of samples, which end before they have more samples or bytes of the source than they may."""
-    size = options.shard_size if options.shard_size is not None else MDS_SIZE if to == "mds" else None
+def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
+    """The outputs: runs of samples, which end before they exceed their samples or bytes of the source
+    (`usual` bytes where none are asked for)."""
+    size = options.shard_size if options.shard_size is not None else usual
     units: list[Unit] = []
     for split, count in parts:
         ends = _run_ends(opened(source, split), count, options.samples_per_shard or SAMPLES_EACH, size) if count else []

@@ -21,6 +21,7 @@ from feedmill.converting.targets.tokens import (
 )
 from feedmill.converting.units import Shared, Source, Target, Unit
 from feedmill.errors import ConfigError
+from feedmill.formats.registry import targets
 from feedmill.formats.tokens.vla_text import SEQUENCES
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
@@ -81,15 +82,16 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
         loss, size = corpus.has_loss, corpus.token_size
         tokenizer = corpus.name or (corpus.tokenizer.name if corpus.tokenizer is not None else None)
         units = _units(corpus, source, to)
-    if loss and to != "ds":
+    wanted = targets()[to]
+    if loss and "loss" not in wanted.keeps:
         fix = "Only .ds has a place for it."
         plan.losses.append(Loss("the loss masks of tokens", content=True, fix=fix))
     if kind == "dolma":
         plan.losses.append(Loss("ids and files of origin of the documents"))
-    form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and to == "ds")
+    form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and "loss" in wanted.keeps)
     reads = TokenSource(source, kind, form.loss, beside)
     target: Target = TokenFiles(destination, False, kind, form)
-    if to == "vla-text":
+    if wanted.form == "sequences":
         target = Sequences(destination, False, (options.seq_len or 0) + 1, options.samples_per_shard or SEQUENCES)
         units = [Unit(0, ("", ""), plan.count or 0)]
         fix = "Every other token format keeps them."
@@ -100,7 +102,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
 
 
 def _refuse_options(source: str, to: str, options: Options) -> None:
-    if (to == "vla-text") != (options.seq_len is not None):
+    if (targets()[to].form == "sequences") != (options.seq_len is not None):
         raise ConfigError(
             "'vla-text', and it alone, is written in sequences of a length",
             kind="no-sequence-length" if options.seq_len is None else "unknown-option",

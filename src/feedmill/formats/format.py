@@ -14,6 +14,8 @@ from feedmill.storage import Store
 Family = Literal["samples", "rows", "lines", "tokens", "windows"]
 """What a dataset is made of: samples of parts, rows with columns, lines of several files, documents of tokens, or
 documents of tokens that were cut into windows."""
+Form = Literal["prepared", "tars", "manifest", "lines", "table", "shards", "tokens", "sequences"]
+"""How something becomes a format, see `Target`."""
 SAMPLES: tuple[Family, ...] = ("samples", "rows")
 ROWS: tuple[Family, ...] = ("samples", "rows", "lines")
 TOKENS: tuple[Family, ...] = ("tokens", "windows")
@@ -50,9 +52,17 @@ class Target:
         name: as ``convert --to`` and ``tokenize --to`` call it.
         writes: what appears at the destination.
         lacks: what it has no place for.
+        form: how samples, rows or documents become it. ``prepared``: a prepared folder of tars; ``tars``: plain ones;
+            ``manifest``: tars that a manifest lists; ``lines``: lines of JSON; ``table``: Parquet; ``shards``: shards
+            of columns, by `writer`; ``tokens``: token files; ``sequences``: sequences of tokens.
         takes: families of sources that it can be made of.
         shards: pattern of its files in a folder.
         beside: names a tuple of the files beside them.
+        writer: of ``shards``: names a `feedmill.formats.columnar.ColumnWriter`.
+        shard_size: bytes of the source in a shard, where none are asked for.
+        keeps: facts about a source that it has a place for: ``splits``, ``description`` (the sample type), ``media``
+            (media metadata), ``companions`` (files of VLA Foundry's robotics), ``loss`` (masks of tokens).
+        options: options of a conversion that do something for it.
         is_file: whether a destination that ends in its name is one file.
         surveyed: whether its columns have types, so that all samples are looked at before any is written.
         ends: of token files: ends of the names of one dataset's files; by the first it is recognised.
@@ -63,9 +73,14 @@ class Target:
     name: str
     writes: str
     lacks: str
+    form: Form
     takes: tuple[Family, ...]
     shards: str = ""
     beside: str = ""
+    writer: str = ""
+    shard_size: int | None = None
+    keeps: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     is_file: bool = False
     surveyed: bool = False
     ends: tuple[str, ...] = ()

@@ -42,10 +42,10 @@ from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys
 
 @dataclass(frozen=True, slots=True)
 class Tars(SampleTarget):
-    """A folder of tars.
+    """A folder of plain tars, with an index where that is asked for.
 
     Attributes:
-        to: ``webdataset`` (prepared), ``wds`` or ``vla``.
+        to: the name of the format.
         source, facts, options: what is converted, and how.
         parts: the splits of the source.
         media: whether the source's media metadata goes along.
@@ -105,25 +105,44 @@ class Tars(SampleTarget):
         beside = targets()[self.to].beside
         return named(beside) if beside else (), re.sub(r"%0\dd", r"\\d+", pattern) + r"(\.idx)?"
 
-    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
-        """Write the index, the manifest, or ``.nv-meta`` with the splits that the source had."""
-        filled = [each for each in done if each.samples]
-        if self.to == "webdataset":
-            return self._prepare(store, units, filled)
-        paths = [each.path for each in filled]
-        for path in paths:
-            store.delete(energon.idx_name(path))  # no other tool knows what it is
-        if self.to == "vla":
-            for name in self.facts.companions:
-                store.write_bytes(name, sniff(self.source).store.read(name))
-            store.write_bytes(MANIFEST, manifest_text([Row(each.path, each.samples) for each in filled]))
-            return [*paths, *self.facts.companions, MANIFEST]
+    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
+        """See `Target`."""
+        paths = _bare(store, done)
         if self.options.wids:
             write_wids(store, paths, INDEX)
             return [*paths, INDEX]
         return paths
 
-    def _prepare(self, store: Store, units: Sequence[Unit], filled: Sequence[Done]) -> list[str]:
+    def reader(self, written: Written) -> tuple[Dataset, int]:
+        """The output alone: opening all of the destination in each process would cost as much as it has shards."""
+        store = open_store(self.destination)
+        return TarDataset(store, ScannedShards(store, [written.done.path]), name=self.destination), 0
+
+    def digest(self, sample: Sample) -> bytes:
+        """See `SampleTarget`."""
+        return digest(sample.key, {name: sample.raw(name) for name in sample})
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTars(Tars):
+    """A folder of tars that VLA Foundry's manifest lists, with the files that a run of its robotics needs."""
+
+    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
+        """See `Target`."""
+        paths = _bare(store, done)
+        for name in self.facts.companions:
+            store.write_bytes(name, sniff(self.source).store.read(name))
+        store.write_bytes(MANIFEST, manifest_text([Row(each.path, each.samples) for each in done if each.samples]))
+        return [*paths, *self.facts.companions, MANIFEST]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTars(Tars):
+    """A prepared folder: tars and ``.nv-meta``, with the splits that the source had."""
+
+    def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
+        """See `Target`."""
+        filled = [each for each in done if each.samples]
         media = Media(cached_copy(open_store(self.source), database.INDEX)) if self.media else None
         shards = _scanned(store, self.destination, filled)
         splits: dict[str, list[str]] = {part.split or "train": [] for part in self.parts}
@@ -136,16 +155,16 @@ class Tars(SampleTarget):
         return [*files, *(path for path in BESIDE if store.exists(path))]
 
     def reader(self, written: Written) -> tuple[Dataset, int]:
-        """The output alone where the format allows it: opening all of the destination in each process would cost as
-        much as it has shards."""
-        if self.to == "webdataset":
-            return SampleTarget.reader(self, written)
-        store = open_store(self.destination)
-        return TarDataset(store, ScannedShards(store, [written.done.path]), name=self.destination), 0
-
-    def digest(self, sample: Sample) -> bytes:
         """See `SampleTarget`."""
-        return digest(sample.key, {name: sample.raw(name) for name in sample})
+        return SampleTarget.reader(self, written)
+
+
+def _bare(store: Store, done: Sequence[Done]) -> list[str]:
+    """Paths of the tars, without the ``.idx`` beside them: no other tool knows what it is."""
+    paths = [each.path for each in done if each.samples]
+    for path in paths:
+        store.delete(energon.idx_name(path))
+    return paths
 
 
 def _scanned(store: Store, destination: str, filled: Sequence[Done]) -> list[Shard]:

@@ -21,9 +21,11 @@ ENERGON = Format(
             "webdataset",
             "a prepared folder: tars and `.nv-meta`, of crude samples where the source has no sample type",
             "media metadata, where not all is taken",
+            "prepared",
             SAMPLES,
             shards="shards/%06d.tar",
             beside="feedmill.formats.energon.write:BESIDE",
+            keeps=("splits", "description", "media"),
         ),
     ),
 )

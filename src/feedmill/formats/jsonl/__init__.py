@@ -16,12 +16,23 @@ JSONL = Format(
             "jsonl",
             "a `.jsonl` file and its `.idx`",
             "bytes, sample types, subflavors",
+            "lines",
             ROWS,
             is_file=True,
             surveyed=True,
+            keeps=("splits",),
         ),
-        Target("jsonl.gz", "lines of JSON, compressed with gzip", "bytes, splits", ("rows", "lines"), is_file=True),
-        Target("jsonl.zst", "lines of JSON, compressed with zstd", "bytes, splits", ("rows", "lines"), is_file=True),
+        Target(
+            "jsonl.gz", "lines of JSON, compressed with gzip", "bytes, splits", "lines", ("rows", "lines"), is_file=True
+        ),
+        Target(
+            "jsonl.zst",
+            "lines of JSON, compressed with zstd",
+            "bytes, splits",
+            "lines",
+            ("rows", "lines"),
+            is_file=True,
+        ),
     ),
 )
 DOCUMENTS = Format("documents", "tree of JSON lines (Dolma's documents)", "lines", scanned=True)

@@ -16,10 +16,12 @@ MDS = Format(
             "mds",
             "MosaicML's shards and `index.json`",
             "splits, sample types, missing bytes",
+            "shards",
             SAMPLES,
             shards="shard.%05d.mds",
-            beside="feedmill.formats.mds.dataset:BESIDE",
             surveyed=True,
+            writer="feedmill.formats.mds.write:WRITER",
+            shard_size=64 << 20,
         ),
     ),
 )

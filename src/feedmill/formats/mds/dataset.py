@@ -39,7 +39,6 @@ from feedmill.storage.codec import GZIP, ZSTD, read_within, unpacked
 from feedmill.storage.limits import max_unpacked, too_large
 
 INDEX = "index.json"
-BESIDE = (INDEX,)
 CACHE_BYTES = 512 << 20
 """Bytes of unpacked shards that an open dataset keeps."""
 

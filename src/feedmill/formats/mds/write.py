@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Set as AbstractSet
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 
 from feedmill.errors import DataError
+from feedmill.formats.columnar import JSON, ColumnWriter
 from feedmill.formats.mds.dataset import INDEX
 from feedmill.storage import Store
 
@@ -107,3 +109,41 @@ def _sample(sizes: Sequence[int | None], row: Sequence[bytes]) -> bytes:
 def write_index(store: Store, shards: Sequence[Mapping[str, Any]]) -> None:
     """Write ``index.json``: from now on the folder is a dataset."""
     store.write_bytes(INDEX, orjson.dumps({"shards": list(shards), "version": 2}, option=orjson.OPT_SORT_KEYS))
+
+
+class MdsWriter(ColumnWriter):
+    """Shards of MDS and their index."""
+
+    exact: ClassVar[AbstractSet[str]] = frozenset({"bytes", "jpeg", "png"})
+    index: ClassVar[str] = INDEX
+
+    def form(self, kinds: AbstractSet[str], missing: bool) -> str:
+        """See `ColumnWriter`."""
+        arrays = {kind for kind in kinds if kind.startswith("array:")}
+        if kinds == {"text"}:
+            return JSON if missing else "str"
+        if kinds and kinds <= self.exact:
+            return next(iter(kinds)) if len(kinds) == 1 and not missing else "bytes"
+        if arrays and arrays == kinds:
+            dtypes = {kind.split(":")[1] for kind in arrays}
+            return "ndarray" if not missing and all(map(has_dtype, dtypes)) else "bytes"
+        if kinds & self.exact or arrays:
+            return "bytes"
+        if len(kinds) == 1 and not missing and kinds <= {"int", "float"}:
+            return "int" if kinds == {"int"} else "float64"
+        return JSON
+
+    def encode(self, form: str, value: Any) -> bytes:
+        """See `ColumnWriter`."""
+        return ENCODERS[form](value)
+
+    def write(self, store: Store, path: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> Any:
+        """See `ColumnWriter`."""
+        return write_shard(store, path, columns, rows)
+
+    def finish(self, store: Store, shards: Sequence[Any]) -> None:
+        """See `ColumnWriter`."""
+        write_index(store, shards)
+
+
+WRITER = MdsWriter()

@@ -17,6 +17,7 @@ PARQUET = Format(
             "parquet",
             "a folder of `.parquet` files, or one file",
             "splits, sample types",
+            "table",
             ROWS,
             shards="part-%06d.parquet",
             is_file=True,

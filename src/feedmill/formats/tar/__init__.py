@@ -23,9 +23,11 @@ WEBDATASET = Format(
             "wds",
             "a folder of tars; with `--wids` an index of them",
             "splits, sample types, subflavors",
+            "tars",
             SAMPLES,
             shards="shard-%06d.tar",
             beside="feedmill.formats.tar.wids:BESIDE",
+            options=("wids",),
         ),
     ),
 )

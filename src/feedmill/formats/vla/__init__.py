@@ -43,9 +43,11 @@ VLA = Format(
             "vla",
             "a folder of tars and `manifest.jsonl`",
             "splits, sample types, subflavors",
+            "manifest",
             SAMPLES,
             shards="shards/shard-%06d.tar",
             beside="feedmill.formats.vla.manifest:BESIDE",
+            keeps=("companions",),
         ),
     ),
 )

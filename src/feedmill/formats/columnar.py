@@ -1,0 +1,60 @@
+"""What a format of shards with typed columns gives to be written: a `ColumnWriter`, named by its `Target`.
+
+`feedmill.converting` surveys the values of all samples, asks the writer which form each column gets, and gives it one
+shard of rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, ClassVar
+
+from feedmill.storage import Store
+
+JSON = "json"
+"""The form of columns that hold any value of JSON, and none where a sample lacks it. Every format has it."""
+
+
+class ColumnWriter:
+    """Writes samples as shards of columns.
+
+    Attributes:
+        exact: forms whose values are bytes, and stay as they are.
+        index: the file beside the shards; nothing where there is none.
+    """
+
+    exact: ClassVar[AbstractSet[str]]
+    index: ClassVar[str] = ""
+
+    def form(self, kinds: AbstractSet[str], missing: bool) -> str:
+        """Choose the form of a column.
+
+        Args:
+            kinds: of its values: ``text``, ``bytes``, ``jpeg``, ``png``, ``int``, ``float``, ``bool``, ``json``,
+                ``big`` (an integer beyond 64 bits), ``array:<dtype>:<axes>``.
+            missing: whether some sample has no value.
+        """
+        raise NotImplementedError
+
+    def encode(self, form: str, value: Any) -> Any:
+        """Return a value as `write` takes it. Raises `DataError` where the form cannot hold it."""
+        raise NotImplementedError
+
+    def write(self, store: Store, path: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> Any:
+        """Write one shard.
+
+        Args:
+            columns: column -> form.
+            rows: for each sample the encoded values, in the order of the columns.
+
+        Returns:
+            Plain data that `finish` gets.
+
+        Raises:
+            DataError: the shard cannot be stored.
+        """
+        raise NotImplementedError
+
+    def finish(self, store: Store, shards: Sequence[Any]) -> None:
+        """Write what makes a dataset of the shards, such as an index. `shards` is what `write` returned for each."""
