@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from feedmill.errors import DataError
+from feedmill.formats.npz.arrays import npz
 from feedmill.samples.decode import Decoder
 from feedmill.samples.encode import Encoder
-from feedmill.samples.npz import npz
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -20,9 +20,9 @@ import pytest
 import feedmill
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.documents import read_rows, write_rows
+from feedmill.formats.npz.arrays import read_npz
 from feedmill.formats.tokens.dolma import open_dolma, read_origins
 from feedmill.samples.decode import Decoder
-from feedmill.samples.npz import read_npz
 from feedmill.storage import LocalStore
 from feedmill.storage.codec import gunzip, zstd
 from feedmill.storage.limits import MOST, SMALL, VARIABLE, max_unpacked

@@ -7,8 +7,10 @@ of another kind (texts beside JSON lines, say), reading the rest alone would pas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import NamedTuple
 
+from feedmill.formats.registry import formats
 from feedmill.formats.tar import COMPRESSED
 
 DOCUMENTS = ("JSON lines", "text")
@@ -58,7 +60,15 @@ def data_kind(path: str) -> str | None:
         return None
     name = path.rpartition("/")[2].lower()
     ends = [name[at:] for at, letter in enumerate(name) if letter == "."]
-    return next((_KINDS[end] for end in ends if end in _KINDS), None)
+    kinds = _all_kinds()
+    return next((kinds[end] for end in ends if end in kinds), None)
+
+
+@cache
+def _all_kinds() -> dict[str, str]:
+    """End of a name -> kind: the table above, and what formats of a kind of their own say."""
+    own = {end: format.data[0] for format in formats() if format.data for end in (*format.files, *format.folders)}
+    return {**{end: kind for end, kind in own.items() if kind not in _SUFFIXES}, **_KINDS}
 
 
 def is_about(path: str) -> bool:

@@ -19,7 +19,8 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
-from feedmill.samples import npz, tenbin
+from feedmill.formats.npz import arrays as npz
+from feedmill.samples import tenbin
 from feedmill.samples.images import converted
 
 Encode = Callable[[Any], bytes]

@@ -11,7 +11,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
-from feedmill.samples.npz import read_npz
+from feedmill.formats.npz.arrays import read_npz
 from feedmill.samples.robotics.job import compute_statistics
 from feedmill.samples.robotics.statistics import (
     FieldStatistics,

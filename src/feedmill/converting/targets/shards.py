@@ -23,12 +23,12 @@ from feedmill.converting.survey import (
     text_of,
     value_of,
 )
-from feedmill.converting.units import Add, SampleTarget, Unit
+from feedmill.converting.units import Add, SampleTarget, Unit, Written, opened
 from feedmill.formats import format as formats
-from feedmill.formats.base import Sample
+from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.columnar import JSON, ColumnWriter
 from feedmill.formats.registry import targets
-from feedmill.storage import Store
+from feedmill.storage import Store, join_url
 
 
 def writer_of(to: str) -> ColumnWriter:
@@ -76,6 +76,12 @@ class Shards(SampleTarget):
         writer = writer_of(self.to)
         writer.finish(store, [each.extra["shard"] for each in filled])
         return [*(each.path for each in filled), *([writer.index] if writer.index else [])]
+
+    def reader(self, written: Written) -> tuple[Dataset, int]:
+        """See `SampleTarget`; a shard that no index lists is opened alone."""
+        if writer_of(self.to).index:
+            return SampleTarget.reader(self, written)
+        return opened(join_url(self.destination, written.done.path), None), 0
 
     def digest(self, sample: Sample) -> bytes:
         """See `SampleTarget`."""

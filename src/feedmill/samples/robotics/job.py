@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Dataset, locate
+from feedmill.formats.npz.arrays import read_npz
 from feedmill.formats.sniff import open_raw
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
-from feedmill.samples.npz import read_npz
 from feedmill.samples.robotics.statistics import Statistics, collect, write_statistics
 from feedmill.samples.robotics.view import LOWDIM
 from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK

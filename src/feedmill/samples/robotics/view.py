@@ -21,8 +21,8 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Sample
 from feedmill.formats.documents import json_fault
+from feedmill.formats.npz.arrays import read_npz
 from feedmill.samples.images import decode_images
-from feedmill.samples.npz import read_npz
 from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.settings import RoboticsSettings
 from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK, Window, joined, window

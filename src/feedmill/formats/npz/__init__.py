@@ -1,0 +1,1 @@
+"""NumPy's `.npz` files, as bytes in memory: `arrays.py`."""
