@@ -37,6 +37,7 @@ def test_what_the_proof_says(tmp_path: Path) -> None:
 FLIPPED = {
     "wds": "shard-000001.tar",
     "mds": "shard.00001.mds",
+    "npz": "shard-000001.npz",
     "vla": "shards/shard-000001.tar",
     "webdataset": "shards/000001.tar",
 }

@@ -23,7 +23,7 @@ from feedmill.writing.write import write
 from helpers.conversion_sources import files, parts, rot, sample_set, samples
 from helpers.tars import write_tar
 
-BINARY = ("webdataset", "wds", "vla", "mds", "parquet")
+BINARY = ("webdataset", "wds", "vla", "mds", "npz", "parquet")
 
 
 def place(root: Path, to: str, name: str = "out") -> Path:
@@ -362,7 +362,7 @@ def test_keys_that_are_no_text_are_told_or_left_out(tmp_path: Path, to: str) -> 
 
 
 @pytest.mark.parametrize("line", ['{"__key__": "b", "txt": "\\ud800"}', '{"__key__": "\\ud800", "txt": "b"}'])
-@pytest.mark.parametrize("to", ["webdataset", "wds", "vla", "mds"])
+@pytest.mark.parametrize("to", ["webdataset", "wds", "vla", "mds", "npz"])
 def test_lines_that_are_no_text_are_told_or_left_out(tmp_path: Path, to: str, line: str) -> None:
     (tmp_path / "x.jsonl").write_text('{"__key__": "a", "txt": "x"}\n' + line + "\n")
     with pytest.raises(DataError):

@@ -23,6 +23,8 @@ import feedmill as fm
 from feedmill.errors import FeedmillError
 from feedmill.formats import pth
 from feedmill.formats.bloom import new_bloom, read_bloom, write_bloom
+from feedmill.formats.npz.arrays import npy, npz
+from feedmill.formats.npz.write import WRITER
 from feedmill.formats.tar.wids import write_wids
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
@@ -33,7 +35,6 @@ from feedmill.indexing.prepare import prepare
 from feedmill.samples import tenbin
 from feedmill.samples.decode import Decoder
 from feedmill.samples.encode import Encoder
-from feedmill.samples.npz import npy, npz
 from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
 from helpers.tars import make_shards, sparse_tar, tar_bytes, write_tar
@@ -71,6 +72,23 @@ def mds_zstd(folder: Path) -> None:
 
 def mds_gz(folder: Path) -> None:
     sourcedata.mds(folder, COUNTS, gzip.compress, "gz")
+
+
+def npz_shards(folder: Path) -> None:
+    """As NumPy writes them."""
+    sourcedata.npz(folder, COUNTS)
+
+
+def npz_packed(folder: Path) -> None:
+    """As NumPy writes them, compressed."""
+    sourcedata.npz(folder, COUNTS, np.savez_compressed)
+
+
+def npz_written(folder: Path) -> None:
+    """As a conversion writes them: values of several lengths and shapes."""
+    columns = {"text": "text", "image": "jpeg", "grid": "array:<f4", "label": "int"}
+    rows = [[b"a" * n, b"\xff\xd8" * n, np.zeros((n, 2), "<f4"), n] for n in range(1, 5)]
+    WRITER.write(LocalStore(folder), "0.npz", columns, rows)
 
 
 def lerobot_v2(folder: Path) -> None:

@@ -112,6 +112,7 @@ READERS: list[Reader] = [
     Reader("parquet", (corpus.parquet,), dataset(), weight=1.5),
     Reader("huggingface", (corpus.huggingface,), dataset()),
     Reader("mds", (corpus.mds, corpus.mds_zstd, corpus.mds_gz), dataset()),
+    Reader("npz", (corpus.npz_shards, corpus.npz_packed, corpus.npz_written), dataset()),
     Reader("lerobot", (corpus.lerobot_v2, corpus.lerobot_v3), dataset()),
     Reader("img2dataset", (corpus.images_tar, corpus.images_files, corpus.images_parquet), dataset()),
     Reader("wids", (corpus.wids,), dataset("index.json")),

@@ -35,6 +35,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "huggingface": lambda root: sourcedata.huggingface(root, COUNTS),
     "mds": lambda root: sourcedata.mds(root, COUNTS),
     "mds-gz": lambda root: sourcedata.mds(root, COUNTS, gzip.compress, "gz"),
+    "npz": lambda root: sourcedata.npz(root, COUNTS),
     "lerobot-v2": lambda root: sourcedata.lerobot_v2(root, COUNTS),
     "lerobot-v3": lambda root: sourcedata.lerobot_v3(root, COUNTS),
     "img2dataset-webdataset": lambda root: sourcedata.images(root, COUNTS, "webdataset"),
@@ -46,8 +47,8 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "kept-index": lambda root: make_shards(root, COUNTS),
 }
 """Datasets of other tools, and plain tars named in other ways."""
-REMOTE = ("parquet", "arrow", "huggingface", "mds", "mds-gz", "lerobot-v2", "img2dataset-files", "wids")
-PACKED = ("parquet", "mds-gz", "lerobot-v2", "lerobot-v3", "img2dataset-parquet", "img2dataset-files")
+REMOTE = ("parquet", "arrow", "huggingface", "mds", "mds-gz", "npz", "lerobot-v2", "img2dataset-files", "wids")
+PACKED = ("parquet", "mds-gz", "npz", "lerobot-v2", "lerobot-v3", "img2dataset-parquet", "img2dataset-files")
 """Those of which a part's bytes do not stand in the file as they are given."""
 TOKENS = ["pbin", "pbin-foreign", "pbin-windows", "pbin-blocks", "ds", "ds-windows", "megatron", "dolma"]
 TOKEN_FILE = {"pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy"}

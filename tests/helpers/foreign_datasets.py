@@ -95,6 +95,14 @@ def mds(root: Path, counts: Sequence[int], pack: Callable[[bytes], bytes] | None
     return root
 
 
+def npz(root: Path, counts: Sequence[int], save: Callable[..., None] = np.savez) -> Path:
+    """Files as NumPy writes them: a column of numbers, one of text."""
+    for number, (low, high) in enumerate(spans(counts)):
+        texts = np.asarray([f"text {n} ü" for n in range(low, high)])
+        save(root / f"{number}.npz", n=np.arange(low, high), text=texts.astype("U12"))
+    return root
+
+
 def _frames(low: int, high: int, episode: int) -> pa.Table:
     count = high - low
     return table(

@@ -2,8 +2,7 @@
 
 A package's ``FORMATS`` are `feedmill.formats.format.Format`: plain data and names of functions. What is done with a
 format elsewhere (opening, checking, repairing, converting, tokenizing) is asked here, by name or by a property.
-Listing all of them imports none of their readers. Writers are still chosen where they are used (`converting.shards`,
-`tokens.outputs`, `tokens.targets`).
+Listing all of them imports none of their readers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Literal
 
 from feedmill.formats.format import Family, Format, Target
 
-PACKAGES = ("energon", "tar", "vla", "lerobot", "mds", "jsonl", "tokens", "tables", "img2dataset")
+PACKAGES = ("energon", "tar", "vla", "lerobot", "mds", "jsonl", "tokens", "tables", "npz", "img2dataset")
 
 
 @cache

@@ -1,0 +1,187 @@
+"""One ``.npz`` file: a zip archive of ``.npy`` files, each of which is read by ranges where it is stored as it is.
+
+Nothing is unpickled: arrays of objects are rejected by the header of their file alone. A compressed member is unpacked
+as a whole, up to the limit of `feedmill.storage.limits`.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from feedmill.errors import DataError, TrustError
+from feedmill.formats.offsets import Int64s, read_records
+from feedmill.formats.rows import BlockCache
+from feedmill.storage import Store
+from feedmill.storage.limits import max_unpacked, too_large
+from feedmill.storage.window import Window
+
+KINDS = "biufSU"
+"""Kinds of dtypes that are read: numbers, truth values, bytes and text."""
+_HEAD = 10_000
+"""Bytes of an ``.npy`` header at most; NumPy's own limit."""
+_FIX = "Copy the file again, or write it again with numpy.savez."
+
+
+class Member(NamedTuple):
+    """An array of the archive.
+
+    Attributes:
+        name: without ``.npy``.
+        at: offset of its values in the archive; None where they must be unpacked or stand column by column.
+        head: bytes before the values in the member.
+        crc: of the member, as the archive's directory has it.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    at: int | None
+    head: int
+    crc: int
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Of one row."""
+        return self.shape[1:]
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row."""
+        return self.dtype.itemsize * int(np.prod(self.row_shape, dtype=np.int64))
+
+
+class Archive:
+    """The arrays of a file.
+
+    Args:
+        cache: keeps what had to be unpacked.
+
+    Raises:
+        DataError: the file is no such archive, or one of its arrays is invalid.
+        TrustError: an array holds Python objects.
+    """
+
+    def __init__(self, store: Store, path: str, size: int, cache: BlockCache) -> None:
+        self.store, self.path, self.size, self._cache = store, path, size, cache
+        self.members: dict[str, Member] = {}
+        with self._opened() as archive:
+            for info in archive.infolist():
+                if info.filename.endswith(".npy"):
+                    member = self._member(archive, info)
+                    self.members[member.name] = member
+
+    @property
+    def word(self) -> str:
+        """What tells that the content changed: the checksums of all arrays."""
+        return " ".join(f"{m.name}:{m.crc:08x}" for m in self.members.values())
+
+    def array(self, name: str) -> Any:
+        """A whole array. Raises `DataError`."""
+        member = self.members[name]
+        return self._cache.get((self.path, name), lambda: self._loaded(member))
+
+    def rows(self, name: str, begins: Int64s, ends: Int64s) -> list[bytes]:
+        """The bytes of runs of rows (of the first axis), in the order asked. int64[n] each."""
+        member = self.members[name]
+        if member.at is None:
+            array = self.array(name)
+            return [array[b:e].tobytes() for b, e in zip(begins.tolist(), ends.tolist(), strict=True)]
+        width = member.row_bytes
+        return read_records(self.store, self.path, member.at + begins * width, member.at + ends * width)
+
+    def verify(self) -> DataError | None:
+        """Read all members and compare them with their checksums."""
+        try:
+            with self._opened() as archive:
+                bad = archive.testzip()
+        except DataError as error:
+            return error
+        if bad is None:
+            return None
+        return DataError(
+            "its bytes do not have the checksum in the archive's directory",
+            file=self.store.locate(self.path),
+            record=bad,
+            kind="hash-mismatch",
+            fix=_FIX,
+        )
+
+    @contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        try:
+            with (
+                io.BufferedReader(Window(self.store, self.path, 0, self.size), 1 << 16) as stream,
+                zipfile.ZipFile(stream) as archive,
+            ):
+                yield archive
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, ValueError) as error:
+            raise self.damaged(str(error)) from None
+
+    def _member(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
+        name = info.filename.removesuffix(".npy")
+        if info.flag_bits & 1:
+            raise self.damaged("it is encrypted", name)
+        start = None
+        if info.compress_type == zipfile.ZIP_STORED:
+            local = self.store.read(self.path, info.header_offset, 30)
+            start = info.header_offset + 30 + sum(struct.unpack("<HH", local[26:30]))
+            stream: IO[bytes] = Window(self.store, self.path, start, info.file_size)  # type: ignore[assignment]
+        else:
+            stream = archive.open(info)
+        with stream:
+            dtype, shape, fortran, head = self._header(stream, name)
+        if dtype.hasobject:
+            raise TrustError(
+                f"the array {name!r} holds Python objects, and reading them runs code",
+                file=self.store.locate(self.path),
+                record=name,
+                fix="Write it again as arrays of numbers or text.",
+            )
+        if dtype.kind not in KINDS:
+            raise self.damaged(f"its dtype {dtype} is not supported", name)
+        values = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if min(shape, default=0) < 0 or head + values != info.file_size:
+            raise self.damaged(f"its shape {shape} needs {head + values} bytes, there are {info.file_size}", name)
+        at = None if start is None or fortran else start + head
+        return Member(name, dtype, shape, at, head, info.CRC)
+
+    def _header(self, stream: IO[bytes], name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
+        """Type, shape, order and length of the header of an ``.npy`` file."""
+        data = io.BytesIO(stream.read(_HEAD + 12))
+        try:
+            version = np.lib.format.read_magic(data)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(data, max_header_size=_HEAD)
+        except (ValueError, SyntaxError, TypeError) as error:
+            raise self.damaged(f"it is no .npy file ({error})", name) from None
+        return dtype, tuple(shape), fortran and len(shape) > 1, data.tell()
+
+    def _loaded(self, member: Member) -> tuple[Any, int]:
+        size = int(np.prod(member.shape, dtype=np.int64)) * member.dtype.itemsize
+        limit = max_unpacked(self.size)
+        if size > max(limit, self.size):
+            raise too_large(limit, file=self.store.locate(self.path), record=member.name)
+        if member.at is not None:
+            data = self.store.read(self.path, member.at, size)
+            return np.frombuffer(data, member.dtype).reshape(member.shape), size
+        with self._opened() as archive:
+            data = archive.read(f"{member.name}.npy")
+        return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False), size
+
+    def damaged(self, why: str, record: str | None = None) -> DataError:
+        """The error for something that is wrong with the file."""
+        return DataError(
+            f"the archive cannot be read: {why}",
+            file=self.store.locate(self.path),
+            record=record,
+            kind="bad-archive",
+            fix=_FIX,
+        )

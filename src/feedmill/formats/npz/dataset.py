@@ -1,0 +1,231 @@
+"""Samples that are rows of NumPy's ``.npz`` files.
+
+Layout: every file is a shard, in the order of their names. An array whose first axis counts samples is a column: of
+numbers, truth values, bytes, text, or arrays of one shape. Values of other lengths need what `write.py` adds::
+
+    __columns__.npy     uint8: the form of each column as JSON, such as {"caption": "text", "image": "jpeg"}
+    NAME.npy            values; of text, bytes and arrays of several shapes those of all samples, one after another
+    NAME.offsets.npy    int64[samples + 1]: where each sample begins among these
+    NAME.shapes.npy     int64[samples, axes]: of arrays of several shapes
+
+Forms are ``int``, ``float``, ``bool``, ``text``, ``json``, ``bytes``, ``jpeg``, ``png`` and ``array:<dtype>``. Keys are
+sample numbers, or the texts of the column ``__key__``. Arrays of Python objects are rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import orjson
+
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats.base import no_such_key
+from feedmill.formats.format import Wanted
+from feedmill.formats.npz.archive import Archive
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.rows import ANY, BlockCache, RowsDataset
+from feedmill.jobs.threads import ordered_map
+from feedmill.storage import Store
+
+COLUMNS, OFFSETS, SHAPES, KEY = "__columns__", ".offsets", ".shapes", "__key__"
+CACHE_BYTES = 512 << 20
+"""Bytes of offsets and unpacked arrays that an open dataset keeps."""
+_IMAGES = {"jpeg": "jpg", "png": "png", "bytes": ANY}
+
+
+class Column(NamedTuple):
+    """A column of a shard: its form (nothing where only the array says it), and which arrays tell where values lie."""
+
+    name: str
+    form: str
+    offsets: str = ""
+    shapes: str = ""
+
+
+class Shard:
+    """The columns of one file."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        self.columns = self._columns()
+        counts = {column.name: self._count(column) for column in self.columns}
+        if not counts:
+            raise archive.damaged("it holds no array with an axis of samples")
+        if len(set(counts.values())) > 1:
+            shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:4])
+            raise archive.damaged(f"its columns have different numbers of rows ({shown})")
+        self.count = next(iter(counts.values()))
+
+    def values(self, column: Column, local: Int64s) -> list[Any]:
+        """The values of some samples. int64[n], numbers in the shard. Raises `DataError`."""
+        archive, member = self.archive, self.archive.members[column.name]
+        if not column.offsets:
+            blocks = archive.rows(column.name, local, local + 1)
+            return [_value(member.dtype, member.row_shape, block) for block in blocks]
+        offsets = self._offsets(column)
+        blocks = archive.rows(column.name, offsets[local], offsets[local + 1])
+        if column.shapes:
+            shapes = archive.array(column.shapes)[local].tolist()
+            try:
+                return [_array(member.dtype, shape, block) for shape, block in zip(shapes, blocks, strict=True)]
+            except ValueError as error:
+                raise archive.damaged(str(error), column.name) from None
+        return [self._made(column, block) for block in blocks]
+
+    def _made(self, column: Column, block: bytes) -> Any:
+        try:
+            if column.form == "text":
+                return block.decode()
+            return orjson.loads(block) if column.form == "json" else block
+        except ValueError as error:
+            raise self.archive.damaged(f"a value is no {column.form} ({error})", column.name) from None
+
+    def _columns(self) -> list[Column]:
+        members = self.archive.members
+        if COLUMNS not in members:
+            return [Column(name, "") for name, member in members.items() if member.shape]
+        try:
+            forms = orjson.loads(self.archive.array(COLUMNS).tobytes())
+            columns = [
+                Column(name, form, *(name + end if name + end in members else "" for end in (OFFSETS, SHAPES)))
+                for name, form in forms.items()
+            ]
+        except (ValueError, AttributeError, TypeError) as error:
+            raise self.archive.damaged(f"the list of its columns is invalid ({error})", COLUMNS) from None
+        for column in columns:
+            if column.name not in members or not members[column.name].shape:
+                raise self.archive.damaged("the list of columns names it, but it is missing", column.name)
+            if not column.offsets and column.form in ("text", "json", *_IMAGES):
+                raise self.archive.damaged("its offsets are missing", column.name)
+        return columns
+
+    def _count(self, column: Column) -> int:
+        members = self.archive.members
+        if not column.offsets:
+            return members[column.name].shape[0]
+        count = int(np.prod(members[column.offsets].shape, dtype=np.int64)) - 1
+        if column.shapes and members[column.shapes].shape[:1] != (count,):
+            raise self.archive.damaged(f"there are shapes of {members[column.shapes].shape} for {count} samples")
+        return count
+
+    def _offsets(self, column: Column) -> Int64s:
+        offsets = np.asarray(self.archive.array(column.offsets), np.int64)
+        values = self.archive.members[column.name].shape[0]
+        if offsets.ndim != 1 or offsets[0] != 0 or offsets[-1] != values or (np.diff(offsets) < 0).any():
+            raise self.archive.damaged("its offsets are invalid", column.offsets)
+        return offsets
+
+
+class NpzDataset(RowsDataset):
+    """The rows of ``.npz`` files, by number."""
+
+    format: ClassVar[str] = "npz"
+
+    def __init__(self, store: Store, paths: Sequence[str], *, name: str, base: str | None = None) -> None:
+        cache = BlockCache(CACHE_BYTES)
+        sizes = {path: store.stat(path).size for path in paths}
+        threads = 0 if store.is_local else 16
+        self.shards = list(
+            ordered_map(
+                lambda path: Shard(Archive(store, path, sizes[path], cache)), paths, workers=threads, in_flight=64
+            )
+        )
+        counts = np.asarray([shard.count for shard in self.shards], np.int64)
+        super().__init__(store, name=name, files=paths, counts=counts, base=base)
+        first = self.shards[0].columns if self.shards else []
+        self.columns = {column.name: column.form for column in first}
+        for path, shard in zip(paths, self.shards, strict=True):
+            if {column.name: column.form for column in shard.columns} != self.columns:
+                raise ConfigError(
+                    f"its columns are {sorted(c.name for c in shard.columns)}, those of {paths[0]!r} are"
+                    f" {sorted(self.columns)}",
+                    file=store.locate(path),
+                    kind="different-columns",
+                    fix="Open files of different columns as datasets of their own.",
+                )
+        self.key_column = KEY if self.columns.get(KEY) == "text" else None
+        self.suffixes = {
+            column.name: _IMAGES.get(column.form, ANY)
+            for column in first
+            if column.form in _IMAGES or (not column.form and self._dtype(column).kind == "S")
+        }
+        self._keys: list[list[str]] | None = None
+        self._numbers: Mapping[str, int] | None = None
+
+    def _dtype(self, column: Column) -> np.dtype[Any]:
+        return self.shards[0].archive.members[column.name].dtype
+
+    def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
+        shard = self.shards[file]
+        names = [column for column in shard.columns if column.name != self.key_column]
+        values = [shard.values(column, local) for column in names]
+        return [dict(zip((c.name for c in names), row, strict=True)) for row in zip(*values, strict=True)]
+
+    def _extent(self, file: int, local: int) -> tuple[int, int]:  # noqa: ARG002
+        return 0, self.shards[file].archive.size  # its values lie in several places
+
+    def _key(self, file: int, local: int) -> str:
+        return super()._key(file, local) if self.key_column is None else self._all_keys()[file][local]
+
+    def _all_keys(self) -> list[list[str]]:
+        """The key of every sample, read once from the key column alone."""
+        if self._keys is None:
+            column = next(column for column in self.shards[0].columns if column.name == KEY)
+            self._keys = [shard.values(column, np.arange(shard.count)) for shard in self.shards]
+        return self._keys
+
+    def find(self, key: str) -> int:
+        """See `Dataset.find`."""
+        if self.key_column is None:
+            return super().find(key)
+        if self._numbers is None:
+            keys = [key for keys in self._all_keys() for key in keys]
+            self._numbers = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+        if key not in self._numbers:
+            raise no_such_key(self.url, key)
+        return self._numbers[key]
+
+    def _word(self, file: int) -> str:
+        return self.shards[file].archive.word
+
+    def verify(self) -> Sequence[FeedmillError]:
+        """Compare all arrays with their checksums, and read every value once."""
+        found: list[FeedmillError] = []
+        for number, shard in enumerate(self.shards):
+            wrong = shard.archive.verify()
+            if wrong is not None:
+                found.append(wrong)
+                continue
+            try:
+                for low in range(0, shard.count, 1024):
+                    self._rows(number, np.arange(low, min(low + 1024, shard.count)))
+            except FeedmillError as error:
+                found.append(error)
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for `info`; ``columns`` maps each column to its form or dtype."""
+        members = self.shards[0].archive.members if self.shards else {}
+        return {**super().describe(), "columns": {n: f or str(members[n].dtype) for n, f in self.columns.items()}}
+
+
+def _value(dtype: np.dtype[Any], shape: Sequence[int], block: bytes) -> Any:
+    array = np.frombuffer(block, dtype)
+    return array[0].item() if not shape else _array(dtype, shape, block)
+
+
+def _array(dtype: np.dtype[Any], shape: Sequence[int], block: bytes) -> Any:
+    return np.frombuffer(block, dtype).reshape(shape).copy()
+
+
+def open_found(wanted: Wanted) -> NpzDataset:
+    """Open a file, several files, or all files of a folder. Raises `DataError`, `NotFound`, `ConfigError`."""
+    store, names = wanted.store, list(wanted.names)
+    if wanted.name:
+        return NpzDataset(store, [wanted.name], name=wanted.url, base=store.url)
+    paths = names or sorted(entry.path for entry in store.files(suffixes=(".npz",)))
+    if not paths:
+        raise NotFound("there are no .npz files", file=wanted.url, fix="Check the path.")
+    return NpzDataset(store, paths, name=wanted.url)

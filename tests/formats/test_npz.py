@@ -1,0 +1,158 @@
+"""``.npz`` shards: those that NumPy writes, and those of a conversion."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import feedmill as fm
+from feedmill.errors import ConfigError, DataError, FeedmillError, TrustError
+from feedmill.formats.npz.write import WRITER
+from feedmill.storage import LocalStore
+
+COLUMNS = {"__key__": "text", "caption": "text", "grid": "array:<f4", "image": "bytes", "label": "int", "more": "json"}
+
+
+def written(folder: Path, count: int = 5) -> Path:
+    rows = [
+        [f"k{n}".encode(), "ü" * n, np.full((n, 2), n, "<f4"), bytes(range(n)), n, {"n": n} if n % 2 else None]
+        for n in range(count)
+    ]
+    encoded = [[WRITER.encode(form, value) for form, value in zip(COLUMNS.values(), row, strict=True)] for row in rows]
+    WRITER.write(LocalStore(folder), "0.npz", COLUMNS, encoded)
+    return folder
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_of_numpy_are_columns(tmp_path: Path, save: Any) -> None:
+    grid = np.asfortranarray(np.arange(24, dtype=">i2").reshape(4, 3, 2))
+    save(
+        tmp_path / "a.npz", x=np.arange(4) / 2, grid=grid, ok=np.asarray([True, False] * 2), name=np.asarray([b"a"] * 4)
+    )
+    dataset = fm.open(tmp_path)
+    assert len(dataset) == 4 and dataset.format == "npz"
+    assert [sample["x"] for sample in dataset] == [0.0, 0.5, 1.0, 1.5]
+    assert dataset[2]["grid"].tolist() == grid[2].tolist()
+    assert dataset[1]["ok"] is False and dataset[1]["name"] == b"a" and dataset[3].key == "3"
+    assert fm.open(tmp_path / "a.npz").fingerprint() == dataset.fingerprint()
+
+
+def test_values_of_any_length_and_shape_come_back(tmp_path: Path) -> None:
+    dataset = fm.open(written(tmp_path), decode=False)
+    assert [sample.key for sample in dataset] == ["k0", "k1", "k2", "k3", "k4"] and dataset.find("k3") == 3
+    assert [sample.raw("caption").decode() for sample in dataset] == ["ü" * n for n in range(5)]
+    decoded = fm.open(tmp_path)
+    assert [sample["grid"].shape for sample in decoded] == [(n, 2) for n in range(5)]
+    assert decoded[3]["more"] == {"n": 3} and decoded[2]["more"] is None
+    with np.load(tmp_path / "0.npz") as arrays:  # as NumPy reads it
+        assert arrays["label"].tolist() == [0, 1, 2, 3, 4] and arrays["grid.shapes"].shape == (5, 2)
+        at = arrays["caption.offsets"]
+        assert arrays["caption"][at[2] : at[3]].tobytes().decode() == "üü"
+
+
+def test_images_are_decoded(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    Image.new("RGB", (3, 2), (9, 8, 7)).save(data, "PNG")
+    WRITER.write(LocalStore(tmp_path), "0.npz", {"image": "png"}, [[data.getvalue()]])
+    assert np.asarray(fm.open(tmp_path)[0]["image"]).shape[-2:] in ((2, 3), (3, 3))
+    assert fm.open(tmp_path, decode=False)[0].raw("image") == data.getvalue()
+
+
+def test_check_reads_everything(tmp_path: Path) -> None:
+    from feedmill.indexing.check import check
+
+    written(tmp_path)
+    assert not check(str(tmp_path), progress=False).findings
+    path = tmp_path / "0.npz"
+    data = path.read_bytes()
+    at = data.index("üüüüüüüüüü".encode())
+    path.write_bytes(data[:at] + b"X" + data[at + 1 :])
+    findings = check(str(tmp_path), progress=False).findings
+    assert [problem.kind for problem in findings] == ["hash-mismatch"]
+
+
+def objects(folder: Path) -> None:
+    np.savez(folder / "0.npz", a=np.asarray([{}], object), allow_pickle=True)
+
+
+def lengths(folder: Path) -> None:
+    np.savez(folder / "0.npz", a=np.arange(3), b=np.arange(4))
+
+
+def columns(folder: Path) -> None:
+    np.savez(folder / "0.npz", a=np.arange(3))
+    np.savez(folder / "1.npz", b=np.arange(3))
+
+
+def scalars(folder: Path) -> None:
+    np.savez(folder / "0.npz", a=np.float64(1))
+
+
+def moments(folder: Path) -> None:
+    np.savez(folder / "0.npz", a=np.zeros(2, "M8[s]"))
+
+
+def text(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "0.npz", "w") as archive:
+        archive.writestr("a.npy", "no array")
+
+
+def cut(folder: Path) -> None:
+    path = written(folder) / "0.npz"
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def offsets(folder: Path) -> None:
+    np.savez(folder / "0.npz", __columns__=np.frombuffer(b'{"a": "text"}', np.uint8), a=np.zeros(4, np.uint8))
+
+
+def listed(folder: Path) -> None:
+    np.savez(folder / "0.npz", __columns__=np.frombuffer(b'{"b": "text"}', np.uint8), a=np.zeros(4, np.uint8))
+
+
+def backwards(folder: Path) -> None:
+    about = np.frombuffer(b'{"a": "text"}', np.uint8)
+    np.savez(folder / "0.npz", **{"__columns__": about, "a": np.zeros(4, np.uint8), "a.offsets": np.asarray([0, 9, 4])})
+
+
+BAD: dict[Any, tuple[type[FeedmillError], str]] = {
+    objects: (TrustError, "holds Python objects"),
+    lengths: (DataError, "different numbers of rows"),
+    columns: (ConfigError, "its columns are"),
+    scalars: (DataError, "no array with an axis of samples"),
+    moments: (DataError, "is not supported"),
+    text: (DataError, "no .npy file"),
+    cut: (DataError, "cannot be read"),
+    offsets: (DataError, "offsets are missing"),
+    listed: (DataError, "it is missing"),
+    backwards: (DataError, "offsets are invalid"),
+}
+
+
+@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
+def test_what_is_wrong_is_named_with_its_file(tmp_path: Path, make: Any) -> None:
+    kind, words = BAD[make]
+    make(tmp_path)
+    with pytest.raises(kind, match=words) as error:
+        fm.open(tmp_path)[0]
+    assert error.value.file is not None and error.value.file.endswith(".npz")
+
+
+def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_MAX_UNPACKED", "1MB")
+    np.savez_compressed(tmp_path / "0.npz", a=np.zeros((1000, 1000)))
+    with pytest.raises(DataError) as error:
+        fm.open(tmp_path)[0]
+    assert error.value.kind == "too-large"
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"two arrays would be called 'a\.offsets'"):
+        WRITER.write(LocalStore(tmp_path), "0.npz", {"a": "text", "a.offsets": "int"}, [[b"x", 1]])
+    assert not list(tmp_path.iterdir())
