@@ -15,14 +15,14 @@ import pytest
 
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import LocalStore
-from feedmill.storage.behind import WriteBehind
 from feedmill.storage.staging import TEMPORARY_SUFFIX, look_again, make_folder, staged, temporary_beside
+from feedmill.storage.writeback import WriteBehind
 
 WRITER = """
 import sys
 import threading
 from feedmill.storage import LocalStore
-from feedmill.storage.behind import WriteBehind
+from feedmill.storage.writeback import WriteBehind
 with LocalStore(sys.argv[1]).write("out/a.bin") as file:
     file.write(b"half")
     file.flush()

@@ -110,7 +110,7 @@ def tokenize(
 
     The same command again finishes a run that was killed. The result does not depend on the number of workers.
     """
-    from feedmill.tokens.ahead import load_ahead
+    from feedmill.tokens.preload import load_ahead
 
     if tokenizer_backend in ("auto", "fastokens"):
         load_ahead(tokenizer)

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
-from feedmill.formats.parts import Batch, Fields, Want
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""

@@ -1,7 +1,7 @@
 """Collecting media metadata: sizes of images, durations of audio and video, of a dataset's parts or a folder's files.
 
 The work is cut into pieces of a few hundred files, which are read in bulk, looked at on several threads, and noted when
-they are done (see `feedmill.indexing.media_notes`). A file that cannot be understood is an error in the result and
+they are done (see `feedmill.indexing.media_journal`). A file that cannot be understood is an error in the result and
 spoils nothing else.
 """
 
@@ -21,7 +21,7 @@ from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import split_name
 from feedmill.formats.energon.media import MediaTables, Row, read_tables
 from feedmill.formats.offsets import Int64s, read_records
-from feedmill.indexing.media_notes import MediaNotes
+from feedmill.indexing.media_journal import MediaNotes
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress

@@ -25,7 +25,7 @@ from feedmill.formats.energon.prepared import INFO, INFO_YAML, read_info
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.scan import scan_shard
 from feedmill.indexing.media import Filters, Gathered, Piece, collect, pieces_of_folder, pieces_of_shard
-from feedmill.indexing.media_notes import MEDIA, MediaNotes
+from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone

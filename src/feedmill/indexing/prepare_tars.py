@@ -25,7 +25,7 @@ from feedmill.formats.energon.media import write_tables
 from feedmill.formats.tar.finished import SHARDS
 from feedmill.indexing import splitting
 from feedmill.indexing.media import Gathered, gather
-from feedmill.indexing.media_notes import MEDIA, MediaNotes
+from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, check_names, scan_all
 from feedmill.jobs.progress import Progress

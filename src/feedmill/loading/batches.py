@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.parts import Batch, Fields, Parts, Want
+from feedmill.formats.batches import Batch, Fields, Parts, Want
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
 from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, candidates, source_of, told

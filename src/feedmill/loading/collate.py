@@ -16,7 +16,7 @@ import numpy as np
 
 from feedmill.errors import MissingExtra
 from feedmill.formats.base import Sample
-from feedmill.formats.parts import Parts
+from feedmill.formats.batches import Parts
 from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.tokens.windows import Window
 from feedmill.jobs.buffers import empty

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.formats.base import Source
-from feedmill.formats.parts import Batch, Want
+from feedmill.formats.batches import Batch, Want
 from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.resuming.resume import Allowed, changed, differing
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.parcels import Parcel, Shelf, address, pack
 from feedmill.jobs.run import Policy, run
+from feedmill.jobs.shared_memory import Parcel, Shelf, address, pack
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.groups import GroupMaker

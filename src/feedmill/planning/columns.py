@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.formats.base import Dataset
-from feedmill.formats.parts import Batch, Columns, Want
+from feedmill.formats.batches import Batch, Columns, Want
 from feedmill.jobs.buffers import empty
 from feedmill.planning.nodes.base import Located
 

@@ -100,7 +100,7 @@ def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) 
         raise ConfigError("--world and --batch go together", fix="Give both, or neither.")
     if world is None:
         return None
-    from feedmill.planning.dealing.spread import spread
+    from feedmill.planning.dealing.evenness import spread
 
     return spread(plan, world, batch, budget).as_dict()
 

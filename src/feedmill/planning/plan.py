@@ -11,21 +11,21 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning import bounds
-from feedmill.planning.backwards import positions_of
 from feedmill.planning.columns import read_batch
-from feedmill.planning.gaps import Gaps
+from feedmill.planning.inverse import positions_of
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import LONGEST, Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.report import Report, report
 from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
 from feedmill.planning.resuming.resume import Allowed, bookmark, reopened
+from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tokens import Tokens
 from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset, Source
-    from feedmill.formats.parts import Batch, Want
+    from feedmill.formats.batches import Batch, Want
     from feedmill.planning.dealing.dealer import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
 

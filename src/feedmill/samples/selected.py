@@ -10,9 +10,9 @@ import numpy as np
 
 from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.batches import Batch, Want
 from feedmill.formats.costs import Int64s
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.parts import Batch, Want
 
 
 class SelectedDataset(Dataset):

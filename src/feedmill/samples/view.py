@@ -19,7 +19,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Decode, Sample, Source, View, locate, split_name, with_names
-from feedmill.formats.parts import Fields
+from feedmill.formats.batches import Fields
 from feedmill.formats.yamls import Document
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode

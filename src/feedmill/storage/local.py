@@ -23,7 +23,6 @@ from typing import Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, Store, bad_range, changed, refuse_nul, too_short
-from feedmill.storage.behind import WriteBehind
 from feedmill.storage.descriptors import OpenFile, State, forget, open_regular, opened, refuse_special
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import (
@@ -36,6 +35,7 @@ from feedmill.storage.staging import (
     sweep,
     sync,
 )
+from feedmill.storage.writeback import WriteBehind
 
 _MOST_KNOWN = 4096
 """Paths that a store has opened, from which on it forgets those whose descriptors are closed."""

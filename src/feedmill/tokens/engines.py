@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, MissingExtra
-from feedmill.tokens.ahead import take_native
+from feedmill.tokens.preload import take_native
 from feedmill.tokens.vocabulary import Encoded, Int64s, Uint32s, Vocabulary
 
 
@@ -66,7 +66,7 @@ def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
 
 
 class Fastokens:
-    """`fastokens`, limited to one thread of its own, see `feedmill.tokens.ahead`."""
+    """`fastokens`, limited to one thread of its own, see `feedmill.tokens.preload`."""
 
     def __init__(self, path: Path) -> None:
         try:

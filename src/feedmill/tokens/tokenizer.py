@@ -24,8 +24,8 @@ import xxhash
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.tokens import engines
-from feedmill.tokens.ahead import load_ahead
 from feedmill.tokens.kinds import is_sentencepiece, refuse_folder, refuse_others
+from feedmill.tokens.preload import load_ahead
 from feedmill.tokens.selfcheck import differences
 from feedmill.tokens.template import Template, TemplateSource, around, resolve
 from feedmill.tokens.vocabulary import Encoded, Engine, Int64s, Uint32s, Vocabulary

@@ -20,13 +20,13 @@ from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
 from feedmill.writing.copying import Piece, bounded, open_source, refuse_twofold
+from feedmill.writing.destination import Target
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker, is_about
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
 from feedmill.writing.shard import Shard, ShardFile
-from feedmill.writing.target import Target
 from feedmill.writing.work import identity
 from feedmill.writing.write import batches, write_shards
 from feedmill.writing.writer import encoding_facts

@@ -12,10 +12,10 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.storage import open_store
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
+from feedmill.writing.destination import Target
 from feedmill.writing.encoding import Encoded
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.present import need_prepared
-from feedmill.writing.target import Target
 from feedmill.writing.write import write_shards
 from feedmill.writing.writer import WriteReport
 

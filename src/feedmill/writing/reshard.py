@@ -18,9 +18,9 @@ from feedmill.storage.cache import cached_copy
 from feedmill.storage.limits import parse_size
 from feedmill.writing.commit import Media
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
+from feedmill.writing.destination import Target
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard
-from feedmill.writing.target import Target
 from feedmill.writing.write import write_shards
 from feedmill.writing.writer import WriteReport
 

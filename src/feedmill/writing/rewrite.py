@@ -23,9 +23,9 @@ from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store
 from feedmill.storage.local import LocalStore
 from feedmill.writing.commit import commit
+from feedmill.writing.destination import clear_left
 from feedmill.writing.present import present_shards
 from feedmill.writing.shard import Shard
-from feedmill.writing.target import clear_left
 from feedmill.writing.work import NEW, ShardWork, begin, below, in_job
 
 Make = Callable[["Change"], Shard]

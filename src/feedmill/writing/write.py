@@ -16,11 +16,11 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage import open_store
+from feedmill.writing.destination import Target
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard, ShardFile
-from feedmill.writing.target import Target
 from feedmill.writing.work import identity
 from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys, Writer, WriteReport, encoding_facts
 

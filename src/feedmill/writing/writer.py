@@ -18,11 +18,11 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage.limits import parse_size
+from feedmill.writing.destination import Target
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard, ShardFile
-from feedmill.writing.target import Target
 from feedmill.writing.work import identity
 
 BATCH_SAMPLES, BATCH_BYTES = 512, 4 << 20

@@ -17,7 +17,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from feedmill.planning import bounds, ledger
-from feedmill.planning.dealing.spread import spread
+from feedmill.planning.dealing.evenness import spread
 from feedmill.planning.nodes import Blend, Leaf, Repeat, StagedBlend, shuffled
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe

@@ -12,11 +12,11 @@ from feedmill.compat.energon.worker import WorkerConfig, without_effect
 from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.typed import Fitted, TypedTaskEncoder, share
-from feedmill.planning.apart import apart
 from feedmill.planning.dealing.grid import Grid, Remainder
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.simple import recipe_for
+from feedmill.planning.split_by_source import apart
 from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.open import open as open_dataset
 

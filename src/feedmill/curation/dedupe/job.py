@@ -11,7 +11,7 @@ from typing import Any
 from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import Finished, Task
-from feedmill.curation.marked import entry, record, recorded
+from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_in_datasets

@@ -14,7 +14,7 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near import join, sketch
 from feedmill.curation.near.cluster import decide, summary
 from feedmill.curation.near.options import NearOptions
-from feedmill.curation.near.spread import spread
+from feedmill.curation.near.parallel import spread
 from feedmill.curation.near.view import open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, FeedmillError

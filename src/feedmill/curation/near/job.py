@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
-from feedmill.curation.marked import entry, record, recorded
+from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, tidy_signatures
 from feedmill.curation.near.options import NearOptions
-from feedmill.curation.near.spread import spread
+from feedmill.curation.near.parallel import spread
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty

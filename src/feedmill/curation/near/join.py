@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.near.spread import go_on
+from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import Ints, View, Words, open_view
 from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.kernels.hashing import near_pairs_compiled as compiled

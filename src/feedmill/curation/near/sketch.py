@@ -11,7 +11,7 @@ import xxhash
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.near.options import NearOptions
-from feedmill.curation.near.spread import go_on
+from feedmill.curation.near.parallel import go_on
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts

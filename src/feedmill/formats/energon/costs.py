@@ -1,7 +1,7 @@
 """What samples cost by the media metadata of an ``index.sqlite``: pixels and frames, in one query.
 
 SQLite parses the metadata and finds the sample of each media file; Python sees two numbers a file. That takes 2 to 3 s
-of one core for 10^6 files, so the costs of large datasets are kept (see `feedmill.formats.kept_costs`), and found again
+of one core for 10^6 files, so the costs of large datasets are kept (see `feedmill.formats.cost_cache`), and found again
 in some milliseconds.
 """
 
@@ -14,8 +14,8 @@ from itertools import chain
 import numpy as np
 
 from feedmill.errors import DataError
+from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, bad_index, open_index
-from feedmill.formats.kept_costs import digest_of, kept_costs
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy

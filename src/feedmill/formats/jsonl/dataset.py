@@ -20,10 +20,10 @@ import orjson
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.content import content_word
+from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.format import Wanted
 from feedmill.formats.jsonl.costs import line_costs, numeric_fields
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
-from feedmill.formats.kept_costs import digest_of, kept_costs
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
 from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store

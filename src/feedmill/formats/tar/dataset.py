@@ -21,10 +21,10 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
-from feedmill.formats.parts import Batch, Parts, Want
 from feedmill.formats.tar.samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.threads import ordered_map

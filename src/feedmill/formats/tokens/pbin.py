@@ -49,7 +49,7 @@ from feedmill.formats.tokens.bounds import (
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.formats.tokens.pickled import read_pairs, write_pairs
 from feedmill.storage import Store
-from feedmill.storage.behind import WriteBehind
+from feedmill.storage.writeback import WriteBehind
 
 PICKLE = 0x80
 MERGE_SHIFT = 12

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
+from feedmill.formats.batches import Batch, Columns, Want
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.parts import Batch, Columns, Want
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
     Gather,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from feedmill.planning.gaps import Gaps
 from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper
+from feedmill.planning.skip_ranges import Gaps
 
 
 class Skip(Wrapper):

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
-from feedmill.formats.parts import Want
-from feedmill.planning.gaps import Gaps
+from feedmill.formats.batches import Want
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
@@ -25,6 +24,7 @@ from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, off
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
+from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
 from feedmill.storage.cache import cache_folder
 

@@ -22,10 +22,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.gaps import Gaps
 from feedmill.planning.resuming.changes import explain, fingerprint_of
 from feedmill.planning.resuming.outline import Outline, data_digest, outline_text, read_outline, short_name
 from feedmill.planning.resuming.proof import prove
+from feedmill.planning.skip_ranges import Gaps
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan

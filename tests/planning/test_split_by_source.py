@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError
-from feedmill.planning.apart import apart
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.split_by_source import apart
 from helpers.digests import GOLDEN
 
 META = GOLDEN / "metadatasets"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from feedmill.curation.near.spread import Stopped, go_on, spread
+from feedmill.curation.near.parallel import Stopped, go_on, spread
 from feedmill.jobs.progress import Progress
 
 
