@@ -6,6 +6,7 @@ import argparse
 import gc
 import json
 import os
+import random
 import select
 import shutil
 import signal
@@ -96,23 +97,35 @@ def _replay(options: argparse.Namespace, seeds: Any) -> int:
 
 
 def _warm(seeds: Any, options: argparse.Namespace, scratch: Path) -> None:
-    """Read every valid input once in this process, so that those forked have all code loaded. None may be refused."""
-    import random
-
+    """Read every valid input once, and by every command line, in this process, so that those forked have all code loaded
+    and compiled. None may be refused."""
     from fuzzing.readers import READERS
 
     for reader in READERS:
-        for number, files in enumerate(seeds.get(reader.name, ())):
+        forms = seeds.get(reader.name, ())
+        for number in range(max(len(forms), getattr(reader.run, "ways", 1)) if forms else 0):
+            files = forms[number % len(forms)]
             folder = scratch / f"{reader.name}-{number}"  # at a path of its own: files that were read may stay open
             for path, data in files.items():
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / path).write_bytes(data)
             os.chdir(folder)
             try:
-                reader.run(folder, random.Random(number))
+                reader.run(folder, _Turn(number))
             finally:
                 os.chdir("/")
                 shutil.rmtree(folder)
+
+
+class _Turn(random.Random):
+    """Chooses one after another where others choose by chance."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def choice(self, seq: Any) -> Any:
+        return seq[self.number % len(seq)]
 
 
 class _Worker:

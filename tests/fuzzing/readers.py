@@ -80,6 +80,7 @@ def verbs(*lines: str) -> Run:
     def run(folder: Path, rng: random.Random) -> None:
         cli(*(word.format(folder=folder) for word in rng.choice(lines).split()))
 
+    run.ways = len(lines)  # type: ignore[attr-defined]
     return run
 
 

@@ -198,8 +198,8 @@ def test_earlier_documents_are_neither_read_nor_needed(folder: Path, monkeypatch
     (folder / "old/documents/a.jsonl").unlink()
     write_documents(folder / "new", {"a.jsonl": texts[60:]})
     read: list[str] = []
-    of = sketch.read_lines
-    monkeypatch.setattr(sketch, "read_lines", lambda store, path, **kw: read.append(path) or of(store, path, **kw))
+    of = sketch.read_blocks
+    monkeypatch.setattr(sketch, "read_blocks", lambda file, **kw: read.append(file.path) or of(file, **kw))
     report = find("new/documents", signatures="s")
     assert read == ["documents/a.jsonl"] and report.known == 90
     assert {row.get("duplicate_of") for row in read_attributes(folder / "new").values()} - {None}

@@ -73,8 +73,8 @@ def test_finished_files_are_not_read_again_after_an_error(folder: Path, monkeypa
     read: list[str] = []
     from feedmill.curation.near import sketch
 
-    of = sketch.read_lines
-    monkeypatch.setattr(sketch, "read_lines", lambda store, path, **kw: read.append(path) or of(store, path, **kw))
+    of = sketch.read_blocks
+    monkeypatch.setattr(sketch, "read_blocks", lambda file, **kw: read.append(file.path) or of(file, **kw))
     find(None)
     assert read == ["documents/c.jsonl"]
 

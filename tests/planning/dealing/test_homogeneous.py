@@ -107,7 +107,7 @@ def test_every_batch_of_random_layouts_has_one_source_and_resumes() -> None:
                     assert len({text.split(":")[0] for text in chain.from_iterable(parts)}) == 1
                 expected = [sample.raw("txt").decode() for sample in plan.read(np.arange(position, position + whole))]
                 assert Counter(chain.from_iterable(parts)) == Counter(expected)
-                begins = {"start": loaders[0]._grid.start}
+                begins = {"start": loaders[0]._progress.grid.start}
                 dealt = ledger.ranks_of(plan, number, whole, ranks, dealing=loaders[0].dealing, **begins)
                 for part, positions in zip(parts, dealt, strict=True):
                     assert part == [sample.raw("txt").decode() for sample in plan.read(positions)]
