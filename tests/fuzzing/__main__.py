@@ -97,8 +97,8 @@ def _replay(options: argparse.Namespace, seeds: Any) -> int:
 
 
 def _warm(seeds: Any, options: argparse.Namespace, scratch: Path) -> None:
-    """Read every valid input once, and by every command line, in this process, so that those forked have all code loaded
-    and compiled. None may be refused."""
+    """Read every valid input once, and by every command line, in this process, so that those forked have all code
+    loaded and compiled. None may be refused."""
     from fuzzing.readers import READERS
 
     for reader in READERS:
