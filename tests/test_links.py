@@ -103,14 +103,14 @@ VERBS: dict[str, tuple[Make, list[str]]] = {
     "convert to a file": (prepared, ["convert", "d", "e.jsonl", "--to", "jsonl", "--fields", "txt", "--workers", "1"]),
     "tokenize": (documents, ["tokenize", "a.jsonl", "-o", "o", "-t", str(tokenizer_file("tok1k")), "--workers", "1"]),
     "tag": (documents, ["tag", "documents/*", "-n", "e", "-t", "char_length_v1"]),
-    "dedupe": (documents, ["dedupe", "documents", "-p", "1"]),
-    "dedupe --bloom": (documents, ["dedupe", "documents", "-p", "1", "--bloom", "f.bin", "--items", "100"]),
+    "dedupe": (documents, ["dedupe", "documents", "--workers", "1"]),
+    "dedupe --bloom": (documents, ["dedupe", "documents", "--workers", "1", "--bloom", "f.bin", "--items", "100"]),
     "merge": (packed, ["merge", "a.pbin", "o.pbin"]),
     "shuffle": (packed, ["shuffle", "a.pbin", "o.pbin", "--seed", "1"]),
     "split": (packed, ["split", "a.pbin", "o-{part}.pbin", "--chunks", "2"]),
     "filter": (packed, ["filter", "a.pbin", "o.pbin", "--min-length", "1"]),
     "filter lines": (documents, ["filter", "a.jsonl", "o.jsonl", "--min-length", "1"]),
-    "neardedupe": (documents, ["neardedupe", "documents", "-p", "1"]),
+    "neardedupe": (documents, ["neardedupe", "documents", "--workers", "1"]),
     "mix": (documents, ["filter", "mix.json", "--workers", "1"]),
 }
 GIVEN = ("d", "e", "o", "mixed", "f.bin")

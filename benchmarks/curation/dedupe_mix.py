@@ -1,7 +1,7 @@
 """Deduplicating and mixing beside Dolma: whole commands, the same configuration file for both sides.
 
     python -m benchmarks.curation.dedupe_mix CORPUS [--repeat 3]
-        [--only documents,mix-jq] [--processes 1 2]
+        [--only documents,mix-jq] [--workers 1 2]
 
 CORPUS is a folder with ``documents/*.jsonl.gz`` and ``corpus.json`` (its ``docs``, ``paras``, ``text_bytes`` and
 ``file_bytes``). What the mixes need beside the documents (attributes of three taggers, and duplicate paragraphs) is
@@ -63,7 +63,7 @@ def dedupe_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterato
         file.write_text(json.dumps({**config, "processes": processes}))
         theirs = ["-c", str(file), "dedupe"]
         yield Case(f"{name}-same-filter", feedmill("dolma", "--exact", *theirs), theirs, with_filter)
-        own = ["dedupe", documents, "--by", name, "--name", "bench_own", "--processes", str(processes)]
+        own = ["dedupe", documents, "--by", name, "--name", "bench_own", "--workers", str(processes)]
         own += ["--stride", "3"] if name == "ngrams" else []
         yield Case(f"{name}-exact", feedmill(*own), theirs, exactly)
         filtered = [*own, "--bloom", f"{corpus}/bench.bin", "--items", str(items)]
@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--processes", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     facts = json.loads((options.corpus / "corpus.json").read_text())

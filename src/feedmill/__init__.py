@@ -71,7 +71,7 @@ _HOME = {
     "check": "indexing.check",
     "convert": "converting.convert",
     "decode": "tokens.decode",
-    "dedupe": "curation.dedupe.job",
+    "dedupe": "curation.dedupe.dedupe",
     "delete": "writing.delete",
     "filter": "filtering",
     "index": "tokens.index",
@@ -112,7 +112,7 @@ _MOVED = {
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
-    from feedmill.curation.dedupe.job import dedupe
+    from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.dedupe.options import DedupeOptions
     from feedmill.curation.mix.config import FilterConfig
     from feedmill.curation.near.neardedupe import neardedupe

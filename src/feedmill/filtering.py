@@ -85,7 +85,7 @@ def filter(
         allow_empty=config.allow_empty or allow_empty,
         id=id or config.id,
     )
-    return mix(config, processes=workers, progress=progress, dry_run=dry_run)
+    return mix(config, workers=workers, progress=progress, dry_run=dry_run)
 
 
 def _refuse(options: dict[str, Any], what: str) -> None:

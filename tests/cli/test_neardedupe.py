@@ -28,7 +28,7 @@ def feedmill(*words: str) -> Result:
 
 
 def test_for_people(folder: Path) -> None:
-    done = feedmill("documents/*", "--processes", "1")
+    done = feedmill("documents/*", "--workers", "1")
     assert done.exit_code == 0 and done.output.splitlines() == [
         "2 near-duplicates (40 %) among 5 documents in 1 file, in attributes/dup_near",
         "5 new documents, 1 of them without words; 2 pairs compared; 1 cluster",
@@ -36,7 +36,7 @@ def test_for_people(folder: Path) -> None:
         "  3 documents: kept a/1 (documents/a.jsonl.gz, line 1); like it a/3, a/5",
     ]
     assert marked(folder) == ["a/3", "a/5"]
-    again = feedmill("documents/*", "--processes", "1")
+    again = feedmill("documents/*", "--workers", "1")
     assert again.output.splitlines()[0] == "nothing to do: an earlier run did all of this"
     assert again.output.splitlines()[1:] == done.output.splitlines()
 
@@ -44,7 +44,7 @@ def test_for_people(folder: Path) -> None:
 def test_for_programs(folder: Path) -> None:
     done = feedmill(
         "documents/*", "--json", "--name", "near", "--keep", "longest", "--keep-case", "--bands", "30", "--rows", "2",
-        "--signatures", "s", "--threshold", "0.9", "--ngram", "3", "--keep-punctuation", "--processes", "1",
+        "--signatures", "s", "--threshold", "0.9", "--ngram", "3", "--keep-punctuation", "--workers", "1",
     )  # fmt: skip
     report = json.loads(done.stdout)
     assert (report["duplicates"], report["added"], report["known"], report["signatures"]) == (1, 5, 5, "s")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from feedmill.converting.convert import convert
-from feedmill.curation.dedupe.job import dedupe
+from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
@@ -88,19 +88,19 @@ def by_tag(name: str, **more: Any) -> Any:
 
 
 def by_dedupe(name: str, **more: Any) -> Any:
-    dedupe(["d/documents"], DedupeOptions(name="dup", attribute="dup", unit="documents"), processes=1, **more)
+    find_duplicates(["d/documents"], DedupeOptions(name="dup", attribute="dup", unit="documents"), workers=1, **more)
     return attributes("dup", name)
 
 
 def by_near(name: str, **more: Any) -> Any:
-    find_near(["d/documents"], NearOptions(name="near"), processes=1, progress=False, **more)
+    find_near(["d/documents"], NearOptions(name="near"), workers=1, progress=False, **more)
     return [
         (one, {key: value for key, value in found.items() if key == "near"}) for one, found in attributes("near", name)
     ]
 
 
 def by_stat(name: str, **more: Any) -> Any:
-    found = stat(["d/documents"], processes=1, progress=False, **more).as_dict()
+    found = stat(["d/documents"], workers=1, progress=False, **more).as_dict()
     return found["rows"], found["documents"]
 
 
@@ -112,7 +112,7 @@ def by_mix(name: str, **more: Any) -> Any:
         sets = ["dup", "n"]
     stream = {"name": "m", "documents": ["d/documents"], "attributes": sets, "output": {"path": "out"}}
     stream["filter"] = {"exclude": ["$.attributes[?(@.dup && @.dup[0] && @.dup[0][2] >= 1.0)]"]}
-    mix(read_config({"streams": [stream], **more}), processes=1, progress=False)
+    mix(read_config({"streams": [stream], **more}), workers=1, progress=False)
     rows = read(Path("out/m-0000.jsonl.gz"))
     for row in rows:
         row["metadata"]["provenance"] = row["metadata"]["provenance"].rpartition(":")[2]
@@ -170,7 +170,7 @@ def test_texts_are_documents_with_ids_of_their_files(
         return
     if verb == "mix":
         stream = {"name": "m", "documents": ["d/documents"], "output": {"path": "out"}}
-        mix(read_config({"streams": [stream]}), processes=1, progress=False)
+        mix(read_config({"streams": [stream]}), workers=1, progress=False)
         rows = read(Path("out/m-0000.jsonl.gz"))
         assert [row["id"] for row in rows] == [f"web/{n}.txt:1" for n in range(3)]
         return
@@ -213,7 +213,7 @@ def test_a_mirrored_mix_of_columns_is_lines(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     write(Path("d/documents/web/a.parquet"))
     stream = {"name": "m", "documents": ["d/documents"], "output": {"path": "out"}}
-    mix(read_config({"streams": [stream], "shuffle": False}), processes=1, progress=False)
+    mix(read_config({"streams": [stream], "shuffle": False}), workers=1, progress=False)
     assert [row["id"] for row in read(Path("out/documents/web/a.parquet.jsonl.gz"))] == [row["id"] for row in ROWS]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.curation.dedupe.job import dedupe
+from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import MixReport, mix
@@ -21,12 +21,12 @@ from helpers.document_folders import write_lines
 from helpers.kills import command
 
 VERBS = {
-    "tag": lambda d, **more: tag(d, ["char_length_v1"], experiment="n", progress=False, **more),
-    "dedupe": lambda d, **more: dedupe(
-        d, DedupeOptions(name="n", attribute="n", unit="documents"), processes=1, **more
+    "tag": lambda d, **more: tag(d, ["char_length_v1"], name="n", progress=False, **more),
+    "dedupe": lambda d, **more: find_duplicates(
+        d, DedupeOptions(name="n", attribute="n", unit="documents"), workers=1, **more
     ),
-    "neardedupe": lambda d, **more: find_near(d, NearOptions(name="n"), processes=1, progress=False, **more),
-    "stat": lambda d, **more: stat(d, processes=1, progress=False, **more),
+    "neardedupe": lambda d, **more: find_near(d, NearOptions(name="n"), workers=1, progress=False, **more),
+    "stat": lambda d, **more: stat(d, workers=1, progress=False, **more),
 }
 
 
@@ -60,7 +60,7 @@ def test_patterns_that_match_nothing(verb: str) -> None:
 
 def run(include: str, **more: object) -> MixReport:
     stream = {"name": "m", "documents": ["d/documents/*"], "filter": {"include": [include]}, "output": {"path": "out"}}
-    return mix(read_config({"streams": [stream | more.pop("stream", {})], **more}), processes=1, progress=False)  # type: ignore[operator]
+    return mix(read_config({"streams": [stream | more.pop("stream", {})], **more}), workers=1, progress=False)  # type: ignore[operator]
 
 
 def test_a_mix_that_keeps_nothing_leaves_nothing() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.dedupe.job import dedupe
+from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import MixReport, mix
@@ -50,7 +50,7 @@ def by_tag() -> object:
 
 
 def by_dedupe() -> object:
-    return dedupe(["d/documents"], DedupeOptions(name="n", attribute="n", unit="documents"), processes=1)
+    return find_duplicates(["d/documents"], DedupeOptions(name="n", attribute="n", unit="documents"), workers=1)
 
 
 def by_mix(**more: Any) -> MixReport:
@@ -58,15 +58,15 @@ def by_mix(**more: Any) -> MixReport:
     stream = {"name": "m", "documents": ["d/documents"], "output": {"path": "out"}, **more}
     if dolma:
         stream["filter"] = {"exclude": ["$.nothing"]}
-    return mix(read_config({"streams": [stream]}, dolma=dolma, exact=exact), processes=1, progress=False)
+    return mix(read_config({"streams": [stream]}, dolma=dolma, exact=exact), workers=1, progress=False)
 
 
 VERBS: dict[str, Callable[[], object]] = {
     "tag": by_tag,
     "dedupe": by_dedupe,
-    "neardedupe": lambda: find_near(["d/documents"], NearOptions(name="n"), processes=1, progress=False),
+    "neardedupe": lambda: find_near(["d/documents"], NearOptions(name="n"), workers=1, progress=False),
     "mix": by_mix,
-    "stat": lambda: stat(["d/documents"], processes=1, progress=False),
+    "stat": lambda: stat(["d/documents"], workers=1, progress=False),
 }
 
 
@@ -129,7 +129,7 @@ def test_indices_beside_documents_are_none() -> None:
     write_lines(Path("d/documents/a.jsonl"), ['{"id": "a", "text": "b"}'])
     Path("d/documents/a.jsonl.idx").write_bytes(bytes(16))
     for pattern in ("d/documents", "d/documents/*"):
-        assert stat([pattern], processes=1, progress=False).files == 1
+        assert stat([pattern], workers=1, progress=False).files == 1
 
 
 @pytest.mark.parametrize("verb", ["tag", "dedupe", "neardedupe", "stat"])
@@ -159,7 +159,7 @@ def test_ids_that_occur_twice_are_found() -> None:
     rows = [{"id": one, "text": f"text {n}"} for n, one in enumerate([7, "x", 8, 7, "x"])]
     write_lines(Path("d/documents/a.jsonl"), map(json.dumps, rows))
     options = DedupeOptions(name="same_id", attribute="same_id", unit="documents", key="$.id")
-    assert dedupe(["d/documents"], options, processes=1).documents == 2
+    assert find_duplicates(["d/documents"], options, workers=1).documents == 2
     found = [row["attributes"].get("same_id") for row in read(Path("d/attributes/same_id/a.jsonl"))]
     assert [bool(spans) for spans in found] == [False, False, False, True, True]
 

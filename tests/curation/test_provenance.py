@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.dedupe.job import BloomOptions, dedupe
+from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import MixReport, mix
@@ -38,11 +38,11 @@ def write(text: str = TEXT, path: str = DOCUMENTS) -> None:
 
 
 def by_tag() -> None:
-    tag(["d/documents"], ["pii_regex_v2"], experiment=NAME, progress=False)
+    tag(["d/documents"], ["pii_regex_v2"], name=NAME, progress=False)
 
 
 def by_dedupe(**more: Any) -> None:
-    dedupe(["d/documents"], DedupeOptions(name=NAME, attribute=NAME, unit="documents"), processes=1, **more)
+    find_duplicates(["d/documents"], DedupeOptions(name=NAME, attribute=NAME, unit="documents"), workers=1, **more)
 
 
 def by_bloom() -> None:
@@ -50,7 +50,7 @@ def by_bloom() -> None:
 
 
 def by_neardedupe() -> None:
-    find_near(["d/documents"], NearOptions(name=NAME), processes=1, progress=False)
+    find_near(["d/documents"], NearOptions(name=NAME), workers=1, progress=False)
 
 
 MAKERS = {"tag": by_tag, "dedupe": by_dedupe, "a Bloom filter": by_bloom, "neardedupe": by_neardedupe}
@@ -60,7 +60,7 @@ def run(**more: Any) -> MixReport:
     stream = {"name": "m", "documents": ["d/documents/*"], "attributes": [NAME], "output": {"path": "out"}}
     dry_run, exact = more.pop("dry_run", False), more.pop("exact", False)
     config = read_config({"streams": [stream], **more}, exact=exact)
-    return mix(config, processes=1, progress=False, dry_run=dry_run)
+    return mix(config, workers=1, progress=False, dry_run=dry_run)
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -106,15 +106,15 @@ def test_the_user_may_go_on_knowingly() -> None:
 
 def test_statistics_of_attributes_of_other_texts_are_refused() -> None:
     by_tag()
-    assert stat(["d/attributes/**"], processes=1, progress=False).stats.rows == 2
+    assert stat(["d/attributes/**"], workers=1, progress=False).stats.rows == 2
     write(OTHER)
     with pytest.raises(DataError, match=r"another version of .*documents/a\.jsonl"):
-        stat(["d/attributes"], processes=1, progress=False)
-    assert len(stat(["d/attributes"], processes=1, on_error="skip", progress=False).failed) == 1
-    report = stat(["d/attributes"], processes=1, allow_stale=True, progress=False)
+        stat(["d/attributes"], workers=1, progress=False)
+    assert len(stat(["d/attributes"], workers=1, on_error="skip", progress=False).failed) == 1
+    report = stat(["d/attributes"], workers=1, allow_stale=True, progress=False)
     assert (report.stale, report.stats.rows, len(report.warnings)) == (1, 2, 1)
     Path(DOCUMENTS).unlink()  # then there is nothing that the attributes could be of instead
-    assert stat(["d/attributes"], processes=1, progress=False).stale == 0
+    assert stat(["d/attributes"], workers=1, progress=False).stale == 0
 
 
 def foreign(*spans: list[Any]) -> None:
@@ -180,11 +180,11 @@ def test_attributes_made_before_the_texts_changed_do_not_touch_them() -> None:
         "output": {"path": "out"},
         "span_replacement": [{"span": f"$.attributes.{name}", "min_score": 0.5, "replacement": "|||"}],
     }
-    mix(read_config({"streams": [stream]}), processes=1, progress=False)
+    mix(read_config({"streams": [stream]}), workers=1, progress=False)
     assert read(Path("out/m-0000.jsonl.gz"))[0]["text"] == "Write to|||now please."
     write(OTHER)
     with pytest.raises(DataError, match="another version"):
-        mix(read_config({"streams": [stream]}), processes=1, progress=False)
+        mix(read_config({"streams": [stream]}), workers=1, progress=False)
     by_tag()
-    mix(read_config({"streams": [stream]}), processes=1, progress=False)
+    mix(read_config({"streams": [stream]}), workers=1, progress=False)
     assert read(Path("out/m-0000.jsonl.gz"))[0]["text"] == OTHER

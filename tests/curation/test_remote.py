@@ -1,6 +1,6 @@
 """Deduplicating and mixing over an object store: the same files as on a local disk."""
 
-from feedmill.curation.dedupe.job import BloomOptions, dedupe
+from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
@@ -12,10 +12,10 @@ OPTIONS = DedupeOptions(name="dup", attribute="dup", unit="paragraphs", skip_emp
 
 
 def run(root, folder):
-    exact = dedupe([f"{root}/documents"], OPTIONS, processes=1)
+    exact = find_duplicates([f"{root}/documents"], OPTIONS, workers=1)
     bloom = BloomOptions(file=f"{folder}/f.bin", items=1000, false_positives=1e-6)
     seen = DedupeOptions(name="seen", attribute="seen", unit="documents")
-    dedupe([f"{root}/documents/*"], seen, bloom=bloom, processes=2)
+    find_duplicates([f"{root}/documents/*"], seen, bloom=bloom, workers=2)
     stream = {
         "name": "m",
         "documents": [f"{root}/documents/*"],
@@ -24,9 +24,9 @@ def run(root, folder):
         "filter": {"exclude": ["$.attributes.seen[0]"]},
         "span_replacement": [{"span": "$.attributes.dup", "min_score": 0.5}],
     }
-    report = mix(read_config({"streams": [stream]}), processes=1)
-    again = mix(read_config({"streams": [stream]}), processes=1)
-    assert dedupe([f"{root}/documents"], OPTIONS, processes=1).skipped and again.streams[0].finished_before == 2
+    report = mix(read_config({"streams": [stream]}), workers=1)
+    again = mix(read_config({"streams": [stream]}), workers=1)
+    assert find_duplicates([f"{root}/documents"], OPTIONS, workers=1).skipped and again.streams[0].finished_before == 2
     return exact.units, report.streams[0].counts.as_dict()
 
 

@@ -34,7 +34,7 @@ def rows_of(pattern: str) -> list[dict[str, Any]]:
 
 def test_documents_by_hand() -> None:
     documents = rows_of("data/documents/**/*.gz")
-    report = stat([str(DOLMA / "data/documents")], processes=1)
+    report = stat([str(DOLMA / "data/documents")], workers=1)
     texts = [row["text"] for row in documents]
     assert (report.stats.documents, report.files) == (len(texts), 4)
     for name, want in (
@@ -51,7 +51,7 @@ def test_documents_by_hand() -> None:
 
 def test_attributes_by_hand() -> None:
     rows = rows_of("data/attributes/exp-1/**/*.gz")
-    report = stat([str(DOLMA / "data/attributes/exp-1/**/*.gz")], processes=1)
+    report = stat([str(DOLMA / "data/attributes/exp-1/**/*.gz")], workers=1)
     names = {name for row in rows for name in row["attributes"]}
     assert set(report.stats.attributes) == names
     for name in names:
@@ -76,21 +76,21 @@ def test_a_large_file_is_cut_over_processes(tmp_path: Path, monkeypatch: pytest.
     write(tmp_path / "large.jsonl.gz", rows)
     found = []
     for processes in (1, 3):
-        report = stat([str(tmp_path)], processes=processes).as_dict(9)
+        report = stat([str(tmp_path)], workers=processes).as_dict(9)
         found.append({**report, "seconds": 0})
     assert found[0] == found[1] and found[0]["rows"] == 12005
     write(tmp_path / "large.jsonl.gz", [*rows[:9000], b"{}", *rows])
     for processes in (1, 3):
         with pytest.raises(DataError, match="line 9001"):
-            stat([str(tmp_path)], processes=processes)
-        assert len(stat([str(tmp_path)], processes=processes, on_error="skip").failed) == 1
+            stat([str(tmp_path)], workers=processes)
+        assert len(stat([str(tmp_path)], workers=processes, on_error="skip").failed) == 1
 
 
 def test_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
     found = []
     for processes in (1, 3):
-        report = stat([str(DOLMA / "data/documents"), str(DOLMA / "data/attributes")], processes=processes)
+        report = stat([str(DOLMA / "data/documents"), str(DOLMA / "data/attributes")], workers=processes)
         found.append({**report.as_dict(bins=10), "seconds": 0})
     assert found[0] == found[1]
 
@@ -134,7 +134,7 @@ def test_bad_rows(line: bytes, message: str, tmp_path: Path, monkeypatch: pytest
     bad = write(tmp_path / "bad.jsonl", [good, {"id": 0, "text": "y"}, good, line, good])
     write(tmp_path / "good.jsonl", [good])
     with pytest.raises(DataError, match=message) as caught:
-        stat([str(tmp_path / "*.jsonl")], processes=1)
+        stat([str(tmp_path / "*.jsonl")], workers=1)
     assert caught.value.file == str(bad) and caught.value.record == "line 4"
     monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
     report = stat([str(tmp_path / "*.jsonl")], on_error="skip")
@@ -144,7 +144,7 @@ def test_bad_rows(line: bytes, message: str, tmp_path: Path, monkeypatch: pytest
 def test_numbers_as_far_apart_as_can_be(tmp_path: Path) -> None:
     spans = [[0, 1, -1.7e308], [0, 1, 1.7e308], [0, 1, 1.7e308]]
     write(tmp_path / "x.jsonl", [{"id": 1, "attributes": {"x": spans}}])
-    score = stat([str(tmp_path)], processes=1).as_dict(bins=4)["histograms"]["x score"]
+    score = stat([str(tmp_path)], workers=1).as_dict(bins=4)["histograms"]["x score"]
     assert score["counts"] == [1, 0, 0, 2] and score["edges"][2] == 0
 
 
@@ -152,7 +152,7 @@ def test_cut_files(tmp_path: Path) -> None:
     data = gzip.compress(b'{"id": 1, "text": "words"}\n' * 10_000)
     (tmp_path / "a.jsonl.gz").write_bytes(data[:-50])
     with pytest.raises(DataError, match=r"a\.jsonl\.gz"):
-        stat([str(tmp_path)], processes=1)
+        stat([str(tmp_path)], workers=1)
 
 
 def test_options(tmp_path: Path) -> None:
@@ -175,5 +175,5 @@ def test_many_sources_are_bounded() -> None:
 def test_object_stores(s3_bucket: str) -> None:
     data = gzip.compress(b'{"id": 1, "text": "a b"}\n{"id": 2, "attributes": {"x": [[0, 1, 2.0]]}}\n')
     open_store(s3_bucket).write_bytes("documents/a/0.jsonl.gz", data)
-    report = stat([f"{s3_bucket}/documents/**/*.gz"], processes=1)
+    report = stat([f"{s3_bucket}/documents/**/*.gz"], workers=1)
     assert report.stats.documents == 1 and report.stats.attributes["x"].score.total == 2

@@ -18,7 +18,7 @@ TAGGERS = ["char_length_with_paragraphs_v1", "c4_v2", "gopher_v2"]
 
 
 def run(root: Path, **options: Any) -> Any:
-    settings = {"experiment": "e", "progress": False, **options}
+    settings = {"name": "e", "progress": False, **options}
     taggers = settings.pop("taggers", TAGGERS)
     return tag([f"{root}/documents/**/*"], taggers, **settings)
 
@@ -40,8 +40,8 @@ def test_attributes_lie_beside_documents_row_by_row(tmp_path: Path) -> None:
 
 def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path) -> None:
     one, three = write_tree(tmp_path / "one"), write_tree(tmp_path / "three")
-    run(one, processes=1)
-    run(three, processes=3)
+    run(one, workers=1)
+    run(three, workers=3)
     raw = [{p.name: p.read_bytes() for p in (root / "attributes/e").glob("*.gz")} for root in (one, three)]
     assert raw[0] == raw[1] and len(raw[0]) == 4
 
@@ -53,7 +53,7 @@ def test_a_large_file_is_cut_over_processes(tmp_path: Path, monkeypatch: pytest.
     for n in (1, 2, 3):
         write_documents(tmp_path / f"{n}/documents/large.jsonl.gz", rows)
         write_documents(tmp_path / f"{n}/documents/small.jsonl", rows[:3])
-        report = run(tmp_path / str(n), processes=n)
+        report = run(tmp_path / str(n), workers=n)
         assert (report.files, report.rows) == (2, 3003)
         raw.append({p.name: p.read_bytes() for p in (tmp_path / f"{n}/attributes/e").glob("*.json*")})
     assert raw[0] == raw[1] == raw[2] and len(raw[0]) == 2
@@ -63,15 +63,15 @@ def test_a_large_file_is_cut_over_processes(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "bad/documents/large.jsonl").write_text("\n".join(lines) + "\n")
     for n in (1, 3):
         with pytest.raises(DataError) as caught:
-            run(tmp_path / "bad", processes=n)
+            run(tmp_path / "bad", workers=n)
         assert "large.jsonl" in str(caught.value) and "line 2501" in str(caught.value)
-        assert run(tmp_path / "bad", processes=n, on_error="skip").failed
+        assert run(tmp_path / "bad", workers=n, on_error="skip").failed
         assert not [path for path in (tmp_path / "bad/attributes").rglob("*") if path.is_file()]
 
 
 def test_without_a_name_each_tagger_has_a_set_of_its_own(tmp_path: Path) -> None:
     write_tree(tmp_path, 1)
-    run(tmp_path, experiment=None)
+    run(tmp_path, name=None)
     assert sorted(p.name for p in (tmp_path / "attributes").iterdir()) == sorted(TAGGERS)
     row = read_json(tmp_path / "attributes/c4_v2/part-0.jsonl.gz")[0]
     assert next(iter(row["attributes"])).startswith("c4_v2__c4_v2__")
@@ -146,7 +146,7 @@ def test_attributes_are_stale_when_any_file_of_a_package_changes(
     for end in (1, 22, 333):
         (tmp_path / name / "inner.py").write_text(code.format(name=name, end=end))
         module = f"{tmp_path}/{name}" if by_path else name
-        assert [run(tmp_path, taggers=[name], modules=[module]).reused for _ in range(2)] == [0, 1]
+        assert [run(tmp_path, taggers=[name], tagger_modules=[module]).reused for _ in range(2)] == [0, 1]
         assert read_json(tmp_path / "attributes/e/x.jsonl")[0]["attributes"] == {f"e__{name}__a": [[0, end, 1.0]]}
 
 
@@ -224,7 +224,7 @@ def test_a_run_may_go_on_over_bad_files_and_reports_them(tmp_path: Path) -> None
     write_tree(tmp_path, 2)
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / "documents" / name).write_bytes(GOOD + b"\n")
-    report = run(tmp_path, on_error="skip", processes=2)
+    report = run(tmp_path, on_error="skip", workers=2)
     assert len(report.failed) == 2 and report.files == 4 and report.rows == 150
     assert [error["kind"] for error in report.as_dict()["failed"]] == ["bad-document"] * 2
 
@@ -251,7 +251,7 @@ def test_folders_that_all_files_share_are_kept_and_lost_only_when_exact(tmp_path
     write_documents(tmp_path / "documents/a/b/x.jsonl", [document(1)])
     run(tmp_path)
     assert list(contents(tmp_path / "attributes/e")) == ["a/b/x.jsonl"]
-    run(tmp_path, exact=True, experiment="exact")
+    run(tmp_path, exact=True, name="exact")
     assert list(contents(tmp_path / "attributes/exact")) == ["x.jsonl"]
 
 
@@ -259,18 +259,18 @@ def test_destinations_take_the_place_of_attributes(tmp_path: Path) -> None:
     write_documents(tmp_path / "one/deep/x.jsonl", [document(1)])
     write_documents(tmp_path / "two/y.jsonl", [document(2)])
     patterns = [f"{tmp_path}/one/**/*.jsonl", f"{tmp_path}/two"]
-    tag(patterns, ["doc_count_v1"], destination=[f"{tmp_path}/out"], experiment="e", progress=False)
+    tag(patterns, ["doc_count_v1"], out=[f"{tmp_path}/out"], name="e", progress=False)
     assert list(contents(tmp_path / "out")) == ["deep/x.jsonl", "y.jsonl"]
-    tag(patterns, ["doc_count_v1"], destination=[f"{tmp_path}/o1", f"{tmp_path}/o2"], progress=False)
+    tag(patterns, ["doc_count_v1"], out=[f"{tmp_path}/o1", f"{tmp_path}/o2"], progress=False)
     assert list(contents(tmp_path / "o2")) == ["doc_count_v1/y.jsonl"]
     with pytest.raises(ConfigError, match="destinations"):
-        tag(patterns, ["doc_count_v1"], destination=[f"{tmp_path}/out"], exact=True, progress=False)
+        tag(patterns, ["doc_count_v1"], out=[f"{tmp_path}/out"], exact=True, progress=False)
 
 
 def test_a_file_that_two_patterns_name_is_tagged_once(tmp_path: Path) -> None:
     write_tree(tmp_path, 2)
     documents = [f"{tmp_path}/documents/*", f"{tmp_path}/documents/part-0*"]
-    assert tag(documents, TAGGERS, experiment="e", progress=False).files == 2
+    assert tag(documents, TAGGERS, name="e", progress=False).files == 2
 
 
 def test_a_file_is_tagged_once_however_its_folder_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_a_file_is_tagged_once_however_its_folder_is_spelled(tmp_path: Path, mon
     (tmp_path / "link").symlink_to("d")
     monkeypatch.chdir(tmp_path)
     roots = ["d", "./d", "d/", str(tmp_path / "d"), f"file://{tmp_path}/d", "link"]
-    report = tag([f"{root}/documents" for root in roots], TAGGERS, experiment="e", processes=2, progress=False)
+    report = tag([f"{root}/documents" for root in roots], TAGGERS, name="e", workers=2, progress=False)
     assert (report.files, report.rows, report.outputs) == (2, 150, ["d/attributes/e"])
 
 
@@ -304,9 +304,9 @@ def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any])
         ({"taggers": ["lingua_doc_v1"]}, "Dolma has"),
         ({"taggers": ["ft_lang_id_doc_v1"]}, "nothing is downloaded"),
         ({"taggers": ["ft_lang_id_doc_v1=no.bin"]}, "is not here"),
-        ({"experiment": "7up"}, "digit"),
-        ({"experiment": "../documents"}, "cannot be the name"),
-        ({"experiment": "\udcff"}, "no UTF-8"),
+        ({"name": "7up"}, "digit"),
+        ({"name": "../documents"}, "cannot be the name"),
+        ({"name": "\udcff"}, "no UTF-8"),
         ({"destination": ["\udcff"]}, "no UTF-8"),
         ({"on_error": "ignore"}, "policy"),
         ({"destination": ["a", "b"]}, "destinations"),
@@ -334,9 +334,9 @@ def test_places_that_would_be_shared_are_refused(tmp_path: Path) -> None:
         write_documents(tmp_path / name / "x.jsonl", [document(1)])
     patterns = [f"{tmp_path}/a/*", f"{tmp_path}/b/*"]
     with pytest.raises(ConfigError, match="same place"):
-        tag(patterns, TAGGERS, destination=[f"{tmp_path}/o"], experiment="e", progress=False)
+        tag(patterns, TAGGERS, out=[f"{tmp_path}/o"], name="e", progress=False)
     with pytest.raises(ConfigError, match="'documents'"):
-        tag(patterns, TAGGERS, experiment="e", progress=False)
+        tag(patterns, TAGGERS, name="e", progress=False)
 
 
 def test_patterns_without_files(tmp_path: Path) -> None:
@@ -357,9 +357,9 @@ def test_documents_and_attributes_may_lie_in_an_object_store(tmp_path: Path, s3_
     for path in (tmp_path / "documents").iterdir():
         open_store(f"{s3_bucket}/data/documents/sub").write_bytes(path.name, path.read_bytes())
     pattern = [f"{s3_bucket}/data/documents/**/*.gz"]
-    report = tag(pattern, TAGGERS, experiment="e", progress=False)
+    report = tag(pattern, TAGGERS, name="e", progress=False)
     assert report.rows == 150
     run(tmp_path)
     there = open_store(f"{s3_bucket}/data/attributes/e/sub").read("part-0.jsonl.gz")
     assert there == (tmp_path / "attributes/e/part-0.jsonl.gz").read_bytes()
-    assert tag(pattern, TAGGERS, experiment="e", progress=False).reused == 2
+    assert tag(pattern, TAGGERS, name="e", progress=False).reused == 2

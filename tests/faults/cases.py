@@ -185,18 +185,20 @@ def curating() -> list[Case]:
              " --bloom_filter.estimated_doc_count 1000 --bloom_filter.desired_false_positive_rate 1e-6"
              " --processes 1")  # fmt: skip
     return [
-        case("tag", "tag d/documents/* -n e -t char_length_v1 -t gopher_v2 -p 1", "d/attributes"),
-        case("tag by 2", "tag d/documents/* -n e -t char_length_v1 -p 2", "d/attributes"),
-        case("dedupe", "dedupe d/documents -p 1", "d/attributes"),
-        case("dedupe paragraphs", "dedupe d/documents --by paragraphs -p 1", "d/attributes"),
-        case("dedupe bloom", "dedupe d/documents --by paragraphs --bloom f.bin --items 1000 -p 1", "d/attributes"),
+        case("tag", "tag d/documents/* -n e -t char_length_v1 -t gopher_v2 --workers 1", "d/attributes"),
+        case("tag by 2", "tag d/documents/* -n e -t char_length_v1 --workers 2", "d/attributes"),
+        case("dedupe", "dedupe d/documents --workers 1", "d/attributes"),
+        case("dedupe paragraphs", "dedupe d/documents --by paragraphs --workers 1", "d/attributes"),
+        case("dedupe bloom", "dedupe d/documents --by paragraphs --bloom f.bin --items 1000 --workers 1",
+             "d/attributes"),
         case("dolma dedupe", dolma, "d/attributes"),
-        case("neardedupe", "neardedupe d/documents --threshold 0.7 -p 1", "d/attributes", data.near_documents),
-        case("neardedupe kept", "neardedupe d/documents --threshold 0.7 --signatures s -p 1", "d/attributes",
+        case("neardedupe", "neardedupe d/documents --threshold 0.7 --workers 1", "d/attributes", data.near_documents),
+        case("neardedupe kept", "neardedupe d/documents --threshold 0.7 --signatures s --workers 1", "d/attributes",
              data.near_documents),
         case("mix", "filter mix.yaml --workers 1", "mixed", data.attributes),
-        case("mix by 2", "mix mix.yaml -p 2", "mixed", data.attributes),
-        case("stat", "stat d/attributes/made -p 1 --plot-to p.png", "", data.attributes, look=see(looks.files, "p.png"),
+        case("mix by 2", "mix mix.yaml --workers 2", "mixed", data.attributes),
+        case("stat", "stat d/attributes/made --workers 1 --plot-to p.png", "", data.attributes,
+             look=see(looks.files, "p.png"),
              least=4),
     ]  # fmt: skip
 

@@ -132,8 +132,8 @@ READERS: list[Reader] = [
     Reader("dolma tokens", (corpus.dolma_tokens,), dataset()),
     Reader("token windows", (corpus.pbin,), dataset("", seq_len=3, reuse_last_target=False)),
     Reader("documents", (corpus.documents_gz, corpus.documents_zst, corpus.documents_plain), verbs(
-        "tag {folder}/documents -t char_length_v1 -t gopher_v2 -t c4_v2 -p 1", "stat {folder}/documents -p 1",
-        "tag {folder}/documents -t repetitions_v1 -t pii_regex_with_counts_fast_v2 -p 1", "dedupe {folder}/documents/* --name d -p 1",
+        "tag {folder}/documents -t char_length_v1 -t gopher_v2 -t c4_v2 --workers 1", "stat {folder}/documents --workers 1",
+        "tag {folder}/documents -t repetitions_v1 -t pii_regex_with_counts_fast_v2 --workers 1", "dedupe {folder}/documents/* --name d --workers 1",
     )),
     Reader("mix", (corpus.mix_json, corpus.mix_yaml), verbs("filter {folder}/mix.json --workers 1", "filter {folder}/mix.yaml --workers 1", "dolma -c {folder}/mix.yaml mix", "dolma -c {folder}/mix.json mix"), names_files=True),
     Reader("dolma configs", (corpus.dolma_configs,), verbs("dolma -c {folder}/dedupe.json dedupe", "dolma -c {folder}/tag.yaml tag", "dolma -c {folder}/tokens.yaml tokens"), names_files=True),

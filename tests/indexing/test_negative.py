@@ -20,7 +20,7 @@ REFUSED = {
     # case -> kind, what the message must name
     "dup_across": ("duplicate-key", ["1.tar", "'k0'", "at byte 1024", "'0.tar'", "Rename"]),
     "dup_apart": ("duplicate-key", ["0.tar", "'k0'", "twice", "Rename"]),
-    "empty_shard": ("no-samples", ["1.tar", "no sample", "--exclude", "--skip-bad-shards"]),
+    "empty_shard": ("no-samples", ["1.tar", "no sample", "--exclude", "--on-error skip"]),
     "only_skipped": ("no-samples", ["0.tar", "no sample"]),
     "truncated_tar": ("truncated-member", ["0.tar", "'b.txt'", "at byte 2048", "found 440", "feedmill repair"]),
     "tgz": ("compressed-shard", ["0.tgz", "compressed", "Unpack"]),
@@ -47,7 +47,7 @@ def test_refused_with_file_offset_member_and_fix(case: str, tmp_path: Path) -> N
 
 def test_one_bad_shard_is_left_out_only_when_asked(tmp_path: Path) -> None:
     root = copy("empty_shard", tmp_path)
-    report = prepare(root, split_ratio="1,0,0", skip_bad_shards=True, progress=False)
+    report = prepare(root, split_ratio="1,0,0", on_error="skip", progress=False)
     assert report.shards == 1
     assert [error.kind for error in report.left_out] == ["no-samples"]
     assert report.left_out[0].file is not None

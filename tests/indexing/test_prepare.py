@@ -249,7 +249,7 @@ def test_wrong_options_are_refused_and_nothing_is_written(
         {"split_parts": ["train"]},
         {"split_parts": ["train:("]},
         {"split_parts": ["train:nope"]},
-        {"split_parts": ["train:*1.tar"], "skip_bad_shards": True},
+        {"split_parts": ["train:*1.tar"], "on_error": "skip"},
         {"sample_type": "TextSample", "field_map": {}},
         {"dataset_yaml_name": ""},
         {"dataset_yaml_name": "../x.yaml"},

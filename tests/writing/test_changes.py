@@ -238,7 +238,7 @@ class TestDelete:
         root = tmp_path / "d"
         shutil.copytree(golden, root)
         shutil.rmtree(root / ".nv-meta", ignore_errors=True)
-        prepare(str(root), progress=False, skip_bad_shards=True)
+        prepare(str(root), progress=False, on_error="skip")
         old = contents(root)
         gone = list(old)[1::2]
         delete(str(root), gone, workers=1)

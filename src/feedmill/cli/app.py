@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 
 from feedmill import __version__
 from feedmill.cli.output import fail, json_wanted
+from feedmill.cli.renamed import VerbCommand
 from feedmill.errors import FeedmillError, defect_of
 
 DEBUG = "FEEDMILL_DEBUG"
@@ -88,7 +89,7 @@ class VerbGroup(TyperGroup):
         app = getattr(module, "app", None)
         if app is None:
             app = new_app()
-            app.command(cmd_name)(getattr(module, cmd_name.replace("-", "_")))
+            app.command(cmd_name, cls=VerbCommand)(getattr(module, cmd_name.replace("-", "_")))
         command = typer.main.get_command(app)
         _refuse_empty(command)
         return command

@@ -49,7 +49,6 @@ def convert(
         float | None,
         typer.Option("--error-budget", metavar="N", min=0, help="Most samples left out: a number, or a share below 1."),
     ] = None,
-    max_bad: Annotated[float | None, typer.Option("--max-bad", min=0, hidden=True)] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Read the destination back and compare every sample.")
     ] = True,
@@ -67,7 +66,7 @@ def convert(
     sample is read back and compared with the source, and the proof is stored beside the destination.
     """
     from feedmill.converting.convert import convert as convert_data
-    from feedmill.jobs.policy import on_error_policy, renamed_option
+    from feedmill.jobs.policy import on_error_policy
 
     report = convert_data(
         source,
@@ -82,7 +81,7 @@ def convert(
         wids=wids,
         allow_loss=allow_loss,
         on_error=on_error_policy(on_error),
-        error_budget=renamed_option("--max-bad", "--error-budget", max_bad, error_budget),
+        error_budget=error_budget,
         overwrite=overwrite,
         verify=verify,
         workers=workers,

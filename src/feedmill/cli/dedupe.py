@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import AllowEmpty, Ids, Json
+from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 Documents = Annotated[
     list[str], typer.Argument(metavar="DOCUMENTS...", help="Files, folders or patterns, each with a folder documents/.")
 ]
-Processes = Annotated[int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Default: one per core.")]
 
 
 def dedupe(
@@ -62,57 +61,32 @@ def dedupe(
     read_only: Annotated[bool, typer.Option("--read-only", help="Do not add to the filter.")] = False,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
-    processes: Processes = None,
+    workers: Processes = None,
     json: Json = False,
 ) -> None:
     """Write attributes that mark duplicates: all but the first in the order of input. 'filter' then removes them."""
-    from feedmill.curation.dedupe.job import BloomOptions
-    from feedmill.curation.dedupe.job import dedupe as run
-    from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
-    from feedmill.errors import ConfigError
+    from feedmill.curation.dedupe.dedupe import dedupe as run
 
-    if by not in ("documents", "paragraphs", "ngrams"):
-        raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs or ngrams.")
-    if bloom is None and (items or read_only or false_positives is not None):
-        raise ConfigError(
-            "--items, --false-positives and --read-only are for a Bloom filter", fix="Name its file with --bloom."
-        )
-    for option, value, units in (
-        ("--key", key, ("documents",)),
-        ("--separator", separator, ("paragraphs", "ngrams")),
-        ("--ngram", ngram, ("ngrams",)),
-        ("--stride", stride, ("ngrams",)),
-        ("--threshold", threshold, ("ngrams",)),
-    ):
-        if value is not None and by not in units:  # it would do nothing
-            raise ConfigError(f"{option} goes with --by {' or '.join(units)}", fix="Leave it out, or add that.")
-    if items and read_only:
-        raise ConfigError(
-            "--items is for a new filter, and --read-only takes one that is there", fix="Give one of them."
-        )
-    options = DedupeOptions(
-        name=name or f"dup_{by}",
-        attribute=name or f"dup_{by}",
-        unit=DOCUMENTS if by == "documents" else PARAGRAPHS,
-        key="$.text" if key is None else key,
-        separator="\n" if separator is None else separator.replace("\\n", "\n").replace("\\t", "\t"),  # from a shell
-        ngram=(ngram or 13) if by == "ngrams" else 0,
-        stride=stride or 1,
-        threshold=0.5 if threshold is None else threshold,
-        skip_empty=not keep_empty,
-        min_length=min_length,
-        min_words=min_words,
-    )
-    errors = 1e-6 if false_positives is None else false_positives
-    filters = BloomOptions(file=bloom, read_only=read_only, items=items, false_positives=errors) if bloom else None
     report = run(
         documents,
-        options,
-        bloom=filters,
+        by,
+        name=name,
+        key=key,
+        separator=None if separator is None else separator.replace("\\n", "\n").replace("\\t", "\t"),  # from a shell
+        ngram=ngram,
+        stride=stride,
+        threshold=threshold,
+        min_length=min_length,
+        min_words=min_words,
+        keep_empty=keep_empty,
         against=against or (),
-        processes=processes,
+        bloom=bloom,
+        items=items,
+        false_positives=false_positives,
+        read_only=read_only,
         id=id_,
         allow_empty=allow_empty,
+        workers=workers,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))

@@ -36,7 +36,7 @@ MIX: dict[str, Any] = {
 
 def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     """Docstrings and pieces of source as documents: tagged, deduplicated, filtered, with what each rule dropped."""
-    from feedmill.curation.dedupe.job import dedupe
+    from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix
@@ -55,7 +55,7 @@ def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     for name, found in parts.items():
         write_documents(LocalStore(folder), f"documents/{name}.jsonl.gz", name, found)
     pattern = [str(folder / "documents")]
-    tagged = tag([str(folder / "documents/*.gz")], TAGGERS, experiment="quality", processes=None, progress=False)
+    tagged = tag([str(folder / "documents/*.gz")], TAGGERS, name="quality", workers=None, progress=False)
     story.row("tag", f"{', '.join(TAGGERS)}: {tagged.rows:,} documents", tagged.seconds)
     exact, seconds = timed(lambda: dedupe(pattern, DedupeOptions(name="dup", attribute="dup", unit=DOCUMENTS)))
     story.row("dedupe", f"{exact.documents:,} documents that occurred before", seconds)

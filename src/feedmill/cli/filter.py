@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from feedmill.curation.mix.job import MixReport
 
 
-Processes = Annotated[int | None, typer.Option("--processes", "-p", min=1, hidden=True)]
-
-
 def filter(
     inputs: Annotated[
         list[str],
@@ -59,7 +56,6 @@ def filter(
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, help="CONFIG: processes; default: one per core.")
     ] = None,
-    processes: Processes = None,
     json: Json = False,
 ) -> None:
     """Write the documents that pass: by attributes (CONFIG), or of token files and JSONL files by length and number.
@@ -67,7 +63,6 @@ def filter(
     Documents by attributes: spans of text are replaced, streams sampled and merged, see docs/filter.md.
     """
     from feedmill.filtering import filter as run
-    from feedmill.jobs.policy import renamed_option
 
     report: Any = run(
         inputs[0] if len(inputs) == 1 else inputs[:-1],
@@ -84,7 +79,7 @@ def filter(
         id=id_,
         allow_empty=allow_empty,
         overwrite=overwrite,
-        workers=renamed_option("--processes", "--workers", processes, workers),
+        workers=workers,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show_documents(report) if len(inputs) == 1 else show(report))

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from feedmill.cli.dedupe import Processes
 from feedmill.cli.filter import filter
-from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json
+from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json, Processes
 
 logger = logging.getLogger("feedmill")
 
@@ -20,7 +19,7 @@ def mix(
     allow_stale: AllowStale = False,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
-    processes: Processes = None,
+    workers: Processes = None,
     json: Json = False,
 ) -> None:
     """Filter documents by their attributes: what 'feedmill filter CONFIG' does."""
@@ -31,6 +30,6 @@ def mix(
         allow_stale=allow_stale,
         id_=id_,
         allow_empty=allow_empty,
-        workers=processes,
+        workers=workers,
         json=json,
     )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.dedupe import Documents, Processes
-from feedmill.cli.options import AllowEmpty, Ids, Json
+from feedmill.cli.dedupe import Documents
+from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def neardedupe(
     ] = None,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
-    processes: Processes = None,
+    workers: Processes = None,
     json: Json = False,
 ) -> None:
     """Write attributes that mark near-duplicates: of each cluster all but one document. 'filter' then removes them."""
@@ -55,7 +55,7 @@ def neardedupe(
         signatures=signatures,
         id=id_,
         allow_empty=allow_empty,
-        workers=processes,
+        workers=workers,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))

@@ -26,11 +26,11 @@ Trust = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: four for each core."),
+    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Threads; default: four for each core."),
 ]
 MediaThreads = Annotated[
     int | None,
-    typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: one for each core."),
+    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Threads; default: one for each core."),
 ]
 RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (docs/recipes.md); a path or a URL.")]
 Samples = Annotated[
@@ -38,6 +38,9 @@ Samples = Annotated[
 ]
 GlobalBatch = Annotated[
     int | None, typer.Option("--global-batch", metavar="G", min=1, help="Samples per step over all ranks.")
+]
+Processes = Annotated[
+    int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one for each core.")
 ]
 Json = Annotated[
     bool, typer.Option("--json", callback=remember_json, is_eager=True, help="Print one JSON document for programs.")

@@ -84,9 +84,10 @@ def prepare(
     media_by_extension: ByExtension = False,
     media_by_header: ByHeader = False,
     media_by_glob: ByGlob = None,
-    skip_bad_shards: Annotated[
-        bool, typer.Option("--skip-bad-shards", help="Leave out shards that cannot be read, and report them.")
-    ] = False,
+    on_error: Annotated[
+        str,
+        typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad shard, or leave it out and report it."),
+    ] = "raise",
     rescan: Annotated[bool, typer.Option("--rescan", help="Read unchanged shards too.")] = False,
     digest: Annotated[
         bool, typer.Option("--hash/--no-hash", help="Hash each shard, so that 'check' notices changes.")
@@ -137,7 +138,7 @@ def prepare(
         shuffle_tars=shuffle_tars,
         tar_index_only=tar_index_only,
         dataset_yaml_name=dataset_yaml_name,
-        skip_bad_shards=skip_bad_shards,
+        on_error=on_error,
         rescan=rescan,
         digest=digest,
         workers=workers,

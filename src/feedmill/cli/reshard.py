@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Processes = Annotated[
     int | None,
-    typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Processes; default: one for each core."),
+    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one for each core."),
 ]
 PerShard = Annotated[int | None, typer.Option("--samples", metavar="N", min=1, help="Samples per shard.")]
 Size = Annotated[str | None, typer.Option("--size", metavar="SIZE", help="Most bytes per shard, e.g. 500MB or 1G.")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json
+from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json, Processes
 from feedmill.cli.output import counted, emit, facts, human_size, table
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def stat(
         str | None, typer.Option("--plot-to", metavar="FILE", help="Write the histograms as a picture (.png, .jpg).")
     ] = None,
     bins: Annotated[int, typer.Option("--bins", metavar="N", min=1, max=1000, help="Classes of a histogram.")] = 20,
-    processes: Annotated[
-        int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Processes; default: one per core.")
-    ] = None,
+    workers: Processes = None,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad file, or leave it out and name it.")
     ] = "raise",
@@ -62,7 +60,7 @@ def stat(
     report = run(
         inputs,
         attributes=attributes,
-        processes=processes,
+        workers=workers,
         on_error=on_error,
         allow_stale=allow_stale,
         id=id_,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import AllowEmpty, Ids, Json
+from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
 from feedmill.cli.output import emit, facts, human_size
 
 if TYPE_CHECKING:
@@ -36,16 +36,14 @@ def tag(
             "--name", "-n", metavar="NAME", help="Name of the attribute set; without it, one for each tagger."
         ),
     ] = None,
-    destination: Annotated[
+    out: Annotated[
         list[str] | None,
         typer.Option(
-            "--to", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
+            "--out", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
         ),
     ] = None,
     tagger_modules: Modules = None,
-    processes: Annotated[
-        int | None, typer.Option("--processes", "-p", metavar="N", min=1, help="Processes; default: one per core.")
-    ] = None,
+    workers: Processes = None,
     redo: Annotated[bool, typer.Option("--redo", help="Make again what is up to date.")] = False,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad file, or finish the others first.")
@@ -68,10 +66,10 @@ def tag(
     report = run(
         documents or (),
         taggers or (),
-        experiment=name,
-        destination=destination,
-        modules=tagger_modules or (),
-        processes=processes,
+        name=name,
+        out=out,
+        tagger_modules=tagger_modules or (),
+        workers=workers,
         redo=redo,
         on_error=on_error,
         id=id_,

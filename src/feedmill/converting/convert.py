@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,11 +18,12 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.registry import ends as file_ends
 from feedmill.formats.registry import targets
-from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy
+from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy, renamed_parameters
 from feedmill.storage import is_local_folder
 from feedmill.storage.limits import parse_size
 
 
+@renamed_parameters(max_bad="error_budget", said="on_preview")
 def convert(
     source: str | os.PathLike[str],
     destination: str | os.PathLike[str],
@@ -45,7 +45,6 @@ def convert(
     progress: bool = True,
     plan_only: bool = False,
     on_preview: Callable[[Preview], None] | None = None,
-    said: Callable[[Preview], None] | None = None,
 ) -> ConvertReport:
     """Convert a dataset: samples, tokens, or rows of text.
 
@@ -73,14 +72,11 @@ def convert(
         progress: show a bar on a terminal.
         plan_only: only say what would be done.
         on_preview: called with the preview before anything is written.
-        said: the old name of `on_preview`.
 
     Raises:
         ConfigError: there is no such conversion, content would be lost, or something else is at the destination.
         DataError: a sample cannot be converted, or what was written is not what was read.
     """
-    if said is not None:
-        warnings.warn("convert(said=...) is now called on_preview=...", DeprecationWarning, stacklevel=2)
     options = Options(
         split=split,
         fields=tuple(fields),
@@ -99,7 +95,7 @@ def convert(
     )
     check_target(to)
     _check_options(to, options)
-    return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, on_preview or said)
+    return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, on_preview)
 
 
 def _convert(

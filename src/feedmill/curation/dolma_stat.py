@@ -136,7 +136,7 @@ def summarise(
     *,
     most: int = 1000,
     pattern: str | None = None,
-    processes: int | None = 1,
+    workers: int | None = 1,
     exact: bool = False,
     progress: bool | None = None,
 ) -> list[Summary]:
@@ -158,7 +158,7 @@ def summarise(
         raise ConfigError("Dolma takes one pattern of attributes only", fix="Leave --exact out, or give one pattern.")
     files = once(find_documents(patterns, exact=True).files)
     tasks = [_Task(file, pattern, most, exact) for file in files]
-    workers = workers_for(sum(file.size for file in files), processes)
+    workers = workers_for(sum(file.size for file in files), workers)
     found: dict[str, Bins] = {}
     with Progress("reading", len(tasks), "files", progress) as bar:
         for part in run(bins_of, tasks, workers=workers, progress=bar, preload=("feedmill.curation.dolma_stat",)):

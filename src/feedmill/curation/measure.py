@@ -186,9 +186,9 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise ConfigError(f"{pattern!r} is no regular expression ({error})", fix="Fix it.") from None
 
 
-def workers_for(size: int, processes: int | None) -> int | None:
+def workers_for(size: int, workers: int | None) -> int | None:
     """As many processes as asked for, but one where starting others takes longer than reading this many bytes."""
-    return 1 if size < _SMALL else processes
+    return 1 if size < _SMALL else workers
 
 
 def _column(values: list[Any]) -> Column:

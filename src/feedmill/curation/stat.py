@@ -27,7 +27,7 @@ from feedmill.documents.rows import uncollected
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.policy import RAISE, on_error_policy
+from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 
@@ -184,11 +184,12 @@ class Task(NamedTuple):
     on_error: str
 
 
+@renamed_parameters(processes="workers")
 def stat(
     patterns: Sequence[str],
     *,
     attributes: str | None = None,
-    processes: int | None = None,
+    workers: int | None = None,
     on_error: str = RAISE,
     allow_stale: bool = False,
     id: str | None = None,
@@ -200,7 +201,7 @@ def stat(
     Args:
         patterns: see `feedmill.documents.find`.
         attributes: a regular expression: attributes in whose names it is found nowhere are left out.
-        processes: None for one per core.
+        workers: processes; by default one for each core.
         on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to leave it out and report it.
         id: see `feedmill.curation.tag.tag`.
         allow_empty: accept files without a row.
@@ -220,7 +221,7 @@ def stat(
     report = StatReport(warnings=skipped_warnings(given))
     files = _current(files, report, on_error, allow_stale)
     size = sum(file.size for file in files)
-    workers = workers_for(size, processes)
+    workers = workers_for(size, workers)
     with Progress("reading", size, "B", progress) as bar:
         tasks = [Task(file, attributes, on_error) for file in files]
         for task, found in zip(tasks, _results(tasks, workers), strict=True):

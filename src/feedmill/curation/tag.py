@@ -30,7 +30,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.policy import RAISE, on_error_policy
+from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store
@@ -90,14 +90,15 @@ class TagReport:
         return {**vars(self), "failed": [error.as_dict() for error in self.failed]}
 
 
+@renamed_parameters(processes="workers", experiment="name", destination="out", modules="tagger_modules")
 def tag(
     documents: Sequence[str],
     taggers: Sequence[str],
     *,
-    experiment: str | None = None,
-    destination: Sequence[str] | None = None,
-    modules: Sequence[str] = (),
-    processes: int | None = 1,
+    name: str | None = None,
+    out: Sequence[str] | None = None,
+    tagger_modules: Sequence[str] = (),
+    workers: int | None = 1,
     redo: bool = False,
     on_error: str = RAISE,
     exact: bool = False,
@@ -110,10 +111,10 @@ def tag(
     Args:
         documents: patterns of files, see `feedmill.documents.find`.
         taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that need a model or list.
-        experiment: the name of the attribute set; None for a set for each tagger, called as it.
-        destination: a folder for each pattern; None for ``attributes/<name>`` in the place of ``documents``.
-        modules: files or modules with taggers of the user's own; they are run.
-        processes: None for one per core.
+        name: the name of the attribute set; None for a set for each tagger, called as it.
+        out: a folder for each pattern; None for ``attributes/<name>`` in the place of ``documents``.
+        tagger_modules: files or modules with taggers of the user's own; they are run.
+        workers: processes; by default one for each core.
         redo: whether to make again what is up to date.
         on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to finish the others first.
         exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
@@ -127,11 +128,11 @@ def tag(
     """
     begin = time.perf_counter()
     on_error = on_error_policy(on_error)
-    load_modules(modules)
+    load_modules(tagger_modules)
     choices = [registry.Choice.parse(text) for text in taggers]
-    options = _options(choices, modules, exact) | ({} if id is None else {"id": id})
+    options = _options(choices, tagger_modules, exact) | ({} if id is None else {"id": id})
     found = Found()
-    places = find_places(documents, choices, experiment, destination, exact, allow_empty, id, found)
+    places = find_places(documents, choices, name, out, exact, allow_empty, id, found)
     tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
@@ -143,7 +144,7 @@ def tag(
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.name))
     with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
-        for done in _results(tasks, available_cores() if processes is None else processes, bar):
+        for done in _results(tasks, available_cores() if workers is None else workers, bar):
             report.reused += done.error is None and not done.made
             report.rows += done.rows
             report.bytes += done.bytes

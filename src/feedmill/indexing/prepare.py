@@ -10,10 +10,12 @@ from feedmill.errors import ConfigError
 from feedmill.indexing.prepare_jsonl import prepare_jsonl
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
+from feedmill.jobs.policy import RAISE, SKIP, on_error_policy, renamed_parameters
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import is_local_file, is_local_folder
 
 
+@renamed_parameters(skip_bad_shards="on_error")
 def prepare(
     url: str,
     *,
@@ -27,7 +29,7 @@ def prepare(
     dataset_yaml_name: str = "dataset.yaml",
     media: MediaFilter | None = None,
     shards: Sequence[str] | None = None,
-    skip_bad_shards: bool = False,
+    on_error: str = RAISE,
     rescan: bool = False,
     digest: bool = True,
     energon_exact: bool = False,
@@ -50,7 +52,7 @@ def prepare(
         sample_type, field_map: what ``dataset.yaml`` is to say; nothing is written without a sample type.
         media: which parts to take media metadata of, into the index.
         shards: index just these (paths in the folder), instead of all that are there.
-        skip_bad_shards: index the others, and report those that cannot be read.
+        on_error: ``"raise"`` at a shard that cannot be read, or ``"skip"`` it: index the others, and report it.
         rescan: read all shards again, unchanged ones too.
         digest: hash each shard, so that `check` can tell whether it changed.
         energon_exact: order and cut shards as Energon does, instead of keeping the numbers of known shards.
@@ -101,7 +103,7 @@ def prepare(
             dataset_yaml_name=dataset_yaml_name,
             media=media,
             shards=shards,
-            skip_bad_shards=skip_bad_shards,
+            skip_bad_shards=on_error_policy(on_error) == SKIP,
             rescan=rescan,
             digest=digest,
             energon_exact=energon_exact,

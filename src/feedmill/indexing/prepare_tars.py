@@ -247,7 +247,7 @@ def _scan(
 def _refusal(bad: Sequence[DataError]) -> DataError:
     first = bad[0]
     more = f" {len(bad) - 1} more shards have problems: 'feedmill check' lists them all." if len(bad) > 1 else ""
-    fix = f"{first.fix or ''} No index was written. To index the other shards, add --skip-bad-shards.{more}".strip()
+    fix = f"{first.fix or ''} No index was written. To index the other shards, add --on-error skip.{more}".strip()
     return DataError(first.what, file=first.file, offset=first.offset, record=first.record, kind=first.kind, fix=fix)
 
 

@@ -31,6 +31,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.jobs.policy import SKIP
 from feedmill.jobs.work import alone
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
@@ -121,9 +122,7 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
             if scanned.scan.problem is not None:
                 report.remaining += _repair_shard(found.store, scanned, folder, journal)
     if found.format.repair != "tar":
-        report.prepared = prepare(
-            url, shards=listed, skip_bad_shards=True, rescan=True, workers=workers, progress=progress
-        )
+        report.prepared = prepare(url, shards=listed, on_error=SKIP, rescan=True, workers=workers, progress=progress)
     if journal.excluded:
         _forget_excluded(found.store, journal.excluded - _excluded(found.store))
     report.dropped = journal.dropped()

@@ -20,7 +20,7 @@ class PrepareReport:
         splits: split name -> number of shards (of a JSONL file: of samples).
         media: files with media metadata.
         joins: of a metadataset: split and place of each join -> rows.
-        left_out: shards that could not be indexed (only with `skip_bad_shards`).
+        left_out: shards that could not be indexed (only where they are skipped).
         warnings: what is odd but harmless.
         seconds: wall time.
     """

@@ -8,22 +8,25 @@ is borne before the run ends all the same is an error budget, `over_budget`.
 from __future__ import annotations
 
 import logging
-from typing import Literal, TypeVar
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, TypeVar
 
 from feedmill.errors import ConfigError
 
 logger = logging.getLogger("feedmill")
 
-Given = TypeVar("Given")
+Function = TypeVar("Function", bound=Callable[..., Any])
 OnError = Literal["raise", "skip"]
 RAISE: OnError = "raise"
 SKIP: OnError = "skip"
-_OLD: dict[str, OnError] = {"fail": RAISE, "stop": RAISE, "continue": SKIP}
+_OLD: dict[str | bool, OnError] = {"fail": RAISE, "stop": RAISE, "continue": SKIP, False: RAISE, True: SKIP}
 """Words of release 0.1."""
 _SHARE_OF = 1000
 
 
-def on_error_policy(word: str) -> OnError:
+def on_error_policy(word: str | bool) -> OnError:
     """The policy that an option `on_error` names; a word of release 0.1 is taken with a warning.
 
     Raises:
@@ -38,22 +41,36 @@ def on_error_policy(word: str) -> OnError:
         raise ConfigError(
             f"there is no policy {word!r} for errors", kind="bad-option", fix=f"Use {RAISE!r} or {SKIP!r}."
         )
-    logger.warning("on-error %s is now called %s; the old word will go", word, _OLD[word])
+    if not isinstance(word, bool):  # the option itself had another name, which is warned of
+        logger.warning("on-error %s is now called %s; the old word will go", word, _OLD[word])
     return _OLD[word]
 
 
-def renamed_option(old: str, new: str, value: Given | None, then: Given | None) -> Given | None:
-    """The value of an option that release 0.1 called `old`, with a warning where it was given; else that of `new`.
+def renamed_parameters(**names: str) -> Callable[[Function], Function]:
+    """Take arguments under the names of release 0.1, with a DeprecationWarning: ``renamed_parameters(old="new")``.
 
-    Raises:
-        ConfigError: both are given.
+    The function raises `ConfigError` where both are given.
     """
-    if value is None:
-        return then
-    if then is not None:
-        raise ConfigError(f"{old} is the old name of {new}, and both are given", kind="bad-option", fix=f"Use {new}.")
-    logger.warning("%s is now called %s; the old name will go", old, new)
-    return value
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            for old in names.keys() & named.keys():
+                new = names[old]
+                if new in named:
+                    raise both_given(f"{old}=", f"{new}=")
+                warnings.warn(f"{old}= is now called {new}=; the old name will go", DeprecationWarning, stacklevel=2)
+                named[new] = named.pop(old)
+            return function(*arguments, **named)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def both_given(old: str, new: str) -> ConfigError:
+    """The error for an option that is given under its old and its new name."""
+    return ConfigError(f"{old} is the old name of {new}, and both are given", kind="bad-option", fix=f"Use {new}.")
 
 
 def check_budget(budget: float | None, option: str) -> None:

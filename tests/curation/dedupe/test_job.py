@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.curation.dedupe import exact
-from feedmill.curation.dedupe.job import BloomOptions, dedupe
+from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.kernels.text.paragraphs import CHARACTERS, pieces, windows
@@ -82,7 +82,7 @@ def found_in(root, name="dup"):
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_the_model(tmp_path, kind):
     write_documents(tmp_path, *FILES)
-    report = dedupe([f"{tmp_path}/documents"], options(kind), processes=1)
+    report = find_duplicates([f"{tmp_path}/documents"], options(kind), workers=1)
     wanted = model(FILES, options(kind))
     assert found_in(tmp_path) == wanted
     assert report.rows == sum(map(len, FILES)) and report.files == len(FILES)
@@ -97,7 +97,7 @@ def test_as_the_model_in_pieces(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(exact, "RANGE", 5)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 100)
     write_documents(tmp_path, *FILES)
-    dedupe([f"{tmp_path}/documents"], options(kind), processes=1)
+    find_duplicates([f"{tmp_path}/documents"], options(kind), workers=1)
     assert found_in(tmp_path) == model(FILES, options(kind))
 
 
@@ -109,7 +109,7 @@ def test_as_the_model_in_pieces(tmp_path, kind, monkeypatch):
 def test_any_texts_as_the_model(tmp_path_factory, files, kind):
     root = tmp_path_factory.mktemp("any")
     write_documents(root, *files)
-    dedupe([f"{root}/documents/*"], options(kind), processes=1, allow_empty=True)
+    find_duplicates([f"{root}/documents/*"], options(kind), workers=1, allow_empty=True)
     assert found_in(root) == model(files, options(kind))
 
 
@@ -121,7 +121,7 @@ def test_any_number_of_processes(tmp_path, kind, filtered):
         root = tmp_path / str(processes)
         write_documents(root, *FILES)
         bloom = BloomOptions(file=f"{root}/filter.bin", items=1000, false_positives=1e-6) if filtered else None
-        dedupe([f"{root}/documents"], options(kind), bloom=bloom, processes=processes)
+        find_duplicates([f"{root}/documents"], options(kind), bloom=bloom, workers=processes)
         results.append(contents(root))
         assert found_in(root) == model(FILES, options(kind))
     assert results[0] == results[1] == results[2]
@@ -134,7 +134,7 @@ def test_only_what_occurs_elsewhere(tmp_path, kind):
     known = FILES[0][3:9]
     write_documents(tmp_path / "test", known)
     write_documents(tmp_path / "train", *FILES)
-    report = dedupe([f"{tmp_path}/train/documents"], options(kind), against=[f"{tmp_path}/test/documents"])
+    report = find_duplicates([f"{tmp_path}/train/documents"], options(kind), against=[f"{tmp_path}/test/documents"])
     assert found_in(tmp_path / "train") == model(FILES, options(kind), known)
     assert report.documents and not (tmp_path / "test/attributes").exists()
 
@@ -145,10 +145,10 @@ def test_a_filter_that_is_only_read(tmp_path):
     write_documents(tmp_path / "test", known)
     write_documents(tmp_path / "train", *FILES)
     bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-9)
-    dedupe([f"{tmp_path}/test/documents"], options("documents"), bloom=bloom)
+    find_duplicates([f"{tmp_path}/test/documents"], options("documents"), bloom=bloom)
     before = (tmp_path / "f.bin").read_bytes()
     read_only = BloomOptions(file=f"{tmp_path}/f.bin", read_only=True)
-    dedupe([f"{tmp_path}/train/documents"], options("documents"), bloom=read_only)
+    find_duplicates([f"{tmp_path}/train/documents"], options("documents"), bloom=read_only)
     assert found_in(tmp_path / "train") == model(FILES, options("documents"), known)
     assert (tmp_path / "f.bin").read_bytes() == before
 
@@ -157,7 +157,7 @@ def test_a_filter_that_is_only_read(tmp_path):
 def test_a_rerun_does_nothing_and_a_change_is_noticed(tmp_path, filtered):
     write_documents(tmp_path, *FILES)
     bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-6) if filtered else None
-    run = lambda **more: dedupe([f"{tmp_path}/documents"], options("documents", **more), bloom=bloom)  # noqa: E731
+    run = lambda **more: find_duplicates([f"{tmp_path}/documents"], options("documents", **more), bloom=bloom)  # noqa: E731
     first = run()
     before = contents(tmp_path)
     again = run()
@@ -173,7 +173,7 @@ def test_a_rerun_does_nothing_and_a_change_is_noticed(tmp_path, filtered):
 
 def test_manifest(tmp_path):
     write_documents(tmp_path, *FILES)
-    dedupe([f"{tmp_path}/documents"], options("paragraphs"))
+    find_duplicates([f"{tmp_path}/documents"], options("paragraphs"))
     manifest = json.loads((tmp_path / "attributes/dup/.feedmill/manifest.json").read_text())
     entry = manifest["files"]["part-0.jsonl.gz"]
     assert manifest["verb"] == "dedupe" and manifest["options"]["unit"] == "paragraphs"
@@ -205,7 +205,7 @@ def test_bad_rows(tmp_path, name, kind, filtered):
     write_lines(tmp_path / "documents/part-0.jsonl", rows)
     bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-6) if filtered else None
     with pytest.raises(DataError, match=message) as caught:
-        dedupe([f"{tmp_path}/documents"], options(kind), bloom=bloom, processes=1)
+        find_duplicates([f"{tmp_path}/documents"], options(kind), bloom=bloom, workers=1)
     assert caught.value.kind == "bad-row"
     assert not list(tmp_path.glob("attributes/dup/*.jsonl")) and not (tmp_path / "f.bin").exists()
 
@@ -214,7 +214,7 @@ def test_bad_rows(tmp_path, name, kind, filtered):
 def test_bad_keys(tmp_path, value):
     write_lines(tmp_path / "documents/a.jsonl", [row(url="u"), f'{{"id": 1, "text": "t", "url": {value}}}'])
     with pytest.raises(DataError, match=r"line 2.*\$\.url") as caught:
-        dedupe([f"{tmp_path}/documents"], options("documents", key="$.url"), processes=1)
+        find_duplicates([f"{tmp_path}/documents"], options("documents", key="$.url"), workers=1)
     assert caught.value.kind == "bad-key"
 
 
@@ -228,7 +228,7 @@ def test_truncated_input(tmp_path, suffix):
     packed = gzip.compress(plain) if suffix == ".gz" else zstd.compress(plain)
     (tmp_path / f"documents/part-0.jsonl{suffix}").write_bytes(packed[: len(packed) // 2])
     with pytest.raises(DataError, match="cut short") as caught:
-        dedupe([f"{tmp_path}/documents"], options("documents"), processes=1)
+        find_duplicates([f"{tmp_path}/documents"], options("documents"), workers=1)
     assert caught.value.kind == "bad-compression"
     assert not list(tmp_path.glob("attributes/dup/*.jsonl*"))
 
@@ -247,7 +247,7 @@ def test_bad_options(tmp_path, documents, more, message):
     (tmp_path / "attributes").mkdir()
     (tmp_path / "attributes/a.jsonl").write_text("{}")
     with pytest.raises(FeedmillError, match=message):
-        dedupe([one.format(tmp_path) for one in documents], options("documents", **more))
+        find_duplicates([one.format(tmp_path) for one in documents], options("documents", **more))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_stale_temporary_file_changes_nothing(tmp_path):
     stale = tmp_path / "attributes/dup/part-0.jsonl.gz.tmp"
     stale.parent.mkdir(parents=True)
     stale.write_bytes(b"stale")
-    dedupe([f"{tmp_path}/documents"], options("documents"))
+    find_duplicates([f"{tmp_path}/documents"], options("documents"))
     assert found_in(tmp_path) == model(FILES, options("documents"))
 
 
@@ -280,11 +280,11 @@ def test_finished_files_are_kept_where_another_is_bad(tmp_path):
     write_lines(bad, ["{"])
     larger = [one for one in bad.parent.iterdir() if one.stat().st_size > bad.stat().st_size]  # those before it
     with pytest.raises(FeedmillError, match="line 1"):
-        dedupe([f"{tmp_path}/documents"], options("documents"), processes=1)
+        find_duplicates([f"{tmp_path}/documents"], options("documents"), workers=1)
     work = tmp_path / "attributes/dup/.feedmill-work"
     assert len(list(work.glob("0*.json"))) == len(larger) > 1
     write_lines(tmp_path / "documents/part-9.jsonl.gz", [row()])
-    dedupe([f"{tmp_path}/documents"], options("documents"), processes=1)
+    find_duplicates([f"{tmp_path}/documents"], options("documents"), workers=1)
     assert found_in(tmp_path)[: len(FILES)] == model(FILES, options("documents"))
 
 
@@ -297,7 +297,7 @@ PARAGRAPHS_BY_FILTER = ("--by", "paragraphs", "--bloom", "filter.bin", "--items"
 
 @pytest.mark.parametrize("words", [("--by", "ngrams", "--ngram", "3"), PARAGRAPHS_BY_FILTER], ids=["exact", "filter"])
 def test_killed_before_any_file_is_in_place(tmp_path, words):
-    moments = kill_everywhere(["dedupe", "documents", "--name", "dup", "--processes", 1, *words], make, tmp_path)
+    moments = kill_everywhere(["dedupe", "documents", "--name", "dup", "--workers", 1, *words], make, tmp_path)
     assert moments > 4
 
 
@@ -306,7 +306,7 @@ def test_killed_before_any_file_is_in_place(tmp_path, words):
 def test_killed_at_fifty_moments(tmp_path, words):
     from helpers.kills import kill_at_random
 
-    words = ["dedupe", "documents", "--name", "dup", "--processes", 2, *words]
+    words = ["dedupe", "documents", "--name", "dup", "--workers", 2, *words]
     assert kill_at_random(words, make_many, tmp_path, 50) > 5
 
 
@@ -331,7 +331,7 @@ def test_a_bad_row_far_down_is_named_with_a_filter_too(tmp_path, processes):
     bloom = BloomOptions(file=f"{tmp_path}/bloom.bin", items=1000, false_positives=0.01)
     options = DedupeOptions(name="d", unit="paragraphs", attribute="dup")
     with pytest.raises(DataError) as caught:
-        dedupe([f"{tmp_path}/documents/*"], options, bloom=bloom, processes=processes)
+        find_duplicates([f"{tmp_path}/documents/*"], options, bloom=bloom, workers=processes)
     assert caught.value.record == "line 61"
 
 
@@ -342,11 +342,11 @@ def test_a_file_is_compared_once_however_its_data_set_is_spelled(tmp_path, bloom
     (tmp_path / "link").symlink_to("d")
     settings = None if bloom is None else BloomOptions(file=bloom, items=100, false_positives=1e-6)
     chosen = options("paragraphs")
-    one = dedupe(["d/documents"], chosen, bloom=settings, processes=1)
+    one = find_duplicates(["d/documents"], chosen, bloom=settings, workers=1)
     before = attributes(tmp_path / "d", "dup")
     (tmp_path / "seen.bin").unlink(missing_ok=True)
     roots = ["d", "./d", str(tmp_path / "d"), f"file://{tmp_path}/d", "link"]
-    many = dedupe([f"{root}/documents/*" for root in roots], chosen, bloom=settings, processes=1)
+    many = find_duplicates([f"{root}/documents/*" for root in roots], chosen, bloom=settings, workers=1)
     assert (many.files, many.rows, many.units) == (1, one.rows, one.units)
     assert attributes(tmp_path / "d", "dup") == before
 
@@ -360,20 +360,22 @@ def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom):
     with FileLock(lock):
         # Locks are held by descriptors, so this process is refused as any other.
         with pytest.raises(StorageError, match="another process is writing") as caught:
-            dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, processes=1)
+            find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, workers=1)
         assert caught.value.kind == "busy" and not (tmp_path / "attributes/dup/part-0.jsonl.gz").exists()
-    dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, processes=1)
+    find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, workers=1)
     assert (tmp_path / "attributes/dup/part-0.jsonl.gz").exists() and not lock.exists()
 
 
 def test_looking_up_only_needs_no_lock(tmp_path):
     write_documents(tmp_path, FILES[0])
     filled = {"file": f"{tmp_path}/seen.bin", "items": 100, "false_positives": 1e-6}
-    dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=BloomOptions(**filled), processes=1)
+    find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=BloomOptions(**filled), workers=1)
     (tmp_path / "seen.bin.feedmill-next").write_bytes(b"of a run that is at work")
     with FileLock(tmp_path / "seen.bin.feedmill-lock"):
         chosen = options("paragraphs", name="again", attribute="again")
-        looked = dedupe([f"{tmp_path}/documents"], chosen, bloom=BloomOptions(**filled, read_only=True), processes=1)
+        looked = find_duplicates(
+            [f"{tmp_path}/documents"], chosen, bloom=BloomOptions(**filled, read_only=True), workers=1
+        )
     assert looked.units and (tmp_path / "seen.bin.feedmill-next").exists()
 
 
@@ -382,7 +384,7 @@ def test_no_processes_are_refused(tmp_path, wrong):
     write_documents(tmp_path, FILES[0])
     settings = BloomOptions(file=f"{tmp_path}/seen.bin", items=100, false_positives=1e-6)
     with pytest.raises(ConfigError, match="processes"):
-        dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, **wrong)
+        find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, **wrong)
 
 
 @pytest.mark.parametrize("size", [{"size": 1 << 62}, {"items": 1 << 60, "false_positives": 1e-6}])
@@ -390,7 +392,7 @@ def test_a_filter_beyond_memory_is_refused(tmp_path, size):
     write_documents(tmp_path, FILES[0])
     settings = BloomOptions(file=f"{tmp_path}/seen.bin", **{"items": 10, **size})
     with pytest.raises(ConfigError, match="does not fit"):
-        dedupe([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, processes=1)
+        find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, workers=1)
 
 
 def test_a_threshold_is_a_number():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.dedupe.job import dedupe
+from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.finished import Finished
@@ -30,7 +30,7 @@ def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(path: str, name: str = "m") -> MixReport:
     stream: dict[str, Any] = {"name": name, "documents": ["d/documents/*"], "output": {"path": path}}
     stream["output"]["max_size_in_bytes"] = 1
-    return mix(read_config({"streams": [stream]}), processes=1, progress=False)
+    return mix(read_config({"streams": [stream]}), workers=1, progress=False)
 
 
 def glob_as_dolma(pattern: str) -> list[str]:
@@ -112,12 +112,12 @@ def test_what_dolma_leaves_in_the_place_of_records_is_named() -> None:
     left.touch()
     options = DedupeOptions(name="dp", attribute="dp", unit="documents")
     for go in (
-        lambda: dedupe(["d/documents"], options, processes=1),
-        lambda: tag(["d/documents"], ["char_length_v1"], experiment="dp", progress=False),
+        lambda: find_duplicates(["d/documents"], options, workers=1),
+        lambda: tag(["d/documents"], ["char_length_v1"], name="dp", progress=False),
     ):
         with pytest.raises(ConfigError, match=r"attributes/dp/\.feedmill: this is a file.*Delete the file") as caught:
             go()
         assert caught.value.kind == "blocked-records"
     left.unlink()
-    dedupe(["d/documents"], options, processes=1)
+    find_duplicates(["d/documents"], options, workers=1)
     assert json.loads(Path("d/attributes/dp/.feedmill/manifest.json").read_text())["files"]

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from feedmill.curation.dedupe.job import dedupe
+from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
@@ -43,7 +43,7 @@ def stream(root, name="m", **more):
 def run(tree, **more):
     streams = tree if isinstance(tree, list) else [tree]
     top = {key: more.pop(key) for key in ("seed", "permute", "allow_missing", "shuffle") if key in more}
-    return mix(read_config({"streams": streams, **top}), **{"processes": 1, **more})
+    return mix(read_config({"streams": streams, **top}), **{"workers": 1, **more})
 
 
 def mixed(root, name="m"):
@@ -131,7 +131,7 @@ def test_any_number_of_processes(tmp_path, more):
         prepare(root)
         run(
             [stream(root, rate=1.5), stream(root, "n", output={"path": f"{root}/other"}, **FEW)],
-            processes=processes,
+            workers=processes,
             **more,
         )
         results.append(contents(root))
@@ -222,7 +222,7 @@ def test_the_record_of_an_attribute_set_spares_comparing_ids(tmp_path, monkeypat
     from feedmill.curation.mix import align, job
 
     write_documents(tmp_path, *FILES)
-    dedupe([f"{tmp_path}/documents"], DedupeOptions(name="dup", attribute="dup", unit="documents"), processes=1)
+    find_duplicates([f"{tmp_path}/documents"], DedupeOptions(name="dup", attribute="dup", unit="documents"), workers=1)
     compared = []
     monkeypatch.setattr(align, "_compare", lambda store, pairing, paths: compared.append(paths))
     looked = []
@@ -380,8 +380,10 @@ def test_an_attribute_of_the_documents_themselves_is_one(tmp_path):
 def test_a_set_may_say_that_it_writes_an_attribute_now_and_then(tmp_path):
     """No document occurs twice and none has a naughty word, so no row has the attributes."""
     write_documents(tmp_path, [f"text {n} of its own." for n in range(9)])
-    dedupe([f"{tmp_path}/documents"], DedupeOptions(name="dup", attribute="again", unit="documents"), processes=1)
-    tag([f"{tmp_path}/documents"], ["c4_v2"], experiment="q", progress=False)
+    find_duplicates(
+        [f"{tmp_path}/documents"], DedupeOptions(name="dup", attribute="again", unit="documents"), workers=1
+    )
+    tag([f"{tmp_path}/documents"], ["c4_v2"], name="q", progress=False)
     rules = {"exclude": ["$.attributes[?(@.again[0])]", "$.attributes[?(@.q__c4_v2__has_naughty_word[0])]"]}
     report = run(stream(tmp_path, attributes=["dup", "q"], filter=rules))
     assert report.streams[0].counts.kept == 9 and report.absent == ["again", "q__c4_v2__has_naughty_word"]

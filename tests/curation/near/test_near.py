@@ -23,9 +23,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def find(*patterns: str, signatures: str | None = None, processes: int = 1, **options: object) -> NearReport:
+def find(*patterns: str, signatures: str | None = None, workers: int = 1, **options: object) -> NearReport:
     near = NearOptions(**options)  # type: ignore[arg-type]
-    return find_near(patterns or ["documents"], near, signatures=signatures, processes=processes, progress=False)
+    return find_near(patterns or ["documents"], near, signatures=signatures, workers=workers, progress=False)
 
 
 def outputs(root: Path) -> dict[str, bytes]:
@@ -66,10 +66,10 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     folder: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_documents(folder, {f"{n}/x.jsonl.gz": make_texts(60, n // 2) for n in range(5)})
-    one = find(processes=1)
+    one = find(workers=1)
     before = outputs(folder)
     os.rename("attributes", "before")
-    several = find(processes=processes)
+    several = find(workers=processes)
     assert outputs(folder) == before and several.as_dict() == one.as_dict()
     os.rename("attributes", "again")
     for module, name, value in (
@@ -77,7 +77,7 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 700)
-    small = find(processes=1)
+    small = find(workers=1)
     assert outputs(folder) == before and small.duplicates == one.duplicates and small.candidates == one.candidates
 
 

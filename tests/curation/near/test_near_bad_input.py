@@ -26,9 +26,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def find(signatures: str | None = "s", processes: int = 1, **options: object) -> None:
+def find(signatures: str | None = "s", workers: int = 1, **options: object) -> None:
     near = NearOptions(**options)  # type: ignore[arg-type]
-    find_near(["documents"], near, signatures=signatures, processes=processes, progress=False)
+    find_near(["documents"], near, signatures=signatures, workers=workers, progress=False)
 
 
 def refused(signatures: str | None = "s", **options: object) -> FeedmillError:

@@ -32,7 +32,7 @@ def go(folder, patterns, die=None):
                 os.kill(os.getpid(), signal.SIGKILL)
         publish(temporary, final)
     local.publish = dying
-    find_near(patterns, NearOptions(threshold=0.7), signatures=SIGNATURES, processes=1, progress=False)
+    find_near(patterns, NearOptions(threshold=0.7), signatures=SIGNATURES, workers=1, progress=False)
 
 def forked(*arguments):
     child = os.fork()
@@ -100,7 +100,7 @@ COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "n
 
 def kill_some(folder: Path, count: int, seed: int) -> None:
     prepare(folder / "whole")
-    command = [*COMMAND, "--signatures", "s", "--threshold", "0.7", "--json", "--processes"]
+    command = [*COMMAND, "--signatures", "s", "--threshold", "0.7", "--json", "--workers"]
     subprocess.run([*command, "5"], cwd=folder / "whole", check=True, stdout=subprocess.DEVNULL)
     prepare(folder / "timed")
     begin = time.monotonic()

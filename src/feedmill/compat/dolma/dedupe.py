@@ -45,7 +45,7 @@ SCHEMA = {
 def dedupe(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     """Mark duplicates, as Dolma does."""
     from feedmill.cli.dedupe import show
-    from feedmill.curation.dedupe.job import dedupe as run
+    from feedmill.curation.dedupe.job import find_duplicates as run
 
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
@@ -56,7 +56,7 @@ def dedupe(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         values["documents"],
         options,
         bloom=bloom,
-        processes=values["processes"],
+        workers=values["processes"],
         allow_empty=True,
         compression=(values["compression.input"], values["compression.output"]),
     )

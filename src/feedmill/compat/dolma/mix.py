@@ -32,4 +32,4 @@ def mix(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         {name: values[name] for name in ("streams", "shuffle", "allow_stale", "allow_missing")}, dolma=True, exact=exact
     )
     if not values["dryrun"]:
-        show_documents(run(config, processes=values["processes"]))
+        show_documents(run(config, workers=values["processes"]))

@@ -38,7 +38,7 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         list(with_files(values["attributes"])),
         most=values["bins"],
         pattern=values["regex"],
-        processes=1 if values["debug"] else values["processes"],
+        workers=1 if values["debug"] else values["processes"],
         exact=exact,
     )
     for summary in summaries:

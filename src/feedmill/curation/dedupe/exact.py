@@ -58,13 +58,13 @@ class Scanned:
 
 
 def find_exact(
-    tasks: Sequence[Task], *, processes: int | None = None, progress: bool | None = None
+    tasks: Sequence[Task], *, workers: int | None = None, progress: bool | None = None
 ) -> list[Finished | None]:
     """Write the attributes of all files; None for those that are only a reference."""
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     files = [task.file.size for task in tasks]
     with Progress("reading", len(tasks), "files", progress) as bar:
-        scanned = run_largest_first(scan, tasks, files, workers=processes, progress=bar, preload=preload)
+        scanned = run_largest_first(scan, tasks, files, workers=workers, progress=bar, preload=preload)
     work = tasks[0].work
     numbers = [(task.number, s) for task, one in zip(tasks, scanned, strict=True) for s in range(one.segments)]
     starts = np.array([_parts(work, *number) for number in numbers], np.int64).reshape(-1, PARTS + 1)
@@ -77,7 +77,7 @@ def find_exact(
         for n, (low, high) in enumerate(pairwise(bounds))
     )
     with Progress("comparing", len(bounds) - 1, "ranges", progress) as bar:
-        list(run(decide, ranges, workers=processes, progress=bar, preload=preload))
+        list(run(decide, ranges, workers=workers, progress=bar, preload=preload))
     sizes = np.diff(cuts, axis=1)
     answers = np.stack([np.cumsum(sizes, axis=0) - sizes, np.cumsum(sizes, axis=0)], axis=2)
     ends, at = [], 0
@@ -86,7 +86,7 @@ def find_exact(
         at += one.segments
     with Progress("writing", len(tasks), "files", progress) as bar:
         jobs = list(zip(tasks, ends, strict=True))
-        return run_largest_first(finish, jobs, files, workers=processes, progress=bar, preload=preload)
+        return run_largest_first(finish, jobs, files, workers=workers, progress=bar, preload=preload)
 
 
 def scan(task: Task) -> Scanned:

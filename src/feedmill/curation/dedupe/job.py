@@ -58,13 +58,13 @@ class DedupeReport:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def dedupe(
+def find_duplicates(
     documents: Sequence[str],
     options: DedupeOptions,
     *,
     bloom: BloomOptions | None = None,
     against: Sequence[str] = (),
-    processes: int | None = None,
+    workers: int | None = None,
     compression: tuple[str | None, str | None] = (None, None),
     id: str | None = None,
     allow_empty: bool = False,
@@ -79,7 +79,7 @@ def dedupe(
         documents: files, folders or patterns; each has a folder ``documents``.
         bloom: look up in this Bloom filter. Without it 128-bit hashes are compared: no false positives to speak of.
         against: documents to look up in instead, for decontamination: only what occurs there is marked.
-        processes: how many to use; by default one for each core.
+        workers: processes; by default one for each core.
         compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None for what the names say.
         id: see `feedmill.curation.tag.tag`.
         allow_empty: whether patterns without files, and files without a document, are accepted.
@@ -90,14 +90,14 @@ def dedupe(
         ConfigError: options that are invalid, or another run at the same work.
         DataError: a row that cannot be used; nothing is written for its file.
     """
-    if processes is not None and processes < 1:
-        raise ConfigError(f"there is no work with {processes} processes", fix="Use 1 or more.")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"there is no work with {workers} processes", fix="Use 1 or more.")
     report = DedupeReport(options.name)
     kept = options.documents_folder
     find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow_empty, id=id)
     files = find(documents, report.warnings)
     known = find(against, report.warnings) if against else []
-    _dedupe(files, known, options, bloom, processes, compression, progress, report)
+    _dedupe(files, known, options, bloom, workers, compression, progress, report)
     refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
     return report
 
@@ -107,7 +107,7 @@ def _dedupe(
     known: list[DocumentFile],
     options: DedupeOptions,
     bloom: BloomOptions | None,
-    processes: int | None,
+    workers: int | None,
     compression: tuple[str | None, str | None],
     progress: bool | None,
     report: DedupeReport,
@@ -135,11 +135,11 @@ def _dedupe(
             return
         with Work(target) as work:
             work.begin(identity, durable=False, keep_staged=True)
-            results = _exact(files, known, options, work.folder, compression, processes, progress)
+            results = _exact(files, known, options, work.folder, compression, workers, progress)
             _record(files, results, options, run_print, report, None)
             work.finish()
         return
-    _bloomed(files, options, bloom, run_print, compression, processes, progress, report)
+    _bloomed(files, options, bloom, run_print, compression, workers, progress, report)
 
 
 def _exact(
@@ -148,17 +148,17 @@ def _exact(
     options: DedupeOptions,
     work: str,
     compression: tuple[str | None, str | None],
-    processes: int | None,
+    workers: int | None,
     progress: bool | None,
 ) -> list[Finished]:
     from feedmill.curation.dedupe.exact import find_exact  # starts processes, which runs with a filter do without
 
-    spare = (processes or available_cores()) < available_cores()
+    spare = (workers or available_cores()) < available_cores()
     tasks = [
         Task(n, file, options, work, *compression, reference=n < len(known), spare=spare)
         for n, file in enumerate([*known, *files])
     ]
-    results = find_exact(tasks, processes=processes, progress=progress)
+    results = find_exact(tasks, workers=workers, progress=progress)
     return [one for one in results if one is not None]
 
 

@@ -65,7 +65,7 @@ class FilterConfig:
         allow_stale: use attributes that were made of other documents.
         allow_empty: patterns may have no files, and streams may keep nothing.
         exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
-        processes, dry_run, id: unless an option overrides them. `id`: the field that ids are read from, or ``auto`` for
+        workers, dry_run, id: unless an option overrides them. `id`: the field that ids are read from, or ``auto`` for
             ids that are made of file and row where there are none.
     """
 
@@ -78,7 +78,7 @@ class FilterConfig:
     allow_empty: bool = False
     exact: bool = False
     dolma_names: bool = False
-    processes: int | None = None
+    workers: int | None = None
     dry_run: bool = False
     id: str | None = None
 
@@ -106,13 +106,13 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
         allow_empty=top.value("allow_empty", bool, dolma),
         exact=exact,
         dolma_names=dolma,
-        processes=top.value("processes", int, None),
+        workers=top.value("processes", int, None),
         dry_run=top.value("dryrun", bool, False),
         id=top.value("id", str, None),
     )
     top.end("work_dir")
-    if config.processes is not None and config.processes < 1:
-        raise _bad(f"there is no work with {config.processes} processes", "Use 1 or more.")
+    if config.workers is not None and config.workers < 1:
+        raise _bad(f"there is no work with {config.workers} processes", "Use 1 or more.")
     outputs = [(stream.output.rstrip("/"), "" if config.mirror else stream.name) for stream in streams]
     for n, output in enumerate(outputs):
         if output in outputs[:n]:

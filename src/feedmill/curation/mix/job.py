@@ -79,15 +79,15 @@ class MixReport:
 
 
 def mix(
-    config: FilterConfig, *, processes: int | None = None, progress: bool | None = None, dry_run: bool = False
+    config: FilterConfig, *, workers: int | None = None, progress: bool | None = None, dry_run: bool = False
 ) -> MixReport:
     """Filter and merge documents and their attributes into new files.
 
     Every attribute file is checked against its documents (rows and ids) before anything is written. An output appears
-    when it is whole; run again, finished ones are left alone. What is written does not depend on `processes`.
+    when it is whole; run again, finished ones are left alone. What is written does not depend on `workers`.
 
     Args:
-        processes: None for what the configuration says, or one for each core.
+        workers: processes; None for what the configuration says, or one for each core.
         dry_run: write nothing; try the rules on the first documents of some files, and say what they would do.
 
     Raises:
@@ -96,18 +96,18 @@ def mix(
         EmptyResult: a stream keeps nothing.
         DataError: attributes that do not line up, rows that cannot be used, expressions that fail on a document.
     """
-    processes, dry_run = config.processes if processes is None else processes, dry_run or config.dry_run
+    workers, dry_run = config.workers if workers is None else workers, dry_run or config.dry_run
     report = MixReport(sampled=dry_run)
     plans = [_plan(stream, config, report.warnings) for stream in config.streams]
-    spare = (processes or available_cores()) < available_cores()
+    spare = (workers or available_cores()) < available_cores()
     shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
     _keep_apart(shards)
     pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
     if dry_run:
         pairings = [_pairing(plan[0], file) for plan in plans if plan[0].stream.attributes for file in _some(plan)]
-    _warn_of_stale(_verify(pairings, processes, progress), report)
+    _warn_of_stale(_verify(pairings, workers, progress), report)
     for stream, plan in zip(config.streams, plans, strict=True):
-        _check_names(stream, plan, report, processes, progress)
+        _check_names(stream, plan, report, workers, progress)
     if dry_run:
         for stream, plan in zip(config.streams, plans, strict=True):
             report.streams.append(_try(stream, plan, report))
@@ -117,7 +117,7 @@ def mix(
             stack.enter_context(Claim(open_store(stream.output), stream.name))
         bar = stack.enter_context(Progress("mixing", len(shards), "files", progress))
         sizes = [sum(file.size for file in shard.files) for shard in shards]
-        results = iter(run_largest_first(_make, shards, sizes, workers=processes, progress=bar, preload=KERNELS))
+        results = iter(run_largest_first(_make, shards, sizes, workers=workers, progress=bar, preload=KERNELS))
     for stream, plan in zip(config.streams, plans, strict=True):
         one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts.of(stream))
         one.replaces = bool(stream.replacements)
@@ -214,7 +214,7 @@ def _some(plan: list[Shard]) -> list[DocumentFile]:
     return [files[n] for n in sorted({0, len(files) // 2, len(files) - 1})]
 
 
-def _verify(pairings: list[Pairing], processes: int | None, progress: bool | None) -> list[str]:
+def _verify(pairings: list[Pairing], workers: int | None, progress: bool | None) -> list[str]:
     """Check that attributes belong to their documents; return the attribute files of other ones, if allowed."""
     # On threads, for a store far away; and mostly it saves the processes that read.
     known = list(ordered_map(vouched, pairings, workers=min(_LOOKS, len(pairings)), in_flight=2 * _LOOKS))
@@ -222,7 +222,7 @@ def _verify(pairings: list[Pairing], processes: int | None, progress: bool | Non
     stale: dict[str, None] = {}
     if doubtful:
         with Progress("checking rows", len(doubtful), "files", progress) as bar:
-            for found in run(verify, doubtful, workers=processes, progress=bar, preload=KERNELS):
+            for found in run(verify, doubtful, workers=workers, progress=bar, preload=KERNELS):
                 if found.error is not None:
                     raise found.error
                 stale.update(dict.fromkeys(found.stale))
@@ -242,12 +242,12 @@ def _pairing(shard: Shard, file: DocumentFile) -> Pairing:
 
 
 def _check_names(
-    stream: Stream, plan: list[Shard], report: MixReport, processes: int | None, progress: bool | None
+    stream: Stream, plan: list[Shard], report: MixReport, workers: int | None, progress: bool | None
 ) -> None:
     """Raises ConfigError where a rule names an attribute that is nowhere."""
     config, files = plan[0].config, [file for shard in plan for file in shard.files]
     try:
-        report.absent += check_names(stream, files, processes, progress)
+        report.absent += check_names(stream, files, workers, progress)
     except ConfigError as error:
         if not config.allow_missing and not config.exact:
             raise

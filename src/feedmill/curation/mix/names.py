@@ -61,9 +61,7 @@ def named(stream: Stream) -> dict[str, str]:
     return found
 
 
-def check_names(
-    stream: Stream, files: Sequence[DocumentFile], processes: int | None, progress: bool | None
-) -> list[str]:
+def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | None, progress: bool | None) -> list[str]:
     """Check that the attributes named by a stream exist.
 
     Returns:
@@ -81,7 +79,7 @@ def check_names(
     seen, bare = set[str](), {one for one, says in sets.items() if says is None}
     if missing - declared:
         with Progress("looking for attributes", len(files), "files", progress) as bar:
-            for found in run(look, [_sought(stream, file, missing) for file in files], workers=processes, progress=bar):
+            for found in run(look, [_sought(stream, file, missing) for file in files], workers=workers, progress=bar):
                 seen |= found.names
                 bare &= found.bare
     unknown = [name for name in wanted if name in missing - declared - seen and not _sparse(name, seen)]

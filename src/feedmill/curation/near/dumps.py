@@ -180,7 +180,7 @@ def add_dump(
     report: NearReport,
     run: str,
     told: bool,
-    processes: int | None,
+    workers: int | None,
     progress: bool | None,
 ) -> None:
     """Make signatures of the files that the folder does not know, find what is similar, and add them as a dump.
@@ -199,11 +199,11 @@ def add_dump(
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
         with Progress("reading", len(tasks), "files", progress) as bar:
-            sketched = list(spread(sketch.sketch, tasks, processes, bar))
+            sketched = list(spread(sketch.sketch, tasks, workers, bar))
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
-        _compare(dumps, record, options, report, processes, progress)
+        _compare(dumps, record, options, report, workers, progress)
         view = open_view(dumps.folder, len(dumps.records), record["folder"])
         decide(view, options.shape[0], options.keep)
         for name, value in summary(view).items():
@@ -287,7 +287,7 @@ def _compare(
     record: dict[str, Any],
     options: NearOptions,
     report: NearReport,
-    processes: int | None,
+    workers: int | None,
     progress: bool | None,
 ) -> None:
     parts = join.ranges(record["rows"])
@@ -297,7 +297,7 @@ def _compare(
         for part, (low, high) in enumerate(parts)
     ]
     with Progress("comparing", len(tasks), "bands", progress) as bar:
-        for one in spread(join.join, tasks, processes, bar):
+        for one in spread(join.join, tasks, workers, bar):
             report.candidates += one.candidates
             report.left_out += one.left_out
     if report.left_out:

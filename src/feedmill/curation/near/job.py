@@ -65,7 +65,7 @@ def find_near(
     options: NearOptions,
     *,
     signatures: str | None = None,
-    processes: int | None = None,
+    workers: int | None = None,
     id: str | None = None,
     allow_empty: bool = False,
     progress: bool | None = None,
@@ -78,7 +78,7 @@ def find_near(
         documents: files, folders or patterns; each has a folder ``documents``.
         signatures: a local folder in which signatures are kept, to compare documents that come later with these. Files
             that it has seen are not read again. Without it they are removed at the end.
-        processes: how many to use, or threads where that is faster; by default one for each core.
+        workers: processes, or threads where that is faster; by default one for each core.
         id: see `feedmill.curation.tag.tag`.
         allow_empty: whether patterns without files, and files without a document, are accepted.
 
@@ -105,14 +105,14 @@ def find_near(
         if done:
             tidy_signatures(signatures, options)
         else:
-            _run(files, options, signatures, run_print, processes, progress, report)
+            _run(files, options, signatures, run_print, workers, progress, report)
     elif done:
         tidy(target, identity=identity)
     else:
         with Work(target) as work:
             work.begin(identity, keep_staged=True)
             signatures = f"{work.folder}/signatures-{fingerprint(options.signature())}"
-            _run(files, options, signatures, run_print, processes, progress, report)
+            _run(files, options, signatures, run_print, workers, progress, report)
             work.finish()
     refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
     return report
@@ -123,21 +123,21 @@ def _run(
     options: NearOptions,
     folder: str,
     run_print: str,
-    processes: int | None,
+    workers: int | None,
     progress: bool | None,
     report: NearReport,
 ) -> None:
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
     told = all(one is not None and one.get("run") == run_print for one in manifests)
     with open_dumps(folder, options) as dumps:
-        add_dump(dumps, files, options, report, run_print, told, processes, progress)
-        results = _finish(dumps, files, options, processes, progress)
+        add_dump(dumps, files, options, report, run_print, told, workers, progress)
+        results = _finish(dumps, files, options, workers, progress)
         dumps.forget_work()  # before the record: a run that finds that does nothing more
         _record(files, results, options, run_print, report)
 
 
 def _finish(
-    dumps: Dumps, files: list[DocumentFile], options: NearOptions, processes: int | None, progress: bool | None
+    dumps: Dumps, files: list[DocumentFile], options: NearOptions, workers: int | None, progress: bool | None
 ) -> list[finishing.Finished]:
     known = dumps.known()
     tasks = []
@@ -147,7 +147,7 @@ def _finish(
         read = place.record.get("xxh3", "")  # signatures of earlier versions do not have it
         tasks.append(finishing.Task(file, options.name, options.documents_folder, *where, read))
     with Progress("writing", len(tasks), "files", progress) as bar:
-        return list(spread(finishing.finish, tasks, processes, bar))
+        return list(spread(finishing.finish, tasks, workers, bar))
 
 
 def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:

@@ -53,5 +53,5 @@ def neardedupe(
         keep=keep,
     )
     return find_near(
-        documents, options, signatures=signatures, processes=workers, id=id, allow_empty=allow_empty, progress=progress
+        documents, options, signatures=signatures, workers=workers, id=id, allow_empty=allow_empty, progress=progress
     )

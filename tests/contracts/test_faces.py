@@ -1,0 +1,134 @@
+"""Every verb of the command line is a function of the package with the same options, and old options still work."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from typer.models import ArgumentInfo, OptionInfo
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import VERBS, app
+from feedmill.cli.renamed import OLD, translated
+from feedmill.errors import ConfigError
+from feedmill.jobs.policy import renamed_parameters
+from helpers.conversion_sources import sample_set
+from helpers.document_folders import texts, write_documents
+from helpers.tars import make_shards
+
+PRINTING = {"json", "interactive", "list", "schema", "bins", "plot", "plot_to", "progress"}
+"""What only says how a report is shown."""
+MEDIA = {"media_metadata", "media_by_extension", "media_by_header", "media_by_glob"}
+ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
+    "prepare": ({*MEDIA, "force_overwrite", "skip_dataset_yaml"}, {"media", "energon_exact", "shards"}),
+    "prepare-media": (MEDIA, {"media"}),
+    "delete": ({"list_file"}, set()),
+    "add-parts": ({"part"}, {"parts", "encode"}),  # files, or functions
+    "mount": (set(), {"ready"}),
+    "tag": (set(), {"exact"}),  # of Dolma's face
+    "filter": (set(), {"output", "predicate"}),  # a function
+    "tokenize": (
+        {"to", "tokenizer_backend", "always_add"},
+        {"formats", "backend", "rule", "loss_rule", "tokenizer_name", "unit_bytes"},
+    ),
+    "convert": ({"plan"}, {"plan_only", "on_preview"}),
+    "bench": (set(), {"log", "options"}),
+}
+"""Verb -> options that only the command line has, and those that only the function has."""
+FACES = ("demo", "mix", "modalities", "energon", "nanotron", "vla", "dolma")
+"""A story, an old name, and the commands of other tools."""
+
+
+def options(verb: str) -> tuple[int, set[str]]:
+    """How many arguments a verb of the command line has, and the names of its options."""
+    function = getattr(import_module(VERBS[verb].module), verb.replace("-", "_"))
+    arguments, names = 0, set()
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        info = getattr(hint, "__metadata__", (None,))[0]
+        arguments += isinstance(info, ArgumentInfo)
+        if isinstance(info, OptionInfo):
+            names.add(name.rstrip("_"))
+    return arguments, names
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in FACES])
+def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
+    arguments, words = options(verb)
+    named = list(inspect.signature(getattr(fm, verb.replace("-", "_"))).parameters)
+    only_words, only_named = ONLY_HERE.get(verb, (set(), set()))
+    here, there = words - PRINTING, set(named[arguments:]) - PRINTING
+    assert here - there == only_words and there - here == only_named
+
+
+@pytest.mark.parametrize("verb", OLD)
+def test_old_options_are_not_those_of_today(verb: str) -> None:
+    known = {f"--{name.replace('_', '-')}" for name in options(verb)[1]}
+    assert not known & set(OLD[verb]) and {new.partition("=")[0] for new in OLD[verb].values()} <= known
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def make_texts(root: Path) -> list[str]:
+    write_documents(root, texts(3))
+    return [str(root / "documents")]
+
+
+def make_samples(root: Path) -> list[str]:
+    sample_set(root / "s", count=3)
+    return [str(root / "s"), str(root / "out"), "--to", "mds"]
+
+
+def make_tars(root: Path) -> list[str]:
+    return [str(make_shards(root / "tars", [2])), "--split-ratio", "1,0,0", "--non-interactive"]
+
+
+CALLS: dict[tuple[str, str], Any] = {
+    ("tag", "--processes"): (make_texts, ["-t", "char_length_v1", "--processes", "1"]),
+    ("tag", "-p"): (make_texts, ["-t", "char_length_v1", "-p1"]),
+    ("tag", "--to"): (make_texts, ["-t", "char_length_v1", "--to={root}/there"]),
+    ("dedupe", "-p"): (make_texts, ["-p", "1"]),
+    ("neardedupe", "--processes"): (make_texts, ["--processes=1"]),
+    ("stat", "-p"): (make_texts, ["-p", "1"]),
+    ("convert", "--max-bad"): (make_samples, ["--on-error", "skip", "--max-bad", "3"]),
+    ("prepare", "--skip-bad-shards"): (make_tars, ["--skip-bad-shards"]),
+}
+
+
+@pytest.mark.parametrize(("verb", "old"), CALLS)
+def test_an_old_option_works_with_one_line_of_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, verb: str, old: str
+) -> None:
+    make, words = CALLS[verb, old]
+    with caplog.at_level(logging.WARNING, "feedmill"):
+        result = run(verb, *make(tmp_path), *(word.format(root=tmp_path) for word in words))
+    assert result.exit_code == 0, result.output
+    lines = [record.getMessage() for record in caplog.records if "is now called" in record.getMessage()]
+    assert lines == [f"{old} is now called {OLD[verb][old].replace('=', ' ')}; the old name will go"]
+
+
+def test_an_option_under_both_names_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="both are given"):
+        list(translated("stat", ["x", "-p", "1", "--workers=2"]))
+    assert list(translated("stat", ["--", "-p"])) == ["--", "-p"]
+    assert list(translated("tokenize", ["-p", "1"])) == ["-p", "1"]
+
+
+def test_old_parameters_work_with_a_warning(tmp_path: Path) -> None:
+    (documents,) = make_texts(tmp_path)
+    with pytest.warns(DeprecationWarning, match="processes= is now called workers="):
+        assert fm.stat([documents], processes=1, progress=False).files == 1  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="both are given"):
+        fm.stat([documents], processes=1, workers=1)  # type: ignore[call-arg]
+
+    @renamed_parameters(old="new")
+    def function(new: int) -> int:
+        return new
+
+    assert function(3) == 3
