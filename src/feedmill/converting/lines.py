@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from feedmill.converting.jsontypes import loads
 from feedmill.documents.kinds import LINE_SUFFIXES, is_hidden
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.documents import read_rows
-from feedmill.storage import Entry, Store, is_local_folder, open_store, split_url
+from feedmill.storage import Entry, is_local_folder, open_store, split_url
 
 
 def is_tree(url: str) -> bool:
@@ -71,20 +70,3 @@ def parse(line: bytes) -> Line:
     out = Line(row)
     out.line = line
     return out
-
-
-class FileRange(io.RawIOBase):
-    """Bytes ``[at, end)`` of a file, read as they are asked for."""
-
-    def __init__(self, store: Store, path: str, at: int, end: int) -> None:
-        self._store, self._path, self._at, self._end = store, path, at, end
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = min(len(buffer), self._end - self._at)
-        if count:
-            buffer[:count] = self._store.read(self._path, self._at, count)
-        self._at += count
-        return count

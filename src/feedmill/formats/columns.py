@@ -22,6 +22,7 @@ from feedmill.formats.rows import ANY, Lazy
 from feedmill.formats.tables import footer as parquet_footer
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
+from feedmill.storage.window import Window
 
 _ARROW_MAGIC = b"ARROW1"
 _MAPPED = 4096
@@ -98,34 +99,6 @@ class ColumnFile(ABC):
         """A block as `pyarrow.Table` or `RecordBatch`, and the bytes that it takes. Raises `DataError`."""
 
 
-class _Ranges(io.RawIOBase):
-    """A file of a store as a Python file, read range by range."""
-
-    def __init__(self, store: Store, path: str) -> None:
-        self._store, self._path, self._at = store, path, 0
-        self._size = store.stat(path).size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = (0, self._at, self._size)[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        count = max(0, min(len(buffer), self._size - self._at))
-        if count:
-            buffer[:count] = self._store.read(self._path, self._at, count)
-        self._at += count
-        return count
-
-
 class ParquetFile(ColumnFile):
     """A Parquet file. Remote ones are read by ranges; a row group is read whole, as the format has it."""
 
@@ -170,7 +143,7 @@ class ParquetFile(ColumnFile):
             with self.store.local_copy(self.path) as local:
                 yield str(local)  # read without Python's help: a thread may be in it when the interpreter ends
         else:
-            yield io.BufferedReader(_Ranges(self.store, self.path), 1 << 20)
+            yield io.BufferedReader(Window(self.store, self.path, 0, self.store.stat(self.path).size), 1 << 20)
 
     def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
         pyarrow = load_pyarrow()

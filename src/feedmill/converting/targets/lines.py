@@ -13,7 +13,7 @@ from typing import Any
 from feedmill.converting.facts import Part
 from feedmill.converting.fields import Taken, digest, folded, parse_json, row_digest
 from feedmill.converting.job import Done
-from feedmill.converting.lines import FileRange, Line, parse, rows_in
+from feedmill.converting.lines import Line, parse, rows_in
 from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, Written
 from feedmill.formats.base import Sample
 from feedmill.formats.documents import rows_of, whole_lines, write_rows
@@ -24,6 +24,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.samples.encode import encode_json
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.codec import compression, unpacked
+from feedmill.storage.window import Window
 
 _BATCH = 1024
 
@@ -125,7 +126,7 @@ class LineRows(Target):
                 yield parse(line)
             return
         folder, name = split_url(self.destination)
-        raw = io.BufferedReader(FileRange(open_store(folder), name, at, at + done.size), 1 << 20)
+        raw = io.BufferedReader(Window(open_store(folder), name, at, done.size), 1 << 20)
         with unpacked(raw, compression(name), file=self.destination) as stream:
             for lines in whole_lines(stream):
                 yield from map(parse, rows_of(lines))
