@@ -283,12 +283,12 @@ def test_a_file_is_tagged_once_however_its_folder_is_spelled(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    "options", [{"destination": ["{}/documents"]}, {"destination": ["{}/documents/."], "exact": True}]
+    "options", [{"out": ["{}/documents"]}, {"destination": ["{}/documents/."], "exact": True}]
 )
 def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any]) -> None:
     write_tree(tmp_path, 2)
     before = contents(tmp_path)
-    options = {**options, "destination": [place.format(tmp_path) for place in options["destination"]]}
+    options = {**options, "out": [place.format(tmp_path) for place in options["destination"]]}
     with pytest.raises(ConfigError, match="over the documents"):
         run(tmp_path, **options)
     assert contents(tmp_path) == before
@@ -307,10 +307,10 @@ def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any])
         ({"name": "7up"}, "digit"),
         ({"name": "../documents"}, "cannot be the name"),
         ({"name": "\udcff"}, "no UTF-8"),
-        ({"destination": ["\udcff"]}, "no UTF-8"),
+        ({"out": ["\udcff"]}, "no UTF-8"),
         ({"on_error": "ignore"}, "policy"),
-        ({"destination": ["a", "b"]}, "destinations"),
-        ({"modules": ["no_such.py"]}, "no such module"),
+        ({"out": ["a", "b"]}, "destinations"),
+        ({"tagger_modules": ["no_such.py"]}, "no such module"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_before_anything_is_written(

@@ -379,7 +379,7 @@ def test_looking_up_only_needs_no_lock(tmp_path):
     assert looked.units and (tmp_path / "seen.bin.feedmill-next").exists()
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"processes": -3}])
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"workers": -3}])
 def test_no_processes_are_refused(tmp_path, wrong):
     write_documents(tmp_path, FILES[0])
     settings = BloomOptions(file=f"{tmp_path}/seen.bin", items=100, false_positives=1e-6)
