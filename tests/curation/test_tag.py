@@ -283,12 +283,12 @@ def test_a_file_is_tagged_once_however_its_folder_is_spelled(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    "options", [{"out": ["{}/documents"]}, {"destination": ["{}/documents/."], "exact": True}]
+    "options", [{"out": ["{}/documents"]}, {"out": ["{}/documents/."], "exact": True}]
 )
 def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any]) -> None:
     write_tree(tmp_path, 2)
     before = contents(tmp_path)
-    options = {**options, "out": [place.format(tmp_path) for place in options["destination"]]}
+    options = {**options, "out": [place.format(tmp_path) for place in options["out"]]}
     with pytest.raises(ConfigError, match="over the documents"):
         run(tmp_path, **options)
     assert contents(tmp_path) == before
