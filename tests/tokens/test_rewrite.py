@@ -312,7 +312,7 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
             if len(calls) == 2:
                 raise Stop
 
-        patch.setattr("feedmill.tokens.job.Job.add", stop)
+        patch.setattr("feedmill.tokens.targets.TargetJob.add", stop)
         with pytest.raises(Stop):
             shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
     with pytest.raises(ConfigError, match="another job"):

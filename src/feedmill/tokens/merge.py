@@ -13,10 +13,11 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import open_store, split_url
-from feedmill.tokens.corpus import LINES, Corpus, open_corpus
+from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.orders import Numbers, interleaved
+from feedmill.tokens.outputs import LINES, Form
 from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
-from feedmill.tokens.targets import Form, form_for, has_parts, need_parts, part_path
+from feedmill.tokens.targets import form_for, has_parts, need_parts, part_path
 from feedmill.tokens.units import Chunks, Documents, Units
 
 _BLOCK = 1 << 20

@@ -217,7 +217,8 @@ def trained_tokens(tokens: int, step: Step, *, reuse_last_target: bool = True) -
 def count_tokens(url: str) -> int:
     """Tokens of a token file or a folder of them, without reading its documents. Raises as opening it does, and
     `ConfigError` for lines of text."""
-    from feedmill.tokens.corpus import LINES, open_sets
+    from feedmill.tokens.corpus import open_sets
+    from feedmill.tokens.outputs import LINES
 
     sets = open_sets(url)
     if any(dataset.format == LINES for dataset in sets):

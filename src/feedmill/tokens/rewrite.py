@@ -22,11 +22,17 @@ from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.storage import Store, open_store, real_place, split_url
 from feedmill.storage.claims import Claim
-from feedmill.tokens.corpus import LINES, Corpus, Mapped
-from feedmill.tokens.job import Done, Job, job_on, refuse_existing
+from feedmill.tokens.corpus import Corpus, Mapped
 from feedmill.tokens.orders import Numbers
-from feedmill.tokens.outputs import FORMATS, sizes_of
-from feedmill.tokens.targets import Form, higher_parts, main_file, remove_part, write_documents
+from feedmill.tokens.outputs import FORMATS, LINES, Form, main_file, sizes_of, write_documents
+from feedmill.tokens.targets import (
+    TargetJob,
+    WrittenFile,
+    higher_parts,
+    job_on,
+    refuse_existing,
+    remove_part,
+)
 from feedmill.tokens.units import Spans, Units
 
 BATCH = 2 << 20
@@ -63,7 +69,7 @@ class Report:
 
     verb: str
     inputs: int
-    outputs: list[Done]
+    outputs: list[WrittenFile]
     seed: int | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -86,8 +92,8 @@ class Report:
 @contextlib.contextmanager
 def start(
     target: str, corpus: Corpus, form: Form, options: dict[str, Any], *, seed: int | None, overwrite: bool
-) -> Iterator[Job]:
-    """The block of a run, see `feedmill.tokens.job`.
+) -> Iterator[TargetJob]:
+    """The block of a run, see `feedmill.tokens.targets.job_on`.
 
     Raises:
         ConfigError: the target is an input, or another job that writes there was not finished.
@@ -113,7 +119,14 @@ def _place(path: str) -> tuple[str, str]:
 
 
 def finished(
-    verb: str, corpus: Corpus, job: Job, done: list[Done], resumed: int, *, seeded: bool = False, **fields: Any
+    verb: str,
+    corpus: Corpus,
+    job: TargetJob,
+    done: list[WrittenFile],
+    resumed: int,
+    *,
+    seeded: bool = False,
+    **fields: Any,
 ) -> Report:
     """End a job whose files are all there, and report.
 
@@ -138,7 +151,7 @@ def rewrite(
     units: Units,
     parts: Sequence[Part],
     form: Form,
-    job: Job,
+    job: TargetJob,
     *,
     options: dict[str, Any],
     mask: Mask | None = None,
@@ -147,7 +160,7 @@ def rewrite(
     numbered: str = "",
     allow_empty: bool = False,
     left_out: dict[str, int] | None = None,
-) -> list[Done]:
+) -> list[WrittenFile]:
     """Write parts of a corpus, each atomically, but for those that the job knows as whole.
 
     The caller finishes the job when everything that belongs to it is there.
@@ -198,7 +211,7 @@ def rewrite(
                 if form.format != LINES:
                     sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
                     write_manifest(store, main, msgspec.structs.replace(manifest, sizes=sizes))
-                done = Done(part.path, documents, tokens)
+                done = WrittenFile(part.path, documents, tokens)
                 job.add(done)
             out.append(done)
     for path in reversed(higher):  # what a killed run leaves of them is then found again

@@ -17,7 +17,7 @@ from feedmill.tokens.units import Documents
 
 _MOST_EMPTY = 10_000
 """Chunks that may be asked for, whatever the number of documents; some of them have none then."""
-Plan = Mapping[str, Sequence[int | Sequence[int]]]
+SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
 """For each part its documents: numbers, or pairs ``[first, behind the last]``."""
 
 
@@ -27,7 +27,7 @@ def split(
     *,
     chunks: int | None = None,
     ratio: Mapping[str, float] | None = None,
-    plan: Plan | None = None,
+    plan: SplitPlan | None = None,
     seed: int | None = None,
     token_size: int | None = None,
     mixed_tokenizers: bool = False,

@@ -1,42 +1,26 @@
-"""Writers for any token format, chosen by the end of the target's name."""
+"""What the verbs that rewrite token files write to: the form and the names of their targets, and the job on them, with
+its seed and the files that are whole, so that a killed run is finished by the same command."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import msgspec
+import orjson
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.base import Int64s, Tokens, TokenWriter
-from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.formats.offsets import hash_words
+from feedmill.formats.tokens.manifest import manifest_path
+from feedmill.jobs.work import Work
 from feedmill.storage import Store, open_store, split_url
-from feedmill.tokens.corpus import LINES, Corpus, format_of
-from feedmill.tokens.outputs import FORMATS
+from feedmill.tokens.corpus import Corpus, format_of
+from feedmill.tokens.outputs import FORMATS, LINES, Form, main_file
 
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
-_NEWLINE = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How documents are stored.
-
-    Attributes:
-        format: short name of the format.
-        token_size: bytes per token.
-        tokenizer: a tokenizer's name, for formats that keep one.
-        loss: whether there is a mask of the tokens to be learned.
-    """
-
-    format: str
-    token_size: int
-    tokenizer: str | None = None
-    loss: bool = False
 
 
 def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
@@ -56,6 +40,13 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
             kind="mixed-formats",
             fix="Give the output the ending of the inputs; 'feedmill tokenize' makes tokens of text.",
         )
+    if format not in ("pbin", "ds", "megatron", LINES):
+        raise ConfigError(
+            f"merging and shuffling do not write {format} files",
+            file=target,
+            kind="unknown-format",
+            fix="Name a target that ends in .pbin, .ds, .bin or .jsonl.",
+        )
     loss = corpus.has_loss and not drop_loss
     if loss and format != "ds":
         raise ConfigError(
@@ -66,42 +57,7 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
         )
     size = corpus.token_size
     name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
-    return Form(format, max(size, 2) if format in ("ds", "megatron", "dolma") else size, name or None, loss)
-
-
-@contextmanager
-def write_documents(store: Store, path: str, form: Form) -> Iterator[TokenWriter]:
-    """The writer of one file of this form; it appears when the block ends without an error."""
-    if form.format == LINES:
-        with store.write(path) as file:
-            yield LineWriter(file)
-    elif form.format == "pbin":
-        from feedmill.formats.tokens.pbin import write_pbin
-
-        with write_pbin(store, path, form.token_size) as pbin:
-            yield pbin
-    elif form.format == "ds":
-        from feedmill.formats.tokens.ds import write_ds
-
-        with write_ds(store, path, form.token_size, tokenizer_name=form.tokenizer, loss=form.loss) as ds:
-            yield ds
-    elif form.format == "megatron":
-        from feedmill.formats.tokens.megatron import write_megatron
-
-        with write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4") as megatron:
-            yield megatron
-    else:
-        raise ConfigError(
-            f"merging and shuffling do not write {form.format} files",
-            file=store.locate(path),
-            kind="unknown-format",
-            fix="Name a target that ends in .pbin, .ds, .bin or .jsonl.",
-        )
-
-
-def main_file(path: str) -> str:
-    """The file by which a target is recognised: it appears last, and the manifest is named after it."""
-    return path[:-4] + ".idx" if path.endswith(".bin") else path
+    return Form(format, max(size, 2) if format in ("ds", "megatron") else size, name or None, loss)
 
 
 def has_parts(target: str) -> bool:
@@ -136,7 +92,7 @@ def remove_part(path: str, format: str) -> None:
     store, main = open_store(folder), main_file(name)
     suffixes = FORMATS[format] if format != LINES else (".jsonl",)
     stem = main.removesuffix(suffixes[0])
-    for other in (main + MANIFEST, *(stem + suffix for suffix in suffixes[1:]), main):
+    for other in (manifest_path(main), *(stem + suffix for suffix in suffixes[1:]), main):
         store.delete(other)
 
 
@@ -152,16 +108,85 @@ def need_parts(target: str, why: str) -> None:
         )
 
 
-class LineWriter:
-    """Documents of bytes as lines of a file. A line without its newline (the last one of a file) gets one."""
+class WrittenFile(msgspec.Struct, frozen=True):
+    """A file that is whole: its path as given, its documents and tokens."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    path: str
+    documents: int
+    tokens: int
 
-    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[Any] | None = None) -> None:  # noqa: ARG002
-        """Append lines, see `TokenWriter.add`."""
-        ends = np.cumsum(lengths)[np.asarray(lengths) > 0]
-        open_ends = ends[tokens[ends - 1] != _NEWLINE]
-        if len(open_ends):
-            tokens = np.insert(tokens, open_ends, _NEWLINE)
-        self._file.write(np.ascontiguousarray(tokens, np.uint8).data)
+
+class TargetJob:
+    """One run; made by `job_on`.
+
+    Attributes:
+        seed: the one given, or one drawn at the first start.
+        drawn: whether it was drawn.
+        resumed: whether an earlier run left this job.
+    """
+
+    def __init__(self, work: Work, identity: Mapping[str, Any], seed: int | None) -> None:
+        self._work, self._identity = work, identity
+        self.drawn, self.resumed = seed is None, work.is_of(identity)
+        self.seed = secrets.randbits(31) if seed is None else seed
+        if self.resumed:
+            work.begin(identity)
+            self.seed = work.noted.get("seed", self.seed)
+
+    @property
+    def done(self) -> dict[str, WrittenFile]:
+        """The files that are whole, by path."""
+        found = {}
+        for path, facts in self._work.units.read().items():
+            with contextlib.suppress(msgspec.MsgspecError):
+                found[path] = msgspec.json.decode(facts, type=WrittenFile)
+        return found
+
+    def begin(self) -> None:
+        """From now on files of this job may be there."""
+        self._work.begin(self._identity, seed=self.seed)
+
+    def add(self, done: WrittenFile) -> None:
+        """One more file is whole."""
+        self._work.units.add(done.path, msgspec.json.encode(done))
+
+    def finish(self) -> None:
+        """All files are whole."""
+        self._work.finish()
+
+
+@contextlib.contextmanager
+def job_on(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bool) -> Iterator[TargetJob]:
+    """A block in which one process writes a target; the job that was killed here, or a new one. Nothing is written yet.
+
+    Args:
+        target: path or URL of the (first) target, or its pattern.
+        words: what decides the bytes, but for a seed that is not given.
+        seed: None draws one, once for all runs of this job.
+        overwrite: begin a new job in spite of another that was not finished.
+
+    Raises:
+        ConfigError: another job that writes here was not finished, or a number has more than 64 bits.
+        StorageError: another process writes there (kind ``busy``).
+    """
+    try:
+        text = orjson.dumps({**words, "seed": seed}, default=str, option=orjson.OPT_SORT_KEYS).decode()
+    except orjson.JSONEncodeError as error:
+        raise ConfigError(f"an option is not valid ({error})", kind="bad-number", fix="Give smaller numbers.") from None
+    folder, name = split_url(target)
+    identity = {"verb": "rewrite", "job": hash_words([text])}
+    with Work(open_store(folder), name) as work:
+        work.refuse_other(identity, overwrite=overwrite)
+        yield TargetJob(work, identity, seed)
+
+
+def refuse_existing(targets: Sequence[tuple[Store, str]], overwrite: bool) -> None:
+    """Raises `ConfigError` where one of the targets is there already."""
+    for store, path in targets:
+        if not overwrite and store.exists(path):
+            raise ConfigError(
+                "it exists already",
+                file=store.locate(path),
+                kind="exists",
+                fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
+            )
