@@ -1,26 +1,26 @@
-"""What the verbs that rewrite token files write to: the form and the names of their targets, and the job on them, with
-its seed and the files that are whole, so that a killed run is finished by the same command."""
+"""What the verbs that rewrite token files write to: the form and the names of their targets."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import msgspec
-import orjson
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from feedmill.errors import ConfigError
-from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.manifest import manifest_path
-from feedmill.jobs.work import Work
-from feedmill.storage import Store, open_store, split_url
+from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
+from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, LINES, Form, main_file
 
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
+
+
+class Part(NamedTuple):
+    """One file to write: path or URL, and the numbers of the units that it gets, in their order."""
+
+    path: str
+    numbers: Numbers
 
 
 def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
@@ -96,6 +96,11 @@ def remove_part(path: str, format: str) -> None:
         store.delete(other)
 
 
+def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
+    """A part for each row of units, numbered where the target stands for several files."""
+    return [Part(part_path(target, number) if has_parts(target) else target, row) for number, row in enumerate(rows)]
+
+
 def need_parts(target: str, why: str) -> None:
     """Raises `ConfigError` where a target of several files does not say where their names differ."""
     if not has_parts(target):
@@ -106,87 +111,3 @@ def need_parts(target: str, why: str) -> None:
             kind="no-part",
             fix=f"Write {{part}} where the part's name or number belongs, e.g. {stem}_{{part}}{dot}{suffix}.",
         )
-
-
-class WrittenFile(msgspec.Struct, frozen=True):
-    """A file that is whole: its path as given, its documents and tokens."""
-
-    path: str
-    documents: int
-    tokens: int
-
-
-class TargetJob:
-    """One run; made by `job_on`.
-
-    Attributes:
-        seed: the one given, or one drawn at the first start.
-        drawn: whether it was drawn.
-        resumed: whether an earlier run left this job.
-    """
-
-    def __init__(self, work: Work, identity: Mapping[str, Any], seed: int | None) -> None:
-        self._work, self._identity = work, identity
-        self.drawn, self.resumed = seed is None, work.is_of(identity)
-        self.seed = secrets.randbits(31) if seed is None else seed
-        if self.resumed:
-            work.begin(identity)
-            self.seed = work.noted.get("seed", self.seed)
-
-    @property
-    def done(self) -> dict[str, WrittenFile]:
-        """The files that are whole, by path."""
-        found = {}
-        for path, facts in self._work.units.read().items():
-            with contextlib.suppress(msgspec.MsgspecError):
-                found[path] = msgspec.json.decode(facts, type=WrittenFile)
-        return found
-
-    def begin(self) -> None:
-        """From now on files of this job may be there."""
-        self._work.begin(self._identity, seed=self.seed)
-
-    def add(self, done: WrittenFile) -> None:
-        """One more file is whole."""
-        self._work.units.add(done.path, msgspec.json.encode(done))
-
-    def finish(self) -> None:
-        """All files are whole."""
-        self._work.finish()
-
-
-@contextlib.contextmanager
-def job_on(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bool) -> Iterator[TargetJob]:
-    """A block in which one process writes a target; the job that was killed here, or a new one. Nothing is written yet.
-
-    Args:
-        target: path or URL of the (first) target, or its pattern.
-        words: what decides the bytes, but for a seed that is not given.
-        seed: None draws one, once for all runs of this job.
-        overwrite: begin a new job in spite of another that was not finished.
-
-    Raises:
-        ConfigError: another job that writes here was not finished, or a number has more than 64 bits.
-        StorageError: another process writes there (kind ``busy``).
-    """
-    try:
-        text = orjson.dumps({**words, "seed": seed}, default=str, option=orjson.OPT_SORT_KEYS).decode()
-    except orjson.JSONEncodeError as error:
-        raise ConfigError(f"an option is not valid ({error})", kind="bad-number", fix="Give smaller numbers.") from None
-    folder, name = split_url(target)
-    identity = {"verb": "rewrite", "job": hash_words([text])}
-    with Work(open_store(folder), name) as work:
-        work.refuse_other(identity, overwrite=overwrite)
-        yield TargetJob(work, identity, seed)
-
-
-def refuse_existing(targets: Sequence[tuple[Store, str]], overwrite: bool) -> None:
-    """Raises `ConfigError` where one of the targets is there already."""
-    for store, path in targets:
-        if not overwrite and store.exists(path):
-            raise ConfigError(
-                "it exists already",
-                file=store.locate(path),
-                kind="exists",
-                fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
-            )

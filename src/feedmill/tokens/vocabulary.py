@@ -18,7 +18,7 @@ class Encoded(NamedTuple):
     lengths: Int64s
 
 
-class Engine(Protocol):
+class TokenizerEngine(Protocol):
     """What a backend does. Texts are `str` without lone surrogates."""
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded: ...
