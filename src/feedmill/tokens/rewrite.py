@@ -87,37 +87,28 @@ class Report:
         return {**asdict(self), "outputs": outputs, "documents": self.documents, "tokens": self.tokens}
 
 
+@dataclass(slots=True, kw_only=True)
 class Rewriting:
-    """One run of a verb; made by `start`. A killed run is finished by the same command: its seed and the files that are
-    whole are noted.
+    """One run of a verb; made by `start`.
 
     Attributes:
-        seed: the one given, or one drawn at the first start.
+        identity: what decides the bytes.
+        options: for the manifests.
+        seed: the one given, or one drawn at the first start; `seeded`: whether it is used.
+        known: the files that an earlier run has finished, by path; `written`: all that are whole now.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        identity: Mapping[str, Any],
-        corpus: Corpus,
-        form: Form,
-        options: dict[str, Any],
-        *,
-        seed: int | None,
-        seeded: bool,
-        overwrite: bool,
-        progress: bool | None,
-    ) -> None:
-        self._work, self._identity, self._corpus, self._form = work, identity, corpus, form
-        self._overwrite, self._progress, self._seeded = overwrite, progress, seeded
-        self._known: dict[str, WrittenFile] = {}
-        self._written: list[WrittenFile] = []
-        self.seed = secrets.randbits(31) if seed is None else seed
-        if work.is_of(identity):
-            work.begin(identity)
-            self.seed = work.noted.get("seed", self.seed)
-            self._known = _known(work)
-        self._options = {**options, "seed": self.seed} if seeded else options
+    work: Work
+    identity: Mapping[str, Any]
+    corpus: Corpus
+    form: Form
+    options: dict[str, Any]
+    seed: int
+    seeded: bool
+    overwrite: bool
+    progress: bool | None
+    known: dict[str, WrittenFile]
+    written: list[WrittenFile] = field(default_factory=list)
 
     def write(
         self,
@@ -142,31 +133,31 @@ class Rewriting:
             EmptyResult: the parts have no documents at all.
             ConfigError: a target exists already, or is an input.
         """
-        lines = self._form.format == LINES
+        lines = self.form.format == LINES
         target = parts[0].path if len(parts) == 1 else numbered
         kept, noun = sum(len(part.numbers) for part in parts), "line" if lines else "document"
         refuse_empty(kept, len(units), noun, file=target or None, skipped=left_out, allow=allow_empty)
         higher = higher_parts(numbered, len(parts))
-        _refuse_inputs(self._corpus, [*(part.path for part in parts), *higher])
-        if not self._work.resumed:
+        _refuse_inputs(self.corpus, [*(part.path for part in parts), *higher])
+        if not self.work.resumed:
             for store, main in (_main(path) for path in (*(part.path for part in parts), *higher)):
-                if not self._overwrite and store.exists(main):
+                if not self.overwrite and store.exists(main):
                     raise _exists(store.locate(main))
             # For a single file, too: its manifest comes behind it.
-            self._work.begin(self._identity, seed=self.seed)
-        inputs = [] if lines else self._corpus.facts()
+            self.work.begin(self.identity, seed=self.seed)
+        inputs = [] if lines else self.corpus.facts()
         unit = "B" if lines else "tokens"
-        with self._corpus.mapped() as mapped, Progress("writing", self._corpus.tokens, unit, self._progress) as bar:
+        with self.corpus.mapped() as mapped, Progress("writing", self.corpus.tokens, unit, self.progress) as bar:
             for part in parts:
-                done = self._known.get(part.path)
+                done = self.known.get(part.path)
                 store, main = _main(part.path)
                 if done is None or not store.exists(main):
                     done = self._write_part(units, part, mapped, bar, mask, inputs)
-                    self._work.units.add(done.path, msgspec.json.encode(done))
-                self._written.append(done)
+                    self.work.units.add(done.path, msgspec.json.encode(done))
+                self.written.append(done)
         for path in reversed(higher):  # what a killed run leaves of them is then found again
-            remove_part(path, self._form.format)
-        return self._written
+            remove_part(path, self.form.format)
+        return self.written
 
     def _write_part(
         self,
@@ -178,15 +169,15 @@ class Rewriting:
         inputs: list[dict[str, Any]],
     ) -> WrittenFile:
         store, main = _main(part.path)
-        name, form, documents, tokens = split_url(part.path)[1], self._form, 0, 0
+        name, form, documents, tokens = split_url(part.path)[1], self.form, 0, 0
         with Claim(store, name), write_documents(store, name, form) as writer:
             carried = form.loss and mask is None
-            for ids, lengths, loss in gathered(self._corpus, mapped, units, part.numbers, carried):
+            for ids, lengths, loss in gathered(self.corpus, mapped, units, part.numbers, carried):
                 writer.add(ids, lengths, loss if mask is None else mask(ids, lengths, documents))
                 documents, tokens = documents + len(lengths), tokens + len(ids)
                 bar.advance(len(ids))
             if form.format != LINES:
-                manifest = _manifest(self._corpus, form, documents, tokens, inputs, self._options)
+                manifest = _manifest(self.corpus, form, documents, tokens, inputs, self.options)
                 write_manifest(store, main, manifest)  # sizes: once the files are there
         if form.format != LINES:
             sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
@@ -195,8 +186,8 @@ class Rewriting:
 
     def finish(self, **fields: Any) -> Report:
         """End the job, whose files are all there, and report."""
-        self._work.finish()
-        shards, lines = self._corpus.shards, self._corpus.format == LINES
+        self.work.finish()
+        shards, lines = self.corpus.shards, self.corpus.format == LINES
         notes = [f"{store.locate(shard.path)}: {remark}" for store, shard in shards for remark in shard.remarks]
         notes += [
             f"{store.locate(shard.path)}: its splits do not go along; divide the output with 'feedmill prepare FILE"
@@ -205,11 +196,11 @@ class Rewriting:
             if lines and store.exists(splits_name(shard.path))
         ]
         return Report(
-            self._options["verb"],
+            self.options["verb"],
             len(shards),
-            self._written,
-            seed=self.seed if self._seeded else None,
-            resumed=len(self._known),
+            self.written,
+            seed=self.seed if self.seeded else None,
+            resumed=len(self.known),
             notes=notes,
             **fields,
         )
@@ -228,7 +219,8 @@ def start(
     progress: bool | None = None,
     **more: Any,
 ) -> Iterator[Rewriting]:
-    """A block in which one process writes the target. Nothing is written yet.
+    """A block in which one process writes the target; nothing is written yet. A killed run is finished by the same
+    call: its seed and the files that are whole are noted.
 
     Args:
         options: the verb and what else the manifests should tell.
@@ -253,8 +245,23 @@ def start(
     identity = {"verb": "rewrite", "job": hash_words([text])}
     with Work(open_store(folder), name) as work:
         work.refuse_other(identity, overwrite=overwrite)
+        known = {}
+        if work.is_of(identity):
+            work.begin(identity)
+            known = _known(work)
+        seed = work.noted.get("seed", seed) if work.resumed else seed
+        seed = secrets.randbits(31) if seed is None else seed
         yield Rewriting(
-            work, identity, corpus, form, options, seed=seed, seeded=seeded, overwrite=overwrite, progress=progress
+            work=work,
+            identity=identity,
+            corpus=corpus,
+            form=form,
+            options={**options, "seed": seed} if seeded else options,
+            seed=seed,
+            seeded=seeded,
+            overwrite=overwrite,
+            progress=progress,
+            known=known,
         )
 
 
