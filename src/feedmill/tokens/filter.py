@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
@@ -82,10 +83,8 @@ def filter(
         demand(_asked(corpus, documents, np.flatnonzero(kept), predicate), "not kept by the predicate")
     numbers = np.flatnonzero(kept)
     options = {"verb": "filter", "min_length": min_length, "max_length": max_length, "left_out": left_out}
-    kept_numbers = _digest(numbers)
-    with start(
-        output, corpus, form, options, seeded=False, overwrite=overwrite, progress=progress, kept=kept_numbers
-    ) as run:
+    digest = xxhash.xxh3_128_hexdigest(numbers.data)
+    with start(output, corpus, form, options, seeded=False, overwrite=overwrite, progress=progress, kept=digest) as run:
         run.write(documents, [Part(output, numbers)], allow_empty=allow_empty, left_out=left_out)
         return run.finish(left_out=left_out)
 
@@ -119,9 +118,3 @@ def _asked(corpus: Corpus, documents: Documents, numbers: Int64s, predicate: Cal
                 answers[number] = bool(predicate(number, tokens[begin : begin + length]))
                 begin, at = begin + length, at + 1
     return answers
-
-
-def _digest(numbers: Int64s) -> str:
-    import xxhash
-
-    return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(numbers).data))

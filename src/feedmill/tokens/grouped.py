@@ -33,7 +33,7 @@ from feedmill.tokens.parts import Group, GroupFile, Part, write_group
 from feedmill.tokens.ring import Ring, groups
 from feedmill.tokens.segments import adds_space
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.work import EncodedUnit, EncodeSpec, identity_of
+from feedmill.tokens.work import EncodedUnit, EncodeSpec
 
 MANIFEST = "tokens"
 """The manifest of the folder is called as that of a file of this name would be; each part has its own beside it."""
@@ -163,17 +163,8 @@ def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -
         prefix=options.segment and tokenizer.path.suffix == ".json" and adds_space(tokenizer.path),
         keep_empty=True,
     )
-    return EncodeSpec(
-        tokenizer=str(tokenizer.path),
-        backend=tokenizer.backend,
-        identity=identity_of(tokenizer),
-        text=options.typed.text,
-        how=how,
-        skip=options.on_error == SKIP,
-        origins=True,
-        typed=options.typed,
-        template_source="file",
-    )
+    skip, typed = options.on_error == SKIP, options.typed
+    return EncodeSpec.of(tokenizer, how, typed.text, skip=skip, origins=True, typed=typed)
 
 
 def _dtype(tokenizer: Tokenizer, options: GroupedOptions) -> np.dtype[Any]:
@@ -271,7 +262,14 @@ class DolmaFolder:
         self.report.parts = [part.name for part in parts]
         if not self.options.exact:
             self._remove_others({part.name for part in parts})
-        options = self._manifest_options()
+        options = {
+            **self._words,
+            "segment": self.options.segment,
+            "groups": len(self.plan),
+            "blank_lines": self.report.blank,
+            "empty_documents": self.report.empty,
+            "empty_groups": self.report.empty_groups,
+        }
         for part in parts:
             manifest = job.manifest("dolma", part.documents, part.tokens, part.sizes, options)
             write_manifest(self.store, part.name + NPY, manifest)
@@ -299,16 +297,6 @@ class DolmaFolder:
         workers = 1 if self.report.tokens < _FEW else options.workers
         with Progress("writing", len(tasks), "groups", options.progress) as bar:
             return list(run(write_group, tasks, workers=workers, progress=bar, preload=PRELOAD))
-
-    def _manifest_options(self) -> dict[str, Any]:
-        return {
-            **self._words,
-            "segment": self.options.segment,
-            "groups": len(self.plan),
-            "blank_lines": self.report.blank,
-            "empty_documents": self.report.empty,
-            "empty_groups": self.report.empty_groups,
-        }
 
     def _remove_others(self, names: set[str]) -> None:
         """Remove numbered files of an earlier job: they would be read together with the new ones."""

@@ -239,7 +239,14 @@ def _in_order(
             line = 0
         if done.bad is not None:
             file, row = task.place(facts, done.bad[0])
-            raise _bad_document(file, line + row + 1, done.bad[1])
+            raise DataError(
+                done.bad[1],
+                file=file.url,
+                record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line + row + 1}",
+                kind="bad-document",
+                fix="Fix it, or run again with --on-error skip, which leaves such documents out, counts and lists"
+                " them.",
+            )
         counts.documents += facts.documents
         counts.tokens += facts.tokens
         counts.bytes += facts.bytes
@@ -251,13 +258,3 @@ def _in_order(
         counts.skipped_examples += [Skipped(file.url, line + row + 1, why) for (file, row), why in places]
         yield done, line
         line += facts.lines
-
-
-def _bad_document(file: DocumentFile, line: int, reason: str) -> DataError:
-    return DataError(
-        reason,
-        file=file.url,
-        record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line}",
-        kind="bad-document",
-        fix="Fix it, or run again with --on-error skip, which leaves such documents out, counts and lists them.",
-    )

@@ -158,11 +158,6 @@ def local_batches_from_samples(samples: int, ranks: int, micro_batch: int) -> in
     return samples // (ranks * micro_batch)
 
 
-def local_batches_from_tokens(tokens: int, sequence: int, ranks: int, micro_batch: int) -> int:
-    """Micro batches of each rank in this many tokens of all ranks."""
-    return local_batches_from_samples(samples_from_tokens(tokens, sequence), ranks, micro_batch)
-
-
 def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation: int = 1) -> int:
     """Whole steps in this many samples of all ranks.
 
@@ -172,11 +167,6 @@ def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation:
     _positive(ranks=ranks, micro_batch=micro_batch, accumulation=accumulation)
     _from_zero(samples=samples)
     return samples // (ranks * micro_batch * accumulation)
-
-
-def steps_from_tokens(tokens: int, step: Step) -> int:
-    """Whole steps in this many tokens of all ranks."""
-    return steps_from_samples(samples_from_tokens(tokens, step.sequence), *step[1:])
 
 
 def tokens_from_steps(steps: int, step: Step) -> int:

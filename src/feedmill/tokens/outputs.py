@@ -81,32 +81,31 @@ class Output:
         return write_documents(self.store, self.path, Form(self.format, self.dtype.itemsize, tokenizer_name, loss))
 
 
-@contextmanager
-def write_documents(store: Store, path: str, form: Form) -> Iterator[TokenWriter]:
+def write_documents(store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
     """The writer of one file of this form; it appears when the block ends without an error."""
-    opened: AbstractContextManager[TokenWriter]
     if form.format == LINES:
-        with store.write(path) as file:
-            yield LineWriter(file)
-        return
+        return _write_lines(store, path)
     if form.format == "pbin":
         from feedmill.formats.tokens.pbin import write_pbin
 
-        opened = write_pbin(store, path, form.token_size)
-    elif form.format == "ds":
+        return write_pbin(store, path, form.token_size)
+    if form.format == "ds":
         from feedmill.formats.tokens.ds import write_ds
 
-        opened = write_ds(store, path, form.token_size, tokenizer_name=form.tokenizer, loss=form.loss)
-    elif form.format == "megatron":
+        return write_ds(store, path, form.token_size, tokenizer_name=form.tokenizer, loss=form.loss)
+    if form.format == "megatron":
         from feedmill.formats.tokens.megatron import write_megatron
 
-        opened = write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4")
-    else:
-        from feedmill.formats.tokens.dolma import write_dolma
+        return write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4")
+    from feedmill.formats.tokens.dolma import write_dolma
 
-        opened = write_dolma(store, path, np.dtype(f"<u{form.token_size}"))
-    with opened as writer:
-        yield writer
+    return write_dolma(store, path, np.dtype(f"<u{form.token_size}"))
+
+
+@contextmanager
+def _write_lines(store: Store, path: str) -> Iterator[LineWriter]:
+    with store.write(path) as file:
+        yield LineWriter(file)
 
 
 class LineWriter:

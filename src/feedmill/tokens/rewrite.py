@@ -160,13 +160,7 @@ class Rewriting:
         return self.written
 
     def _write_part(
-        self,
-        units: Units,
-        part: Part,
-        mapped: Mapped,
-        bar: Progress,
-        mask: Mask | None,
-        inputs: list[dict[str, Any]],
+        self, units: Units, part: Part, mapped: Mapped, bar: Progress, mask: Mask | None, inputs: list[dict[str, Any]]
     ) -> WrittenFile:
         store, main = _main(part.path)
         name, form, documents, tokens = split_url(part.path)[1], self.form, 0, 0
@@ -248,7 +242,9 @@ def start(
         known = {}
         if work.is_of(identity):
             work.begin(identity)
-            known = _known(work)
+            for path, noted in work.units.read().items():
+                with contextlib.suppress(msgspec.MsgspecError):
+                    known[path] = msgspec.json.decode(noted, type=WrittenFile)
         seed = work.noted.get("seed", seed) if work.resumed else seed
         seed = secrets.randbits(31) if seed is None else seed
         yield Rewriting(
@@ -263,15 +259,6 @@ def start(
             progress=progress,
             known=known,
         )
-
-
-def _known(work: Work) -> dict[str, WrittenFile]:
-    """The files that an earlier run has finished, by path."""
-    found = {}
-    for path, facts in work.units.read().items():
-        with contextlib.suppress(msgspec.MsgspecError):
-            found[path] = msgspec.json.decode(facts, type=WrittenFile)
-    return found
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from feedmill.tokens.vocabulary import TokenizerEngine
+from feedmill.tokens.engines import TokenizerEngine
 
 _WORDS = (
     "Hello world", " leading", "trailing ", "  two  spaces  ", "\ttabs\t\tand\nnewlines\r\n\r\n", "I'm you're he'll WE'VE",

@@ -8,9 +8,10 @@ from typing import Literal
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Int64s
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.merge import count_left_out, divided
-from feedmill.tokens.orders import Int64s, chunk_range, chunk_shuffled, generator, shuffled
+from feedmill.tokens.orders import chunk_range, chunk_shuffled, generator, shuffled
 from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import Part, form_for, need_parts, numbered_parts
 from feedmill.tokens.units import Chunks, Documents, Units

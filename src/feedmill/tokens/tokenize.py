@@ -24,7 +24,7 @@ from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.pieces import Documents, read_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec, identity_of
+from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec
 
 if TYPE_CHECKING:
     from feedmill.formats.tokens.dolma import DolmaWriter
@@ -185,9 +185,14 @@ def _tokenize(
     options: TokenizeOptions,
 ) -> TokenizeReport:
     begin = time.perf_counter()
-    tokenizer = _loaded(given, options)
+    # Without a template no setting can contradict it.
+    source: TemplateSource = options.template_source if options.template else "file"
+    tokenizer = (
+        given if isinstance(given, Tokenizer) else load_tokenizer(given, options.backend, template_source=source)
+    )
     options = replace(options, eos=_eos(tokenizer, options.eos))
-    bos, eos = (_id_of(tokenizer, token, kind) for token, kind in ((options.bos, "BOS"), (options.eos, "EOS")))
+    ends = ((options.bos, "BOS"), (options.eos, "EOS"))
+    bos, eos = (None if token is None else tokenizer.require(token, kind) for token, kind in ends)
     _check(options)
     outputs = plan_outputs(
         output,
@@ -218,19 +223,6 @@ def _tokenize(
     return report
 
 
-def _loaded(given: str | os.PathLike[str] | Tokenizer, options: TokenizeOptions) -> Tokenizer:
-    if isinstance(given, Tokenizer):
-        return given
-    # Without a template no setting can contradict it.
-    return load_tokenizer(
-        given, options.backend, template_source=options.template_source if options.template else "file"
-    )
-
-
-def _id_of(tokenizer: Tokenizer, token: str | None, kind: str) -> int | None:
-    return None if token is None else tokenizer.require(token, kind)
-
-
 def _spec(
     tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output], bos: int | None, eos: int | None
 ) -> EncodeSpec:
@@ -251,16 +243,8 @@ def _spec(
         loss=options.loss,
         cut=options.loss_rule == "datatrove",
     )
-    return EncodeSpec(
-        tokenizer=str(tokenizer.path),
-        backend=tokenizer.backend,
-        identity=identity_of(tokenizer),
-        text=options.text,
-        how=how,
-        skip=options.on_error == SKIP,
-        origins=any(out.format == "dolma" for out in outputs),
-        template_source=tokenizer.template_source,
-    )
+    origins = any(out.format == "dolma" for out in outputs)
+    return EncodeSpec.of(tokenizer, how, options.text, skip=options.on_error == SKIP, origins=origins)
 
 
 def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:

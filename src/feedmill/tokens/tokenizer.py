@@ -23,12 +23,13 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
+from feedmill.formats.tokens.base import Int64s
 from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.tokens import engines
 from feedmill.tokens.ahead import load_ahead
+from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s, Vocabulary
 from feedmill.tokens.selfcheck import differences
 from feedmill.tokens.template import Template, TemplateSource, around, resolve
-from feedmill.tokens.vocabulary import Encoded, Int64s, TokenizerEngine, Uint32s, Vocabulary
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece"]
 

@@ -58,6 +58,14 @@ class EncodeSpec:
     typed: Typed | None = None
     template_source: TemplateSource = "auto"
 
+    @classmethod
+    def of(
+        cls, tokenizer: Tokenizer, how: Encoding, text: str, *, skip: bool, origins: bool, typed: Typed | None = None
+    ) -> EncodeSpec:
+        """What a loaded tokenizer does with documents."""
+        name, identity, source = str(tokenizer.path), identity_of(tokenizer), tokenizer.template_source
+        return cls(name, tokenizer.backend, identity, text, how, skip, origins, typed, source)
+
     def reader(self) -> TextReader | TypedReader:
         """What reads the documents; one for each thread."""
         return _reader(self, threading.get_ident())
@@ -167,8 +175,9 @@ def _encoded(
             origins = None
             if spec.origins:
                 kept = range(len(part.texts)) if found.kept is None else found.kept
-                key = _key if spec.typed is None else _same
-                origins = [(key(part.fields[i][-1]), part.rows[i]) for i in kept]
+                keys = [part.fields[i][-1] for i in kept]
+                keys = keys if spec.typed is not None else [_key(key) for key in keys]
+                origins = list(zip(keys, (part.rows[i] for i in kept), strict=True))
             yield found, origins
             if part.bad:
                 _note(facts, part, spec.skip)
@@ -227,10 +236,6 @@ def _key(value: object) -> object:
             return value
         return None
     return value if isinstance(value, int) else None
-
-
-def _same(value: object) -> object:
-    return value
 
 
 @lru_cache(maxsize=8)
