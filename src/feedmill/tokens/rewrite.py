@@ -142,9 +142,13 @@ class Rewriting:
         if not self.work.resumed:
             for store, main in (_main(path) for path in (*(part.path for part in parts), *higher)):
                 if not self.overwrite and store.exists(main):
-                    raise _exists(store.locate(main))
-            # For a single file, too: its manifest comes behind it.
-            self.work.begin(self.identity, seed=self.seed)
+                    raise ConfigError(
+                        "it exists already",
+                        file=store.locate(main),
+                        kind="exists",
+                        fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
+                    )
+            self.work.begin(self.identity, seed=self.seed)  # for a single file, too: its manifest comes behind it
         inputs = [] if lines else self.corpus.facts()
         unit = "B" if lines else "tokens"
         with self.corpus.mapped() as mapped, Progress("writing", self.corpus.tokens, unit, self.progress) as bar:
@@ -272,15 +276,6 @@ def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
 def _place(path: str) -> tuple[str, str]:
     folder, name = split_url(path)
     return real_place(folder), name
-
-
-def _exists(path: str) -> ConfigError:
-    return ConfigError(
-        "it exists already",
-        file=path,
-        kind="exists",
-        fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
-    )
 
 
 def _main(path: str) -> tuple[Store, str]:

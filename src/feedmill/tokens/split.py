@@ -81,8 +81,7 @@ def split(
             rows = planned
         _check_names(rows)
         parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
-        numbered = output if chunks is not None else ""
-        run.write(documents, parts, numbered=numbered, allow_empty=allow_empty)
+        run.write(documents, parts, numbered=output if chunks is not None else "", allow_empty=allow_empty)
         report = run.finish()
         left = _in_no_part(rows.values(), count)
         if left:

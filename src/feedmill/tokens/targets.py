@@ -98,7 +98,7 @@ def remove_part(path: str, format: str) -> None:
 
 def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
     """A part for each row of units, numbered where the target stands for several files."""
-    return [Part(part_path(target, number) if has_parts(target) else target, row) for number, row in enumerate(rows)]
+    return [Part(part_path(target, number), row) for number, row in enumerate(rows)]
 
 
 def need_parts(target: str, why: str) -> None:
