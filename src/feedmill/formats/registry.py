@@ -3,7 +3,7 @@
 A package's ``FORMATS`` are `feedmill.formats.format.Format`: plain data and names of functions. What is done with a
 format elsewhere (opening, checking, repairing, converting, tokenizing) is asked here, by name or by a property.
 Listing all of them imports none of their readers. Writers are still chosen where they are used (`converting.shards`,
-`tokens.outputs`, `tokens.targets`).
+`tokens.outputs`).
 """
 
 from __future__ import annotations
