@@ -6,7 +6,7 @@ its bytes do not depend on the number of workers or on where units end, and a ru
 same command: pieces that are whole, and belong to the same inputs, options and tokenizer, are used again.
 
 What becomes of the pieces is the output's: token files (`feedmill.tokens.tokenize`), or Dolma's folder of mixed files
-(`feedmill.tokens.grouped`).
+(`feedmill.tokens.dolma_output`).
 """
 
 from __future__ import annotations

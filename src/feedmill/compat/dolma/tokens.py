@@ -14,7 +14,7 @@ from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
     from feedmill.documents.file import DocumentFile
-    from feedmill.tokens.grouped import GroupedReport
+    from feedmill.tokens.dolma_output import GroupedReport
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -53,7 +53,7 @@ SCHEMA = {
 def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     """Write token files, as Dolma does."""
     from feedmill.documents.typed import Typed
-    from feedmill.tokens.grouped import GroupedOptions, tokenize_grouped
+    from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
     from feedmill.tokens.ring import Ring
 
     values = configure(arguments, file, SCHEMA)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from feedmill.documents.find import find_documents
-from feedmill.tokens.grouped import GroupedOptions, tokenize_grouped
+from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
 
