@@ -1,7 +1,8 @@
 """Tokenizing into Dolma's folders: groups of files, each mixed and written as numbered files.
 
-The tokens of all inputs are made as for any other output (`feedmill.tokens.job`). Then each group's documents are read
-from its pieces in the order of `feedmill.tokens.ring`. With the same inputs, options and seed the files are the same.
+The tokens of all inputs are made as for any other output (`feedmill.tokens.job`). The documents of each group are then
+read from its pieces in the order of `feedmill.tokens.ring`.
+The files are the same for the same inputs, options and seed.
 """
 
 from __future__ import annotations
