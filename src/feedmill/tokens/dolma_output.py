@@ -1,7 +1,7 @@
 """Tokenizing into Dolma's folders: groups of files, each mixed and written as numbered files.
 
 The tokens of all inputs are made as for any other output (`feedmill.tokens.job`). The documents of each group are then
-read from its pieces in the order of `feedmill.tokens.ring`.
+read from its pieces in the order of `feedmill.tokens.mixing_order`.
 The files are the same for the same inputs, options and seed.
 """
 
@@ -30,8 +30,8 @@ from feedmill.jobs.run import run
 from feedmill.storage import Store, open_store
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import PRELOAD, Counts, EncodeJob, JobOptions
+from feedmill.tokens.mixing_order import Ring, groups
 from feedmill.tokens.parts import Group, GroupFile, Part, write_group
-from feedmill.tokens.ring import Ring, groups
 from feedmill.tokens.segments import adds_space
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.work import EncodedUnit, EncodeSpec

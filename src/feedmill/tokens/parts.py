@@ -14,8 +14,8 @@ import numpy.typing as npt
 from feedmill.errors import DataError
 from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, write_dolma
 from feedmill.storage import Store, open_store
+from feedmill.tokens.mixing_order import Ring, batches
 from feedmill.tokens.pieces import read_piece
-from feedmill.tokens.ring import Ring, batches
 
 
 class Document(NamedTuple):

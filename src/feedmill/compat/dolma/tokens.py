@@ -54,7 +54,7 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     """Write token files, as Dolma does."""
     from feedmill.documents.typed import Typed
     from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
-    from feedmill.tokens.ring import Ring
+    from feedmill.tokens.mixing_order import Ring
 
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
