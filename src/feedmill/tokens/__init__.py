@@ -1,7 +1,7 @@
 """From text to tokens, and what is done with token files.
 
 tokenizer, template, engines, selfcheck, ahead   load a tokenizer of this machine
-encode, segments, work, pieces                   documents of one unit of work, encoded into a piece
+encode, segments, work, spill                    documents of one unit of work, encoded into a piece
 job                                              the job that encodes documents, whatever its output
 tokenize, datatrove_tasks                        token files of any formats; one file per task, as datatrove
 dolma_output, parts, mixing_order                Dolma's folders of mixed files

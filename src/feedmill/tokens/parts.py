@@ -15,7 +15,7 @@ from feedmill.errors import DataError
 from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, write_dolma
 from feedmill.storage import Store, open_store
 from feedmill.tokens.mixing_order import Ring, batches
-from feedmill.tokens.pieces import read_piece
+from feedmill.tokens.spill import read_piece
 
 
 class Document(NamedTuple):

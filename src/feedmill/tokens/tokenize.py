@@ -21,7 +21,7 @@ from feedmill.jobs.policy import RAISE, SKIP, OnError, on_error_policy
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.outputs import Output, plan_outputs
-from feedmill.tokens.pieces import Documents, read_piece
+from feedmill.tokens.spill import Documents, read_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec

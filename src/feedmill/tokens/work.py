@@ -25,7 +25,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.work import Work
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
-from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
+from feedmill.tokens.spill import SUFFIX, PieceFacts, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 
