@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from feedmill.documents.batch import Batch
 from feedmill.tokens.encode import Encoding, encode_batch
+from feedmill.tokens.engines import Encoded, Vocabulary
 from feedmill.tokens.tokenizer import Tokenizer
-from feedmill.tokens.vocabulary import Encoded, Vocabulary
 
 BOS, EOS = 1, 2
 

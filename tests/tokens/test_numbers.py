@@ -13,10 +13,10 @@ from feedmill.tokens.numbers import (
     Step,
     count_lines,
     count_tokens,
-    local_batches_from_tokens,
+    local_batches_from_samples,
     read_progress,
+    samples_from_tokens,
     steps_from_samples,
-    steps_from_tokens,
     target_steps,
     tokens_from_steps,
     trained_tokens,
@@ -53,16 +53,16 @@ def test_windows(case: dict[str, int | str | bool]) -> None:
 
 def test_steps_and_tokens() -> None:
     step = Step(64, 2, 3, 2)
-    assert steps_from_tokens(10_000, step) == 13
+    assert steps_from_samples(samples_from_tokens(10_000, 64), *step[1:]) == 13
     assert tokens_from_steps(13, step) == 9984
-    assert local_batches_from_tokens(10_000, 64, 2, 3) == 26
+    assert local_batches_from_samples(samples_from_tokens(10_000, 64), 2, 3) == 26
     assert steps_from_samples(0, 1, 1) == 0
 
 
 BAD = [
     lambda: windows(5, 64),
     lambda: windows(9, 0),
-    lambda: steps_from_tokens(5, Step(0, 1, 1)),
+    lambda: samples_from_tokens(5, 0),
     lambda: steps_from_samples(-1, 1, 1),
 ]
 

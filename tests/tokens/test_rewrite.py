@@ -307,12 +307,12 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         calls = []
 
-        def stop(self: object, done: object) -> None:
-            calls.append(done)
+        def stop(self: object, name: str, facts: bytes) -> None:
+            calls.append(name)
             if len(calls) == 2:
                 raise Stop
 
-        patch.setattr("feedmill.tokens.job.Job.add", stop)
+        patch.setattr("feedmill.jobs.units.Units.add", stop)
         with pytest.raises(Stop):
             shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
     with pytest.raises(ConfigError, match="another job"):

@@ -223,16 +223,16 @@ def test_a_run_that_stops_goes_on_with_what_it_has(tmp_path: Path, monkeypatch: 
     whole = run(source, tmp_path / "whole", unit_bytes=1000)
     taken = 0
 
-    def stops(self: Any, writer: Any, *rest: Any) -> None:
+    def stops(writer: Any, *rest: Any) -> None:
         nonlocal taken
         taken += 1
         if taken == 5:
             raise KeyboardInterrupt
-        add(self, writer, *rest)
+        add(writer, *rest)
 
-    add = job._Job._add
+    add = job._add
     with monkeypatch.context() as patched:
-        patched.setattr(job._Job, "_add", stops)
+        patched.setattr(job, "_add", stops)
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "a", unit_bytes=1000)
     work = tmp_path / ".a.feedmill-work"

@@ -25,7 +25,7 @@ from feedmill.formats.registry import targets
 from feedmill.formats.tokens.vla_text import SEQUENCES
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
-from feedmill.tokens.targets import Form
+from feedmill.tokens.outputs import Form
 from feedmill.tokens.units import Documents
 
 _LEAST = {"pbin": 1, "ds": 2, "megatron": 2, "dolma": 2}

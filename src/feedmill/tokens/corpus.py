@@ -24,8 +24,8 @@ from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refus
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
+from feedmill.tokens.outputs import LINES
 
-LINES = "jsonl"
 SUFFIXES = {**{end: format.name for format in families("tokens") for end in format.files}, ".jsonl": LINES}
 """The format of a file, by the end of its name."""
 _FOLDERS = tuple(end for end in SUFFIXES if end != ".idx")

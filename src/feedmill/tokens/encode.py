@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from feedmill.documents.batch import Batch
 from feedmill.errors import FeedmillError
+from feedmill.formats.tokens.base import Int64s
 from feedmill.kernels.bos_eos import add_bos_eos
+from feedmill.tokens.engines import Encoded
 from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.tokenizer import Tokenizer
-from feedmill.tokens.vocabulary import Encoded, Int64s
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.rewrite import Part, Report, finished, gathered, rewrite, start
-from feedmill.tokens.targets import form_for
-from feedmill.tokens.units import Documents
+from feedmill.tokens.rewrite import Report, gathered, start
+from feedmill.tokens.targets import Part, form_for
+from feedmill.tokens.units import Documents, lengths_of
 
 Bools = npt.NDArray[np.bool_]
-_BLOCK = 1 << 20
 
 
 def filter(
@@ -75,7 +75,7 @@ def filter(
     if drop is not None:
         demand(~_marked(drop, len(documents)), "in the list of documents to drop")
     if min_length is not None or max_length is not None:
-        lengths = _lengths(documents)
+        lengths = lengths_of(documents, range(len(documents)))
         demand(lengths >= (min_length or 0), f"shorter than {min_length}")
         if max_length is not None:
             demand(lengths <= max_length, f"longer than {max_length}")
@@ -83,22 +83,10 @@ def filter(
         demand(_asked(corpus, documents, np.flatnonzero(kept), predicate), "not kept by the predicate")
     numbers = np.flatnonzero(kept)
     options = {"verb": "filter", "min_length": min_length, "max_length": max_length, "left_out": left_out}
-    with start(output, corpus, form, {**options, "kept": _digest(numbers)}, seed=0, overwrite=overwrite) as job:
-        before = len(job.done)
-        parts = [Part(output, numbers)]
-        done = rewrite(
-            corpus,
-            documents,
-            parts,
-            form,
-            job,
-            options=options,
-            overwrite=overwrite,
-            progress=progress,
-            allow_empty=allow_empty,
-            left_out=left_out,
-        )
-        return finished("filter", corpus, job, done, before, left_out=left_out)
+    digest = xxhash.xxh3_128_hexdigest(numbers.data)
+    with start(output, corpus, form, options, seeded=False, overwrite=overwrite, progress=progress, kept=digest) as run:
+        run.write(documents, [Part(output, numbers)], allow_empty=allow_empty, left_out=left_out)
+        return run.finish(left_out=left_out)
 
 
 def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
@@ -118,15 +106,6 @@ def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
     return marked
 
 
-def _lengths(documents: Documents) -> Int64s:
-    count = len(documents)
-    out = np.empty(count, np.int64)
-    for low in range(0, count, _BLOCK):
-        high = min(low + _BLOCK, count)
-        out[low:high] = documents.lengths(np.arange(low, high))
-    return out
-
-
 def _asked(corpus: Corpus, documents: Documents, numbers: Int64s, predicate: Callable[[int, Tokens], bool]) -> Bools:
     """bool[documents]: what the predicate said of these documents."""
     answers = np.zeros(len(documents), np.bool_)
@@ -139,9 +118,3 @@ def _asked(corpus: Corpus, documents: Documents, numbers: Int64s, predicate: Cal
                 answers[number] = bool(predicate(number, tokens[begin : begin + length]))
                 begin, at = begin + length, at + 1
     return answers
-
-
-def _digest(numbers: Int64s) -> str:
-    import xxhash
-
-    return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(numbers).data))

@@ -1,101 +1,260 @@
-"""The job of a verb that writes token files: its seed and the files that are whole, so that a killed run is finished by
-the same command."""
+"""The job of every verb that encodes documents: units of work on all cores, their tokens in order to one output.
+
+The inputs are cut into units (`feedmill.documents.units`). Workers leave the tokens of each unit in a piece, in the
+folder of unfinished work beside the output; the output takes the pieces in order while later ones are still made. So
+its bytes do not depend on the number of workers or on where units end, and a run that was killed is continued by the
+same command: pieces that are whole, and belong to the same inputs, options and tokenizer, are used again.
+
+What becomes of the pieces is the output's: token files (`feedmill.tokens.tokenize`), or Dolma's folder of mixed files
+(`feedmill.tokens.dolma_output`).
+"""
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
-import msgspec
-import orjson
+import xxhash
 
-from feedmill.errors import ConfigError
-from feedmill.formats.offsets import hash_words
-from feedmill.jobs.work import Work
-from feedmill.storage import Store, open_store, split_url
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.units import UNIT_BYTES
+from feedmill.errors import ConfigError, DataError, EmptyResult, refuse_empty
+from feedmill.formats.tokens.manifest import Skipped, TokenManifest
+from feedmill.jobs.policy import RAISE, OnError
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.jobs.unfinished import is_unfinished
+from feedmill.jobs.work import Work, tidy
+from feedmill.storage import Store
+from feedmill.tokens.tokenizer import Tokenizer
+from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec, EncodeTask, encode_unit, offer, tasks_of
+
+PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")
+"""What workers import."""
+
+_SENT = 64
+"""Small units that a worker gets at once."""
 
 
-class Done(msgspec.Struct, frozen=True):
-    """A file that is whole: its path as given, its documents and tokens."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """How a job runs, whatever its output is; `tokenize` says what each does."""
 
-    path: str
-    documents: int
-    tokens: int
+    on_error: OnError = RAISE
+    allow_empty: bool = False
+    workers: int | None = None
+    overwrite: bool = False
+    unit_bytes: int = UNIT_BYTES
+    progress: bool | None = None
 
 
-class Job:
-    """One run; made by `job_on`.
+@dataclass(kw_only=True)
+class Counts:
+    """What a run that encodes documents counts.
 
     Attributes:
-        seed: the one given, or one drawn at the first start.
-        drawn: whether it was drawn.
-        resumed: whether an earlier run left this job.
+        documents, tokens, bytes: written, and read.
+        files, units, reused: input files; units of work; how many of those an earlier run had done.
+        blank: lines with nothing on them, which are no documents.
+        skipped: documents left out; `skipped_examples`: the first hundred, as file, line and reason.
+        tokenizer, backend, fallback: its name; which engine encoded; why not the fast one.
+        complete: the output was there already, made by the same job: nothing was done.
     """
 
-    def __init__(self, work: Work, identity: Mapping[str, Any], seed: int | None) -> None:
-        self._work, self._identity = work, identity
-        self.drawn, self.resumed = seed is None, work.is_of(identity)
-        self.seed = secrets.randbits(31) if seed is None else seed
-        if self.resumed:
-            work.begin(identity)
-            self.seed = work.noted.get("seed", self.seed)
+    documents: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    files: int = 0
+    units: int = 0
+    reused: int = 0
+    blank: int = 0
+    skipped: int = 0
+    skipped_examples: list[Skipped] = field(default_factory=list)
+    tokenizer: str = ""
+    backend: str = ""
+    fallback: str | None = None
+    complete: bool = False
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        examples = [{"file": s.file, "line": s.line, "reason": s.reason} for s in self.skipped_examples]
+        return {**asdict(self), "skipped_examples": examples}
+
+    def restore(self, manifests: Sequence[TokenManifest]) -> None:
+        """Take the counts of an output that is complete from its manifests."""
+        first = manifests[0]
+        self.complete, self.documents, self.tokens = True, first.documents, first.tokens
+        self.skipped, self.skipped_examples = first.skipped, first.skipped_examples
+
+    def refuse_empty(self, output: str, allow: bool) -> None:
+        """Raise `EmptyResult` if not one document was kept."""
+        reasons = {}
+        if self.skipped_examples:
+            first = self.skipped_examples[0]
+            reasons[f"skipped, the first in {first.file} line {first.line}: {first.reason}"] = self.skipped
+        read = self.documents + self.skipped
+        refuse_empty(self.documents, read, file=output, skipped=reasons, allow=allow)
+
+
+class JobOutput(Protocol):
+    """What is made of the encoded documents.
+
+    Attributes:
+        store, name: the output beside which the unfinished work lies, see `Work`.
+        url: the same, for messages.
+        files: the inputs.
+        report: counts what the job does.
+    """
+
+    store: Store
+    name: str
+    url: str
 
     @property
-    def done(self) -> dict[str, Done]:
-        """The files that are whole, by path."""
-        found = {}
-        for path, facts in self._work.units.read().items():
-            with contextlib.suppress(msgspec.MsgspecError):
-                found[path] = msgspec.json.decode(facts, type=Done)
-        return found
+    def files(self) -> Sequence[DocumentFile]: ...
 
-    def begin(self) -> None:
-        """From now on files of this job may be there."""
-        self._work.begin(self._identity, seed=self.seed)
+    @property
+    def report(self) -> Counts: ...
 
-    def add(self, done: Done) -> None:
-        """One more file is whole."""
-        self._work.units.add(done.path, msgspec.json.encode(done))
+    def identity(self) -> Iterable[str]:
+        """What decides the output, beside the `EncodeSpec`."""
 
-    def finish(self) -> None:
-        """All files are whole."""
-        self._work.finish()
+    def units(self, unit_bytes: int) -> Sequence[tuple[Unit, ...]]:
+        """The units of work, in the order in which they are given to `opened`."""
+
+    def manifests(self) -> Iterable[TokenManifest | None]:
+        """The manifests that are there; None for one that is missing, or whose files are not as it says."""
+
+    def existing(self) -> ConfigError | None:
+        """The error for what another job left here, where that must not be replaced."""
+
+    def opened(self, job: EncodeJob) -> AbstractContextManager[Callable[[EncodedUnit, int], None]]:
+        """A block with a function that takes the units in order, each with the line of its file (from 0) at which it
+        begins. When the block ends without an error, the output is there with its manifests."""
 
 
-@contextlib.contextmanager
-def job_on(target: str, words: dict[str, Any], *, seed: int | None, overwrite: bool) -> Iterator[Job]:
-    """A block in which one process writes a target; the job that was killed here, or a new one. Nothing is written yet.
+class EncodeJob:
+    """One run, from documents to a published output.
 
-    Args:
-        target: path or URL of the (first) target, or its pattern.
-        words: what decides the bytes, but for a seed that is not given.
-        seed: None draws one, once for all runs of this job.
-        overwrite: begin a new job in spite of another that was not finished.
+    Attributes:
+        key: a hash of all that decides the output.
+    """
+
+    def __init__(self, output: JobOutput, spec: EncodeSpec, tokenizer: Tokenizer, options: JobOptions) -> None:
+        self.output, self.spec, self.tokenizer, self.options = output, spec, tokenizer, options
+        self.key = xxhash.xxh3_64_hexdigest("\n".join([spec.key(), *output.identity()]).encode())
+        self._inputs = [{"path": f.url, "bytes": f.size, "version": f.version} for f in output.files]
+        report = output.report
+        report.files = len(output.files)
+        report.tokenizer, report.backend, report.fallback = tokenizer.name, tokenizer.backend, tokenizer.fallback
+
+    def run(self) -> None:
+        """Do what is not done yet.
+
+        Raises:
+            ConfigError: there is an output of another job.
+            DataError: a document cannot be used, or a file is damaged.
+            EmptyResult: there is not one document.
+            StorageError: another process writes the output, or it cannot be written.
+        """
+        output, options = self.output, self.options
+        identity = {"verb": "tokenize", "job": self.key}
+        if not options.overwrite and not is_unfinished(output.store, output.name, identity):
+            if self._is_complete():
+                tidy(output.store, output.name)  # a worker of a killed run may have left something late
+                output.report.refuse_empty(output.url, options.allow_empty)
+                return
+            if (error := output.existing()) is not None:
+                raise error
+        with Work(output.store, output.name) as work:
+            work.begin(identity, keep_staged=True)
+            tasks = tasks_of(work, output.units(options.unit_bytes), self.spec, options.workers)
+            output.report.units = len(tasks)
+            offer(self.tokenizer)
+            try:
+                with output.opened(self) as add:
+                    self._encode(tasks, add)
+                    output.report.refuse_empty(output.url, options.allow_empty)
+            except EmptyResult:
+                work.finish()  # no piece is of use to another run
+                raise
+            work.finish()
+
+    def manifest(
+        self, format: str, documents: int, tokens: int, sizes: dict[str, int], options: dict[str, Any]
+    ) -> TokenManifest:
+        """The manifest of one file of the output."""
+        return TokenManifest(
+            format,
+            documents,
+            tokens,
+            tokenizer=self.tokenizer.facts(),
+            bos=self.spec.how.bos,
+            eos=self.spec.how.eos,
+            inputs=self._inputs,
+            skipped=self.output.report.skipped,
+            skipped_examples=self.output.report.skipped_examples,
+            options={"job": self.key, **options},
+            sizes=sizes,
+        )
+
+    def _is_complete(self) -> bool:
+        """Whether the whole output is there and this very job made it; then the report has its counts."""
+        manifests = []
+        for manifest in self.output.manifests():
+            if manifest is None or manifest.options.get("job") != self.key:
+                return False
+            manifests.append(manifest)
+        self.output.report.restore(manifests)
+        self.output.report.bytes = sum(file.size for file in self.output.files)
+        return True
+
+    def _encode(self, tasks: Sequence[EncodeTask], add: Callable[[EncodedUnit, int], None]) -> None:
+        report, options = self.output.report, self.options
+        total = sum(task.bytes for task in tasks)
+        at_once = min(_SENT, max(1, options.unit_bytes * len(tasks) // max(1, total)))
+        with Progress("tokenizing", total, "B", options.progress) as bar:
+            results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once)
+            for done, line in _in_order(tasks, results, report):
+                add(done, line)
+                bar.advance(done.task.bytes)
+                bar.note(f"{report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
+
+
+def _in_order(
+    tasks: Sequence[EncodeTask], results: Iterable[EncodedUnit], counts: Counts
+) -> Iterator[tuple[EncodedUnit, int]]:
+    """Finished units, counted, each with the line of its file (from 0) at which it begins.
 
     Raises:
-        ConfigError: another job that writes here was not finished, or a number has more than 64 bits.
-        StorageError: another process writes there (kind ``busy``).
+        DataError: a unit stopped at a bad document; of kind ``bad-document``.
     """
-    try:
-        text = orjson.dumps({**words, "seed": seed}, default=str, option=orjson.OPT_SORT_KEYS).decode()
-    except orjson.JSONEncodeError as error:
-        raise ConfigError(f"an option is not valid ({error})", kind="bad-number", fix="Give smaller numbers.") from None
-    folder, name = split_url(target)
-    identity = {"verb": "rewrite", "job": hash_words([text])}
-    with Work(open_store(folder), name) as work:
-        work.refuse_other(identity, overwrite=overwrite)
-        yield Job(work, identity, seed)
-
-
-def refuse_existing(targets: Sequence[tuple[Store, str]], overwrite: bool) -> None:
-    """Raises `ConfigError` where one of the targets is there already."""
-    for store, path in targets:
-        if not overwrite and store.exists(path):
-            raise ConfigError(
-                "it exists already",
-                file=store.locate(path),
-                kind="exists",
-                fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
+    line = 0
+    for task, done in zip(tasks, results, strict=True):
+        facts = done.facts
+        if task.units[0].begin == 0:  # the first of its file
+            line = 0
+        if done.bad is not None:
+            file, row = task.place(facts, done.bad[0])
+            raise DataError(
+                done.bad[1],
+                file=file.url,
+                record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line + row + 1}",
+                kind="bad-document",
+                fix="Fix it, or run again with --on-error skip, which leaves such documents out, counts and lists"
+                " them.",
             )
+        counts.documents += facts.documents
+        counts.tokens += facts.tokens
+        counts.bytes += facts.bytes
+        counts.blank += facts.blank
+        counts.reused += done.reused
+        counts.skipped += facts.bad
+        room = EXAMPLES - len(counts.skipped_examples)
+        places = ((task.place(facts, row), why) for row, why in facts.examples[:room])
+        counts.skipped_examples += [Skipped(file.url, line + row + 1, why) for (file, row), why in places]
+        yield done, line
+        line += facts.lines

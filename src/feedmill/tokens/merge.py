@@ -13,13 +13,12 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import open_store, split_url
-from feedmill.tokens.corpus import LINES, Corpus, open_corpus
+from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.orders import Numbers, interleaved
-from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
-from feedmill.tokens.targets import Form, form_for, has_parts, need_parts, part_path
-from feedmill.tokens.units import Chunks, Documents, Units
-
-_BLOCK = 1 << 20
+from feedmill.tokens.outputs import LINES, Form
+from feedmill.tokens.rewrite import Report, start
+from feedmill.tokens.targets import form_for, has_parts, need_parts, numbered_parts, part_path
+from feedmill.tokens.units import Chunks, Documents, Units, lengths_of
 
 
 def merge(
@@ -86,36 +85,18 @@ def merge(
         "max_tokens": max_tokens,
         "learn_between": learn_between,
     }
-    with start(output, corpus, form, options, seed=seed if order == "datatrove" else 0, overwrite=overwrite) as job:
+    mixed = order == "datatrove"
+    with start(output, corpus, form, options, seed=seed, seeded=mixed, overwrite=overwrite, progress=progress) as run:
         units: Units = Documents(corpus) if chunk is None else Chunks(corpus, chunk, keep_tails=False)
         counts = [shard.documents or 0 for _, shard in corpus.shards]
         if isinstance(units, Chunks):
             counts = units.counts
-        numbers: Numbers = range(len(units)) if order == "stored" else interleaved(counts, job.seed)
+        numbers: Numbers = range(len(units)) if order == "stored" else interleaved(counts, run.seed)
         pieces = divided(units, numbers, at_least=max_tokens_per_file, most=max_tokens)
-        parts = [
-            Part(part_path(output, number) if has_parts(output) else output, piece)
-            for number, piece in enumerate(pieces)
-        ]
-        if order == "datatrove":
-            options["seed"] = job.seed
-        before = len(job.done)
-        done = rewrite(
-            corpus,
-            units,
-            parts,
-            form,
-            job,
-            options=options,
-            mask=mask,
-            overwrite=overwrite,
-            progress=progress,
-            numbered=output,
-            allow_empty=allow_empty,
-        )
+        done = run.write(units, numbered_parts(output, pieces), mask=mask, numbered=output, allow_empty=allow_empty)
         if form.format == "ds" and has_parts(output):
             _write_total(output, form, sum(d.tokens for d in done))
-        report = finished("merge", corpus, job, done, before, seeded=order == "datatrove")
+        report = run.finish()
         count_left_out(report, units, sum(len(piece) for piece in pieces))
         _note_unknown(report, corpus)
         return report
@@ -157,7 +138,7 @@ def divided(
             raise ConfigError(f"a limit of {value} {name}", kind="bad-limit", fix="Give 1 or more.")
     if at_least is None and most is None:
         return [numbers]
-    ends = running_tokens(units, numbers)
+    ends = np.cumsum(lengths_of(units, numbers))
     count = len(ends)
     if most is not None:
         count = min(count, int(np.searchsorted(ends, most, side="left")) + 1)
@@ -171,14 +152,6 @@ def divided(
         out.append(numbers[first:last])
         first = last
     return out or [numbers[:0]]
-
-
-def running_tokens(units: Units, numbers: Numbers) -> Int64s:
-    """Tokens up to the end of each unit of a row, int64[n]."""
-    pieces = [
-        units.lengths(np.asarray(numbers[low : low + _BLOCK], np.int64)) for low in range(0, len(numbers), _BLOCK)
-    ]
-    return np.cumsum(np.concatenate(pieces)) if pieces else np.zeros(0, np.int64)
 
 
 def _write_total(output: str, form: Form, tokens: int) -> None:

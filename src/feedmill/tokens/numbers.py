@@ -158,11 +158,6 @@ def local_batches_from_samples(samples: int, ranks: int, micro_batch: int) -> in
     return samples // (ranks * micro_batch)
 
 
-def local_batches_from_tokens(tokens: int, sequence: int, ranks: int, micro_batch: int) -> int:
-    """Micro batches of each rank in this many tokens of all ranks."""
-    return local_batches_from_samples(samples_from_tokens(tokens, sequence), ranks, micro_batch)
-
-
 def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation: int = 1) -> int:
     """Whole steps in this many samples of all ranks.
 
@@ -172,11 +167,6 @@ def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation:
     _positive(ranks=ranks, micro_batch=micro_batch, accumulation=accumulation)
     _from_zero(samples=samples)
     return samples // (ranks * micro_batch * accumulation)
-
-
-def steps_from_tokens(tokens: int, step: Step) -> int:
-    """Whole steps in this many tokens of all ranks."""
-    return steps_from_samples(samples_from_tokens(tokens, step.sequence), *step[1:])
 
 
 def tokens_from_steps(steps: int, step: Step) -> int:
@@ -217,7 +207,8 @@ def trained_tokens(tokens: int, step: Step, *, reuse_last_target: bool = True) -
 def count_tokens(url: str) -> int:
     """Tokens of a token file or a folder of them, without reading its documents. Raises as opening it does, and
     `ConfigError` for lines of text."""
-    from feedmill.tokens.corpus import LINES, open_sets
+    from feedmill.tokens.corpus import open_sets
+    from feedmill.tokens.outputs import LINES
 
     sets = open_sets(url)
     if any(dataset.format == LINES for dataset in sets):

@@ -16,12 +16,11 @@ from array import array
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Int64s
 from feedmill.planning.permutation import derive, permute
 
-Int64s = npt.NDArray[np.int64]
 Numbers = Int64s | range
 """Numbers of documents, in the order in which they are written."""
 

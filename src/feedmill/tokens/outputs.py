@@ -1,23 +1,45 @@
-"""The formats that tokenizing writes: names of their files, sizes of their tokens, their writers."""
+"""Token files as they are written, by whichever verb: names of their files, sizes of their tokens, their writers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
+from feedmill.formats.tokens.base import Int64s, Tokens, TokenWriter
 from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, open_store, split_url
 
 FORMATS: Final[dict[str, tuple[str, ...]]] = {name: target.ends for name, target in targets().items() if target.ends}
 """Name -> ends of the names of one dataset's files; by the first it is recognised."""
+LINES = "jsonl"
+"""Lines of text are documents of bytes to the verbs that write files of documents."""
+_NEWLINE = 10
 _STRIP = tuple(end for target in targets().values() for end in target.strip)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How documents are stored.
+
+    Attributes:
+        format: short name of the format.
+        token_size: bytes per token.
+        tokenizer: a tokenizer's name, for formats that keep one.
+        loss: whether there is a mask of the tokens to be learned.
+    """
+
+    format: str
+    token_size: int
+    tokenizer: str | None = None
+    loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +74,58 @@ class Output:
         """Name -> bytes of the files that are there; of shards only where their manifest is."""
         return sizes_of(self.format, self.store, self.stem)
 
-    def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[Any]:
+    def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[TokenWriter]:
         """The format's writer."""
-        if self.format == "pbin":
-            from feedmill.formats.tokens.pbin import write_pbin
-
-            return write_pbin(self.store, self.path, self.dtype.itemsize)
-        if self.format == "ds":
-            from feedmill.formats.tokens.ds import write_ds
-
-            return write_ds(self.store, self.path, self.dtype.itemsize, tokenizer_name=tokenizer_name, loss=loss)
-        if self.format == "megatron":
-            from feedmill.formats.tokens.megatron import write_megatron
-
-            return write_megatron(self.store, self.stem, self.dtype)
         if self.format == "vla-text":
             return write_vla_text(self.store, self.stem, self.sequence, self.shard)
-        from feedmill.formats.tokens.dolma import write_dolma
+        return write_documents(self.store, self.path, Form(self.format, self.dtype.itemsize, tokenizer_name, loss))
 
-        return write_dolma(self.store, self.path, self.dtype)
+
+def write_documents(store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
+    """The writer of one file of this form; it appears when the block ends without an error."""
+    if form.format == LINES:
+        return _write_lines(store, path)
+    if form.format == "pbin":
+        from feedmill.formats.tokens.pbin import write_pbin
+
+        return write_pbin(store, path, form.token_size)
+    if form.format == "ds":
+        from feedmill.formats.tokens.ds import write_ds
+
+        return write_ds(store, path, form.token_size, tokenizer_name=form.tokenizer, loss=form.loss)
+    if form.format == "megatron":
+        from feedmill.formats.tokens.megatron import write_megatron
+
+        return write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4")
+    from feedmill.formats.tokens.dolma import write_dolma
+
+    return write_dolma(store, path, np.dtype(f"<u{form.token_size}"))
+
+
+@contextmanager
+def _write_lines(store: Store, path: str) -> Iterator[LineWriter]:
+    with store.write(path) as file:
+        yield LineWriter(file)
+
+
+class LineWriter:
+    """Documents of bytes as lines of a file. A line without its newline (the last one of a file) gets one."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[Any] | None = None) -> None:  # noqa: ARG002
+        """Append lines, see `TokenWriter.add`."""
+        ends = np.cumsum(lengths)[np.asarray(lengths) > 0]
+        open_ends = ends[tokens[ends - 1] != _NEWLINE]
+        if len(open_ends):
+            tokens = np.insert(tokens, open_ends, _NEWLINE)
+        self._file.write(np.ascontiguousarray(tokens, np.uint8).data)
+
+
+def main_file(path: str) -> str:
+    """The file by which a target is recognised: it appears last, and the manifest is named after it."""
+    return path[:-4] + ".idx" if path.endswith(".bin") else path
 
 
 def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,9 +13,9 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, write_dolma
-from feedmill.storage import open_store
-from feedmill.tokens.pieces import read_piece
-from feedmill.tokens.ring import Ring, batches
+from feedmill.storage import Store, open_store
+from feedmill.tokens.mixing_order import Ring, batches
+from feedmill.tokens.spill import read_piece
 
 
 class Document(NamedTuple):
@@ -69,27 +68,35 @@ class Part(NamedTuple):
 
 
 def write_group(group: Group) -> list[Part]:
-    """Write the files of a group; they are the same whenever it is done again.
+    """Write the files of a group; they are the same whenever it is done again. Each appears when the next is begun.
 
     Raises:
         DataError: of kind ``document-too-long``, with `Group.exact` only.
     """
-    chance = random.Random(group.seed)
-    with _Parts(group) as parts:
-        opened = batches(group.ring, lambda n: _documents(group, n), [file.size for file in group.files], chance)
-        for batch in opened:
-            rest = batch
+    store, chance = open_store(group.folder), random.Random(group.seed)
+    mixed = batches(group.ring, lambda n: _documents(group, n), [file.size for file in group.files], chance)
+    written: list[Part] = []
+    rest = next(mixed, [])
+    while rest:
+        name = f"{group.stem}-{len(written):05d}"
+        with write_dolma(store, name + NPY, group.dtype) as writer:
             while rest:
-                count = parts.fitting(rest)
-                if count == 0 and parts.fresh:
+                ends = np.cumsum([len(document.tokens) for document in rest])
+                count = int(np.searchsorted(ends, group.limit - writer.tokens, side="left"))
+                if count == 0 and writer.documents == 0:
                     _check_long(group, rest[0])
                     count = 1
-                parts.add(rest[:count])
+                if count:
+                    _add(writer, rest[:count])
                 rest = rest[count:]
                 if rest:
-                    parts.next()
                     chance.shuffle(rest)
-    return parts.written
+                    break
+                rest = next(mixed, [])
+        written.append(_part(store, name, writer.documents, writer.tokens))
+    if group.exact and not written:
+        written.append(_zeros(group, store))
+    return written
 
 
 def _check_long(group: Group, document: Document) -> None:
@@ -116,73 +123,24 @@ def _documents(group: Group, number: int) -> Iterator[Document]:
                 begin = end
 
 
-class _Parts:
-    """The files of a group, one open at a time; each appears when the next is begun."""
+def _add(writer: DolmaWriter, documents: Sequence[Document]) -> None:
+    lengths = np.fromiter((len(document.tokens) for document in documents), np.int64, len(documents))
+    tokens = np.concatenate([document.tokens for document in documents])
+    writer.add(tokens, lengths, origins=[(d.id, d.src, d.loc) for d in documents])
 
-    def __init__(self, group: Group) -> None:
-        self._group, self._store = group, open_store(group.folder)
-        self._number, self._stack, self._writer = 0, ExitStack(), None  # type: tuple[int, ExitStack, Any]
-        self.written: list[Part] = []
 
-    def __enter__(self) -> _Parts:
-        return self
+def _part(store: Store, name: str, documents: int, tokens: int) -> Part:
+    names = (name + NPY, name + CSV)
+    return Part(name, documents, tokens, {name: store.stat(name).size for name in names})
 
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is not None:
-            self._stack.__exit__(*error)
-        elif self._writer is not None:
-            self._close()
-        elif self._group.exact:
-            self._zeros()
 
-    @property
-    def fresh(self) -> bool:
-        return self._writer is None or self._writer.documents == 0
-
-    def fitting(self, documents: Sequence[Document]) -> int:
-        """How many of the first documents have room in this file."""
-        ends = np.cumsum([len(document.tokens) for document in documents])
-        tokens = 0 if self._writer is None else self._writer.tokens
-        return int(np.searchsorted(ends, self._group.limit - tokens, side="left"))
-
-    def add(self, documents: Sequence[Document]) -> None:
-        if not documents:
-            return
-        writer = self._open()
-        lengths = np.fromiter((len(document.tokens) for document in documents), np.int64, len(documents))
-        tokens = np.concatenate([document.tokens for document in documents])
-        writer.add(tokens, lengths, origins=[(d.id, d.src, d.loc) for d in documents])
-
-    def next(self) -> None:
-        if self._writer is not None:
-            self._close()
-            self._number += 1
-
-    @property
-    def _name(self) -> str:
-        return f"{self._group.stem}-{self._number:05d}"
-
-    def _open(self) -> DolmaWriter:
-        if self._writer is None:
-            self._writer = self._stack.enter_context(write_dolma(self._store, self._name + NPY, self._group.dtype))
-        return self._writer  # type: ignore[no-any-return]
-
-    def _close(self) -> None:
-        self._stack.close()
-        self._note(self._writer.documents, self._writer.tokens)
-        self._writer = None
-
-    def _zeros(self) -> None:
-        """What Dolma leaves for a group without tokens: a file as large as any may be, of zeros."""
-        self._open()
-        self._stack.close()
-        with self._store.write(self._name + NPY) as file:
-            size = self._group.limit * np.dtype(self._group.dtype).itemsize
-            file.seek(size - 1)  # a hole: it takes no space
-            file.write(b"\0")
-        self._note(0, 0)
-
-    def _note(self, documents: int, tokens: int) -> None:
-        names = (self._name + NPY, self._name + CSV)
-        sizes = {name: self._store.stat(name).size for name in names}
-        self.written.append(Part(self._name, documents, tokens, sizes))
+def _zeros(group: Group, store: Store) -> Part:
+    """What Dolma leaves for a group without tokens: a file as large as any may be, of zeros."""
+    name = f"{group.stem}-{0:05d}"
+    with write_dolma(store, name + NPY, group.dtype):
+        pass
+    with store.write(name + NPY) as file:
+        size = group.limit * np.dtype(group.dtype).itemsize
+        file.seek(size - 1)  # a hole: it takes no space
+        file.write(b"\0")
+    return _part(store, name, 0, 0)

@@ -7,26 +7,29 @@ they lie in the files, and neighbours in one piece, so a merge copies and a shuf
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.jsonl.splits import splits_name
+from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.work import Work
 from feedmill.storage import Store, open_store, real_place, split_url
 from feedmill.storage.claims import Claim
-from feedmill.tokens.corpus import LINES, Corpus, Mapped
-from feedmill.tokens.job import Done, Job, job_on, refuse_existing
+from feedmill.tokens.corpus import Corpus, Mapped
 from feedmill.tokens.orders import Numbers
-from feedmill.tokens.outputs import FORMATS, sizes_of
-from feedmill.tokens.targets import Form, higher_parts, main_file, remove_part, write_documents
+from feedmill.tokens.outputs import FORMATS, LINES, Form, main_file, sizes_of, write_documents
+from feedmill.tokens.targets import Part, higher_parts, remove_part
 from feedmill.tokens.units import Spans, Units
 
 BATCH = 2 << 20
@@ -39,11 +42,12 @@ Mask = Callable[[Tokens, Int64s, int], npt.NDArray[np.bool_]]
 Copy = Callable[[Iterable[tuple[int, int, int, int, int]], npt.NDArray[Any]], None]
 
 
-class Part(NamedTuple):
-    """One file to write: path or URL, and the numbers of the units that it gets, in their order."""
+class WrittenFile(msgspec.Struct, frozen=True):
+    """A file that is whole: its path as given, its documents and tokens."""
 
     path: str
-    numbers: Numbers
+    documents: int
+    tokens: int
 
 
 @dataclass
@@ -63,7 +67,7 @@ class Report:
 
     verb: str
     inputs: int
-    outputs: list[Done]
+    outputs: list[WrittenFile]
     seed: int | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -83,20 +87,182 @@ class Report:
         return {**asdict(self), "outputs": outputs, "documents": self.documents, "tokens": self.tokens}
 
 
+@dataclass(slots=True, kw_only=True)
+class Rewriting:
+    """One run of a verb; made by `start`.
+
+    Attributes:
+        identity: what decides the bytes.
+        options: for the manifests.
+        seed: the one given, or one drawn at the first start; `seeded`: whether it is used.
+        known: the files that an earlier run has finished, by path; `written`: all that are whole now.
+    """
+
+    work: Work
+    identity: Mapping[str, Any]
+    corpus: Corpus
+    form: Form
+    options: dict[str, Any]
+    seed: int
+    seeded: bool
+    overwrite: bool
+    progress: bool | None
+    known: dict[str, WrittenFile]
+    written: list[WrittenFile] = field(default_factory=list)
+
+    def write(
+        self,
+        units: Units,
+        parts: Sequence[Part],
+        *,
+        mask: Mask | None = None,
+        numbered: str = "",
+        allow_empty: bool = False,
+        left_out: dict[str, int] | None = None,
+    ) -> list[WrittenFile]:
+        """Write parts of the corpus, each atomically, but for those that the job knows as whole.
+
+        Args:
+            mask: makes the loss mask, in place of those of the corpus.
+            numbered: the target with ``{part}``, where the parts are its numbers from 0. Those of an earlier run that
+                had more parts are replaced, too: they are removed when the others are there.
+            allow_empty: whether the parts may all be empty.
+            left_out: why they are, with counts.
+
+        Raises:
+            EmptyResult: the parts have no documents at all.
+            ConfigError: a target exists already, or is an input.
+        """
+        lines = self.form.format == LINES
+        target = parts[0].path if len(parts) == 1 else numbered
+        kept, noun = sum(len(part.numbers) for part in parts), "line" if lines else "document"
+        refuse_empty(kept, len(units), noun, file=target or None, skipped=left_out, allow=allow_empty)
+        higher = higher_parts(numbered, len(parts))
+        _refuse_inputs(self.corpus, [*(part.path for part in parts), *higher])
+        if not self.work.resumed:
+            for store, main in (_main(path) for path in (*(part.path for part in parts), *higher)):
+                if not self.overwrite and store.exists(main):
+                    raise ConfigError(
+                        "it exists already",
+                        file=store.locate(main),
+                        kind="exists",
+                        fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
+                    )
+            self.work.begin(self.identity, seed=self.seed)  # for a single file, too: its manifest comes behind it
+        inputs = [] if lines else self.corpus.facts()
+        unit = "B" if lines else "tokens"
+        with self.corpus.mapped() as mapped, Progress("writing", self.corpus.tokens, unit, self.progress) as bar:
+            for part in parts:
+                done = self.known.get(part.path)
+                store, main = _main(part.path)
+                if done is None or not store.exists(main):
+                    done = self._write_part(units, part, mapped, bar, mask, inputs)
+                    self.work.units.add(done.path, msgspec.json.encode(done))
+                self.written.append(done)
+        for path in reversed(higher):  # what a killed run leaves of them is then found again
+            remove_part(path, self.form.format)
+        return self.written
+
+    def _write_part(
+        self, units: Units, part: Part, mapped: Mapped, bar: Progress, mask: Mask | None, inputs: list[dict[str, Any]]
+    ) -> WrittenFile:
+        store, main = _main(part.path)
+        name, form, documents, tokens = split_url(part.path)[1], self.form, 0, 0
+        with Claim(store, name), write_documents(store, name, form) as writer:
+            carried = form.loss and mask is None
+            for ids, lengths, loss in gathered(self.corpus, mapped, units, part.numbers, carried):
+                writer.add(ids, lengths, loss if mask is None else mask(ids, lengths, documents))
+                documents, tokens = documents + len(lengths), tokens + len(ids)
+                bar.advance(len(ids))
+            if form.format != LINES:
+                manifest = _manifest(self.corpus, form, documents, tokens, inputs, self.options)
+                write_manifest(store, main, manifest)  # sizes: once the files are there
+        if form.format != LINES:
+            sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
+            write_manifest(store, main, msgspec.structs.replace(manifest, sizes=sizes))
+        return WrittenFile(part.path, documents, tokens)
+
+    def finish(self, **fields: Any) -> Report:
+        """End the job, whose files are all there, and report."""
+        self.work.finish()
+        shards, lines = self.corpus.shards, self.corpus.format == LINES
+        notes = [f"{store.locate(shard.path)}: {remark}" for store, shard in shards for remark in shard.remarks]
+        notes += [
+            f"{store.locate(shard.path)}: its splits do not go along; divide the output with 'feedmill prepare FILE"
+            " --split-ratio 8,1,1'"
+            for store, shard in shards
+            if lines and store.exists(splits_name(shard.path))
+        ]
+        return Report(
+            self.options["verb"],
+            len(shards),
+            self.written,
+            seed=self.seed if self.seeded else None,
+            resumed=len(self.known),
+            notes=notes,
+            **fields,
+        )
+
+
 @contextlib.contextmanager
 def start(
-    target: str, corpus: Corpus, form: Form, options: dict[str, Any], *, seed: int | None, overwrite: bool
-) -> Iterator[Job]:
-    """The block of a run, see `feedmill.tokens.job`.
+    target: str,
+    corpus: Corpus,
+    form: Form,
+    options: dict[str, Any],
+    *,
+    seed: int | None = None,
+    seeded: bool = True,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    **more: Any,
+) -> Iterator[Rewriting]:
+    """A block in which one process writes the target; nothing is written yet. A killed run is finished by the same
+    call: its seed and the files that are whole are noted.
+
+    Args:
+        options: the verb and what else the manifests should tell.
+        seed: None draws one; it is not used, and not reported, unless `seeded`.
+        overwrite: replace files that are there.
+        progress: whether to draw a bar, see `Progress`.
+        more: what decides the bytes, too, and stands in no manifest.
 
     Raises:
-        ConfigError: the target is an input, or another job that writes there was not finished.
+        ConfigError: the target is an input, another job that writes there was not finished, or a number has more than
+            64 bits.
         StorageError: another process writes there (kind ``busy``).
     """
     _refuse_inputs(corpus, [target])
-    words = {"inputs": corpus.facts(), "form": asdict(form), "target": target, **options}
-    with job_on(target, words, seed=seed, overwrite=overwrite) as job:
-        yield job
+    seed = seed if seeded else 0
+    facts = {"inputs": corpus.facts(), "form": asdict(form), "target": target, **options, **more, "seed": seed}
+    try:
+        text = orjson.dumps(facts, default=str, option=orjson.OPT_SORT_KEYS).decode()
+    except orjson.JSONEncodeError as error:
+        raise ConfigError(f"an option is not valid ({error})", kind="bad-number", fix="Give smaller numbers.") from None
+    folder, name = split_url(target)
+    identity = {"verb": "rewrite", "job": hash_words([text])}
+    with Work(open_store(folder), name) as work:
+        work.refuse_other(identity, overwrite=overwrite)
+        known = {}
+        if work.is_of(identity):
+            work.begin(identity)
+            for path, noted in work.units.read().items():
+                with contextlib.suppress(msgspec.MsgspecError):
+                    known[path] = msgspec.json.decode(noted, type=WrittenFile)
+        seed = work.noted.get("seed", seed) if work.resumed else seed
+        seed = secrets.randbits(31) if seed is None else seed
+        yield Rewriting(
+            work=work,
+            identity=identity,
+            corpus=corpus,
+            form=form,
+            options={**options, "seed": seed} if seeded else options,
+            seed=seed,
+            seeded=seeded,
+            overwrite=overwrite,
+            progress=progress,
+            known=known,
+        )
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
@@ -110,100 +276,6 @@ def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
 def _place(path: str) -> tuple[str, str]:
     folder, name = split_url(path)
     return real_place(folder), name
-
-
-def finished(
-    verb: str, corpus: Corpus, job: Job, done: list[Done], resumed: int, *, seeded: bool = False, **fields: Any
-) -> Report:
-    """End a job whose files are all there, and report.
-
-    Args:
-        resumed: files that were there when the run began.
-        seeded: whether the job's seed was used.
-    """
-    job.finish()
-    remarks = [f"{store.locate(shard.path)}: {remark}" for store, shard in corpus.shards for remark in shard.remarks]
-    remarks += [
-        f"{store.locate(shard.path)}: its splits do not go along; divide the output with 'feedmill prepare FILE"
-        " --split-ratio 8,1,1'"
-        for store, shard in corpus.shards
-        if corpus.format == LINES and store.exists(splits_name(shard.path))
-    ]
-    seed = job.seed if seeded else None
-    return Report(verb, len(corpus.shards), done, seed=seed, resumed=resumed, notes=remarks, **fields)
-
-
-def rewrite(
-    corpus: Corpus,
-    units: Units,
-    parts: Sequence[Part],
-    form: Form,
-    job: Job,
-    *,
-    options: dict[str, Any],
-    mask: Mask | None = None,
-    overwrite: bool = False,
-    progress: bool | None = None,
-    numbered: str = "",
-    allow_empty: bool = False,
-    left_out: dict[str, int] | None = None,
-) -> list[Done]:
-    """Write parts of a corpus, each atomically, but for those that the job knows as whole.
-
-    The caller finishes the job when everything that belongs to it is there.
-
-    Args:
-        options: what else the manifests should tell.
-        mask: makes the loss mask, in place of those of the corpus.
-        overwrite: replace files that are there.
-        progress: whether to draw a bar, see `Progress`.
-        numbered: the target with ``{part}``, where the parts are its numbers from 0. Those of an earlier run that had
-            more parts are replaced, too: they are removed when the others are there.
-        allow_empty: whether the parts may all be empty.
-        left_out: why they are, with counts.
-
-    Raises:
-        EmptyResult: the parts have no documents at all.
-        ConfigError: a target exists already, or is an input.
-    """
-    target = parts[0].path if len(parts) == 1 else numbered
-    kept = sum(len(part.numbers) for part in parts)
-    noun = "line" if form.format == LINES else "document"
-    refuse_empty(kept, len(units), noun, file=target or None, skipped=left_out, allow=allow_empty)
-    higher = higher_parts(numbered, len(parts))
-    _refuse_inputs(corpus, [*(part.path for part in parts), *higher])
-    if not job.resumed:
-        refuse_existing([*map(_main, (part.path for part in parts)), *map(_main, higher)], overwrite)
-        job.begin()  # for a single file, too: its manifest comes behind it
-    known = job.done
-    out = []
-    unit = "B" if form.format == LINES else "tokens"
-    with corpus.mapped() as mapped, Progress("writing", corpus.tokens, unit, progress) as bar:
-        inputs = corpus.facts() if form.format != LINES else []
-        for part in parts:
-            store, main = _main(part.path)
-            done = known.get(part.path)
-            if done is None or not store.exists(main):
-                documents = tokens = 0
-                name = split_url(part.path)[1]
-                with Claim(store, name), write_documents(store, name, form) as writer:
-                    carried = form.loss and mask is None
-                    for ids, lengths, loss in gathered(corpus, mapped, units, part.numbers, carried):
-                        writer.add(ids, lengths, loss if mask is None else mask(ids, lengths, documents))
-                        documents, tokens = documents + len(lengths), tokens + len(ids)
-                        bar.advance(len(ids))
-                    if form.format != LINES:
-                        manifest = _manifest(corpus, form, documents, tokens, inputs, options)
-                        write_manifest(store, main, manifest)  # sizes: once the files are there
-                if form.format != LINES:
-                    sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
-                    write_manifest(store, main, msgspec.structs.replace(manifest, sizes=sizes))
-                done = Done(part.path, documents, tokens)
-                job.add(done)
-            out.append(done)
-    for path in reversed(higher):  # what a killed run leaves of them is then found again
-        remove_part(path, form.format)
-    return out
 
 
 def _main(path: str) -> tuple[Store, str]:

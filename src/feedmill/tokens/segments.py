@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-Int64s = npt.NDArray[np.int64]
+from feedmill.formats.tokens.base import Int64s
 
 _PARAGRAPH = re.compile(r"\n*[^\n]+|\n+")
 

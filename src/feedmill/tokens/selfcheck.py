@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from feedmill.tokens.vocabulary import Engine
+from feedmill.tokens.engines import TokenizerEngine
 
 _WORDS = (
     "Hello world", " leading", "trailing ", "  two  spaces  ", "\ttabs\t\tand\nnewlines\r\n\r\n", "I'm you're he'll WE'VE",
@@ -19,7 +19,7 @@ _WORDS = (
 TEXTS: Final[tuple[str, ...]] = (*_WORDS, " ".join(_WORDS), "".join(reversed(_WORDS)), "\n".join(_WORDS * 2))
 
 
-def differences(engine: Engine, reference: Engine) -> list[str]:
+def differences(engine: TokenizerEngine, reference: TokenizerEngine) -> list[str]:
     """The texts of the fixed set for which the two engines give different ids, with or without the template."""
     wrong = []
     for template, ordinary in ((True, False), (False, False), (True, True)):
@@ -29,7 +29,7 @@ def differences(engine: Engine, reference: Engine) -> list[str]:
     return wrong
 
 
-def _ids(engine: Engine, template: bool, ordinary: bool) -> list[list[int] | None]:
+def _ids(engine: TokenizerEngine, template: bool, ordinary: bool) -> list[list[int] | None]:
     """The ids of each text; None for all of them where the engine gives up."""
     try:
         ids, lengths = engine.encode(list(TEXTS), template, ordinary)

@@ -8,11 +8,12 @@ from typing import Literal
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Int64s
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.merge import count_left_out, divided
-from feedmill.tokens.orders import Int64s, chunk_range, chunk_shuffled, generator, shuffled
-from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
-from feedmill.tokens.targets import form_for, has_parts, need_parts, part_path
+from feedmill.tokens.orders import chunk_range, chunk_shuffled, generator, shuffled
+from feedmill.tokens.rewrite import Report, start
+from feedmill.tokens.targets import Part, form_for, need_parts, numbered_parts
 from feedmill.tokens.units import Chunks, Documents, Units
 
 Order = Literal["feedmill", "modalities", "datatrove"]
@@ -74,28 +75,11 @@ def shuffle(
         "documents_too": documents_too,
         "max_tokens_per_file": max_tokens_per_file,
     }
-    with start(output, corpus, form, options, seed=seed, overwrite=overwrite) as job:
-        options["seed"] = job.seed
-        units, numbers = ordered(corpus, order, job.seed, chunk, documents_too)
+    with start(output, corpus, form, options, seed=seed, overwrite=overwrite, progress=progress) as run:
+        units, numbers = ordered(corpus, order, run.seed, chunk, documents_too)
         pieces = divided(units, numbers, at_least=max_tokens_per_file, beyond=True)
-        parts = [
-            Part(part_path(output, number) if has_parts(output) else output, piece)
-            for number, piece in enumerate(pieces)
-        ]
-        before = len(job.done)
-        done = rewrite(
-            corpus,
-            units,
-            parts,
-            form,
-            job,
-            options=options,
-            overwrite=overwrite,
-            progress=progress,
-            numbered=output,
-            allow_empty=allow_empty,
-        )
-        report = finished("shuffle", corpus, job, done, before, seeded=True)
+        run.write(units, numbered_parts(output, pieces), numbered=output, allow_empty=allow_empty)
+        report = run.finish()
         count_left_out(report, units, len(numbers))
         return report
 
@@ -141,8 +125,7 @@ def shuffle_chunk(
     corpus = open_corpus(inputs)
     form = form_for(output, corpus)
     options = {"verb": "shuffle", "order": "modalities chunk", "chunk": chunk, "chunks": chunks}
-    with start(output, corpus, form, options, seed=global_seed, overwrite=overwrite) as job:
-        options["seed"] = job.seed
+    with start(output, corpus, form, options, seed=global_seed, overwrite=overwrite, progress=progress) as run:
         numbers = chunk_documents(corpus, chunk, chunks)
         if not len(numbers):
             raise ConfigError(
@@ -151,13 +134,9 @@ def shuffle_chunk(
                 kind="empty-chunk",
                 fix="Make fewer chunks.",
             )
-        numbers = numbers[chunk_shuffled(len(numbers), job.seed, chunk)]
-        before = len(job.done)
-        units = Documents(corpus)
-        done = rewrite(
-            corpus, units, [Part(output, numbers)], form, job, options=options, overwrite=overwrite, progress=progress
-        )
-        return finished("shuffle", corpus, job, done, before, seeded=True)
+        numbers = numbers[chunk_shuffled(len(numbers), run.seed, chunk)]
+        run.write(Documents(corpus), [Part(output, numbers)])
+        return run.finish()
 
 
 def chunk_documents(corpus: Corpus, chunk: int, chunks: int) -> Int64s:

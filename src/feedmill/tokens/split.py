@@ -11,13 +11,13 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
 from feedmill.tokens.corpus import open_corpus
 from feedmill.tokens.orders import Numbers, chunk_range, parts_by_ratio
-from feedmill.tokens.rewrite import Part, Report, finished, rewrite, start
-from feedmill.tokens.targets import form_for, need_parts, part_path
+from feedmill.tokens.rewrite import Report, start
+from feedmill.tokens.targets import Part, form_for, need_parts, part_path
 from feedmill.tokens.units import Documents
 
 _MOST_EMPTY = 10_000
 """Chunks that may be asked for, whatever the number of documents; some of them have none then."""
-Plan = Mapping[str, Sequence[int | Sequence[int]]]
+SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
 """For each part its documents: numbers, or pairs ``[first, behind the last]``."""
 
 
@@ -27,7 +27,7 @@ def split(
     *,
     chunks: int | None = None,
     ratio: Mapping[str, float] | None = None,
-    plan: Plan | None = None,
+    plan: SplitPlan | None = None,
     seed: int | None = None,
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
@@ -67,34 +67,22 @@ def split(
             f"{count:,} documents cannot be divided into {chunks:,} chunks", kind="bad-split", fix="Give fewer chunks."
         )
     planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
-    options = {"verb": "split", "chunks": chunks, "ratio": ratio, "plan": plan}
-    with start(output, corpus, form, options, seed=seed if ratio is not None else 0, overwrite=overwrite) as job:
+    options = {"verb": "split", "chunks": chunks, "ratio": ratio}
+    seeded = ratio is not None
+    with start(
+        output, corpus, form, options, seed=seed, seeded=seeded, overwrite=overwrite, progress=progress, plan=plan
+    ) as run:
         rows: dict[str | int, Numbers]
         if chunks is not None:
             rows = dict(enumerate(chunk_range(count, chunks, number) for number in range(max(chunks, 1))))
         elif ratio is not None:
-            options["seed"] = job.seed
-            rows = dict(zip(ratio, parts_by_ratio(count, list(ratio.values()), job.seed), strict=True))
+            rows = dict(zip(ratio, parts_by_ratio(count, list(ratio.values()), run.seed), strict=True))
         else:
             rows = planned
         _check_names(rows)
-        before = len(job.done)
         parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
-        options = {key: value for key, value in options.items() if key != "plan"}
-        numbered = output if chunks is not None else ""
-        done = rewrite(
-            corpus,
-            documents,
-            parts,
-            form,
-            job,
-            options=options,
-            overwrite=overwrite,
-            progress=progress,
-            numbered=numbered,
-            allow_empty=allow_empty,
-        )
-        report = finished("split", corpus, job, done, before, seeded=ratio is not None)
+        run.write(documents, parts, numbered=output if chunks is not None else "", allow_empty=allow_empty)
+        report = run.finish()
         left = _in_no_part(rows.values(), count)
         if left:
             report.left_out["documents in no part"] = left

@@ -1,42 +1,26 @@
-"""Writers for any token format, chosen by the end of the target's name."""
+"""What the verbs that rewrite token files write to: the form and the names of their targets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, BinaryIO
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.base import Int64s, Tokens, TokenWriter
-from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
-from feedmill.storage import Store, open_store, split_url
-from feedmill.tokens.corpus import LINES, Corpus, format_of
-from feedmill.tokens.outputs import FORMATS
+from feedmill.formats.tokens.manifest import manifest_path
+from feedmill.storage import open_store, split_url
+from feedmill.tokens.corpus import Corpus, format_of
+from feedmill.tokens.orders import Numbers
+from feedmill.tokens.outputs import FORMATS, LINES, Form, main_file
 
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
-_NEWLINE = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How documents are stored.
+class Part(NamedTuple):
+    """One file to write: path or URL, and the numbers of the units that it gets, in their order."""
 
-    Attributes:
-        format: short name of the format.
-        token_size: bytes per token.
-        tokenizer: a tokenizer's name, for formats that keep one.
-        loss: whether there is a mask of the tokens to be learned.
-    """
-
-    format: str
-    token_size: int
-    tokenizer: str | None = None
-    loss: bool = False
+    path: str
+    numbers: Numbers
 
 
 def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
@@ -56,6 +40,13 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
             kind="mixed-formats",
             fix="Give the output the ending of the inputs; 'feedmill tokenize' makes tokens of text.",
         )
+    if format not in ("pbin", "ds", "megatron", LINES):
+        raise ConfigError(
+            f"merging and shuffling do not write {format} files",
+            file=target,
+            kind="unknown-format",
+            fix="Name a target that ends in .pbin, .ds, .bin or .jsonl.",
+        )
     loss = corpus.has_loss and not drop_loss
     if loss and format != "ds":
         raise ConfigError(
@@ -66,42 +57,7 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
         )
     size = corpus.token_size
     name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
-    return Form(format, max(size, 2) if format in ("ds", "megatron", "dolma") else size, name or None, loss)
-
-
-@contextmanager
-def write_documents(store: Store, path: str, form: Form) -> Iterator[TokenWriter]:
-    """The writer of one file of this form; it appears when the block ends without an error."""
-    if form.format == LINES:
-        with store.write(path) as file:
-            yield LineWriter(file)
-    elif form.format == "pbin":
-        from feedmill.formats.tokens.pbin import write_pbin
-
-        with write_pbin(store, path, form.token_size) as pbin:
-            yield pbin
-    elif form.format == "ds":
-        from feedmill.formats.tokens.ds import write_ds
-
-        with write_ds(store, path, form.token_size, tokenizer_name=form.tokenizer, loss=form.loss) as ds:
-            yield ds
-    elif form.format == "megatron":
-        from feedmill.formats.tokens.megatron import write_megatron
-
-        with write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4") as megatron:
-            yield megatron
-    else:
-        raise ConfigError(
-            f"merging and shuffling do not write {form.format} files",
-            file=store.locate(path),
-            kind="unknown-format",
-            fix="Name a target that ends in .pbin, .ds, .bin or .jsonl.",
-        )
-
-
-def main_file(path: str) -> str:
-    """The file by which a target is recognised: it appears last, and the manifest is named after it."""
-    return path[:-4] + ".idx" if path.endswith(".bin") else path
+    return Form(format, max(size, 2) if format in ("ds", "megatron") else size, name or None, loss)
 
 
 def has_parts(target: str) -> bool:
@@ -136,8 +92,13 @@ def remove_part(path: str, format: str) -> None:
     store, main = open_store(folder), main_file(name)
     suffixes = FORMATS[format] if format != LINES else (".jsonl",)
     stem = main.removesuffix(suffixes[0])
-    for other in (main + MANIFEST, *(stem + suffix for suffix in suffixes[1:]), main):
+    for other in (manifest_path(main), *(stem + suffix for suffix in suffixes[1:]), main):
         store.delete(other)
+
+
+def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
+    """A part for each row of units, numbered where the target stands for several files."""
+    return [Part(part_path(target, number), row) for number, row in enumerate(rows)]
 
 
 def need_parts(target: str, why: str) -> None:
@@ -150,18 +111,3 @@ def need_parts(target: str, why: str) -> None:
             kind="no-part",
             fix=f"Write {{part}} where the part's name or number belongs, e.g. {stem}_{{part}}{dot}{suffix}.",
         )
-
-
-class LineWriter:
-    """Documents of bytes as lines of a file. A line without its newline (the last one of a file) gets one."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[Any] | None = None) -> None:  # noqa: ARG002
-        """Append lines, see `TokenWriter.add`."""
-        ends = np.cumsum(lengths)[np.asarray(lengths) > 0]
-        open_ends = ends[tokens[ends - 1] != _NEWLINE]
-        if len(open_ends):
-            tokens = np.insert(tokens, open_ends, _NEWLINE)
-        self._file.write(np.ascontiguousarray(tokens, np.uint8).data)

@@ -1,45 +1,59 @@
-"""Tokenizing: documents of any kind into token files of any formats, in one pass.
-
-The inputs are cut into units (`feedmill.documents.units`). Workers leave the tokens of each unit in a piece, in a
-folder beside the output; the pieces are put together in order while later ones are still made. So the bytes do not
-depend on the number of workers or on where units end, and a run that was killed is continued by the same command:
-pieces that are whole, and belong to the same inputs, options and tokenizer, are used again.
-"""
+"""Tokenizing: documents of any kind into token files of any formats, in one pass; see `feedmill.tokens.job`."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import xxhash
 
-from feedmill.documents.file import DocumentFile
+from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.find import Found, find_documents
 from feedmill.documents.units import UNIT_BYTES, cut, together
-from feedmill.errors import ConfigError, EmptyResult
+from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import TokenWriter
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
 from feedmill.jobs.policy import RAISE, SKIP, OnError, on_error_policy
-from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
-from feedmill.jobs.unfinished import is_unfinished
-from feedmill.jobs.work import Work, tidy
-from feedmill.tokens.counting import Counts, in_order
 from feedmill.tokens.encode import Encoding
+from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.outputs import Output, plan_outputs
-from feedmill.tokens.pieces import read_piece
+from feedmill.tokens.spill import Documents, read_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import EXAMPLES, Done, Recipe, Task, identity_of, offer, tasks_of, work
+from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec
+
+if TYPE_CHECKING:
+    from feedmill.formats.tokens.dolma import DolmaWriter
 
 Rule = Literal["missing", "always"]
 LossRule = Literal["mask", "datatrove"]
 AUTO = "auto"
-PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")  # what workers import
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeOptions(JobOptions):
+    """The options of `tokenize`, which says what each does."""
+
+    formats: tuple[str, ...]
+    backend: Backend
+    text: str
+    kind: str | None
+    eos: str | None
+    bos: str | None
+    rule: Rule
+    template: bool
+    template_source: TemplateSource
+    specials_as_text: bool
+    token_size: int | None
+    seq_len: int | None
+    shard_sequences: int | None
+    loss: bool
+    loss_rule: LossRule
+    tokenizer_name: str | None
 
 
 @dataclass
@@ -67,6 +81,11 @@ class TokenizeReport(Counts):
     left_over: int = 0
     skipped_files: int = 0
     skipped_files_examples: list[str] = field(default_factory=list)
+
+    def restore(self, manifests: Sequence[TokenManifest]) -> None:
+        """See `Counts.restore`."""
+        super().restore(manifests)
+        self.left_over = max(int(manifest.options.get("left_over", 0)) for manifest in manifests)
 
 
 def tokenize(
@@ -132,69 +151,100 @@ def tokenize(
         EmptyResult: there is not one document, or all were skipped.
         NotFound, MissingExtra, StorageError: as their names say.
     """
-    begin = time.perf_counter()
-    source: TemplateSource = template_source if template else "file"  # without a template no setting can contradict it
-    loaded = (
-        tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer, backend, template_source=source)
-    )
-    eos = _eos(loaded, eos)
-    bos_id, eos_id = (None if t is None else loaded.require(t, kind) for t, kind in ((bos, "BOS"), (eos, "EOS")))
-    on_error = on_error_policy(on_error)
-    _check(formats if not isinstance(output, Mapping) else list(output), rule, loss, loss_rule)
-    outputs = plan_outputs(
-        output,
-        formats,
-        vocab_size=loaded.vocab_size,
-        base_vocab_size=loaded.base_vocab_size,
-        largest=max(bos_id or 0, eos_id or 0),
+    options = TokenizeOptions(
+        formats=tuple(output) if isinstance(output, Mapping) else tuple(formats),
+        on_error=on_error_policy(on_error),
+        backend=backend,
+        text=text,
+        kind=kind,
+        eos=eos,
+        bos=bos,
+        rule=rule,
+        template=template,
+        template_source=template_source,
+        specials_as_text=specials_as_text,
         token_size=token_size,
         seq_len=seq_len,
-        shard=shard_sequences,
-    )
-    how = Encoding(
-        bos=bos_id,
-        eos=eos_id,
-        always=rule == "always",
-        template=template,
-        ordinary=specials_as_text,
-        limit=min(int(np.iinfo(out.dtype).max) for out in outputs),
-        dtype="<u2" if loaded.size <= 1 << 16 else "<u4",
+        shard_sequences=shard_sequences,
         loss=loss,
-        cut=loss_rule == "datatrove",
+        loss_rule=loss_rule,
+        allow_empty=allow_empty,
+        workers=workers,
+        overwrite=overwrite,
+        tokenizer_name=tokenizer_name,
+        unit_bytes=unit_bytes,
+        progress=progress,
     )
-    for token in (t for t in (bos, eos) if t is not None and loaded.require(t) > how.limit):
-        what = f"the id of {token!r} does not fit the output (ids up to {how.limit} do)"
-        raise ConfigError(what, kind="bad-token-size", fix="Use a larger token size.")
-    origins = any(out.format == "dolma" for out in outputs)
-    recipe = Recipe(
-        str(loaded.path),
-        loaded.backend,
-        identity_of(loaded),
-        text,
-        how,
-        on_error == "skip",
-        origins,
-        template_source=loaded.template_source,
+    return _tokenize(inputs, output, tokenizer, options)
+
+
+def _tokenize(
+    inputs: Sequence[str | os.PathLike[str] | DocumentFile],
+    output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
+    given: str | os.PathLike[str] | Tokenizer,
+    options: TokenizeOptions,
+) -> TokenizeReport:
+    begin = time.perf_counter()
+    # Without a template no setting can contradict it.
+    source: TemplateSource = options.template_source if options.template else "file"
+    tokenizer = (
+        given if isinstance(given, Tokenizer) else load_tokenizer(given, options.backend, template_source=source)
     )
+    options = replace(options, eos=_eos(tokenizer, options.eos))
+    ends = ((options.bos, "BOS"), (options.eos, "EOS"))
+    bos, eos = (None if token is None else tokenizer.require(token, kind) for token, kind in ends)
+    _check(options)
+    outputs = plan_outputs(
+        output,
+        options.formats,
+        vocab_size=tokenizer.vocab_size,
+        base_vocab_size=tokenizer.base_vocab_size,
+        largest=max(bos or 0, eos or 0),
+        token_size=options.token_size,
+        seq_len=options.seq_len,
+        shard=options.shard_sequences,
+    )
+    spec = _spec(tokenizer, options, outputs, bos, eos)
+    around = tokenizer.around if options.template else None
     report = TokenizeReport(
         {out.format: out.url for out in outputs},
-        tokenizer=loaded.name,
-        backend=loaded.backend,
-        fallback=loaded.fallback,
-        bos=bos,
-        eos=eos,
-        rule=rule,
-        template=template and loaded.around is not None,
-        template_adds=str(loaded.around) if template and loaded.around is not None else None,
-        switched_off=loaded.switched_off,
+        bos=options.bos,
+        eos=options.eos,
+        rule=options.rule,
+        template=around is not None,
+        template_adds=None if around is None else str(around),
+        switched_off=tokenizer.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
     )
-    given = _find(inputs, kind)
-    report.skipped_files, report.skipped_files_examples = len(given.skipped), given.skipped[:EXAMPLES]
-    job = _Job(outputs, recipe, given.files, loaded, tokenizer_name or loaded.name, report, unit_bytes)
-    job.run(workers, overwrite, progress, allow_empty)
+    found = _find(inputs, options.kind)
+    report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]
+    EncodeJob(TokenFiles(outputs, found.files, tokenizer, options, report), spec, tokenizer, options).run()
     report.seconds = time.perf_counter() - begin
     return report
+
+
+def _spec(
+    tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output], bos: int | None, eos: int | None
+) -> EncodeSpec:
+    """How documents are encoded for all outputs. Raises ConfigError where one cannot store BOS or EOS."""
+    limit = min(int(np.iinfo(out.dtype).max) for out in outputs)
+    for token, number in ((options.bos, bos), (options.eos, eos)):
+        if number is not None and number > limit:
+            what = f"the id of {token!r} does not fit the output (ids up to {limit} do)"
+            raise ConfigError(what, kind="bad-token-size", fix="Use a larger token size.")
+    how = Encoding(
+        bos=bos,
+        eos=eos,
+        always=options.rule == "always",
+        template=options.template,
+        ordinary=options.specials_as_text,
+        limit=limit,
+        dtype="<u2" if tokenizer.size <= 1 << 16 else "<u4",
+        loss=options.loss,
+        cut=options.loss_rule == "datatrove",
+    )
+    origins = any(out.format == "dolma" for out in outputs)
+    return EncodeSpec.of(tokenizer, how, options.text, skip=options.on_error == SKIP, origins=origins)
 
 
 def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:
@@ -224,128 +274,87 @@ def _eos(tokenizer: Tokenizer, eos: str | None) -> str | None:
     return tokenizer.declared_eos
 
 
-def _check(formats: Sequence[str], rule: str, loss: bool, loss_rule: str) -> None:
+def _check(options: TokenizeOptions) -> None:
     for value, known in (
-        (rule, ("missing", "always")),
-        (loss_rule, ("mask", "datatrove")),
+        (options.rule, ("missing", "always")),
+        (options.loss_rule, ("mask", "datatrove")),
     ):
         if value not in known:
             raise ConfigError(f"{value!r} is not known here", fix=f"Use {' or '.join(known)}.")
-    if loss and "ds" not in formats:
+    if options.loss and "ds" not in options.formats:
         raise ConfigError("only '.ds' keeps a loss mask", kind="no-loss-mask", fix="Add --to ds.")
-    if len(set(formats)) < len(formats):
+    if len(set(options.formats)) < len(options.formats):
         raise ConfigError("a format is named twice", fix="Name each once.")
 
 
-class _Job:
-    """One run, from units to published files."""
+class TokenFiles:
+    """The output of `tokenize`: token files of some formats, documents in the order of the inputs."""
 
     def __init__(
         self,
-        outputs: list[Output],
-        recipe: Recipe,
-        files: list[DocumentFile],
+        outputs: Sequence[Output],
+        files: Sequence[DocumentFile],
         tokenizer: Tokenizer,
-        tokenizer_name: str,
+        options: TokenizeOptions,
         report: TokenizeReport,
-        unit_bytes: int,
     ) -> None:
-        self.outputs, self.recipe, self.files = outputs, recipe, files
-        self.tokenizer, self.tokenizer_name, self.report = tokenizer, tokenizer_name, report
-        self.unit_bytes = unit_bytes
-        words = [recipe.key(), tokenizer_name, *(f"{o.format} {o.dtype.str} {o.url}" for o in outputs)]
-        words += [f"{o.sequence} {o.shard}" for o in outputs if o.sequence]
-        words += [f"{file.url} {file.version} {file.rows}" for file in files]
-        self.job = xxhash.xxh3_64_hexdigest("\n".join(words).encode())
+        self.outputs, self.files, self.options, self.report = outputs, files, options, report
+        self.store, self.name, self.url = outputs[0].store, outputs[0].stem, outputs[0].url
+        self._tokenizer_name = options.tokenizer_name or tokenizer.name
 
-    def run(self, workers: int | None, overwrite: bool, progress: bool | None, allow_empty: bool) -> None:
-        first = self.outputs[0]
-        identity = {"verb": "tokenize", "job": self.job}
-        if not overwrite and not is_unfinished(first.store, first.stem, identity):
-            if self._complete():
-                tidy(first.store, first.stem)  # a worker of a killed run may have left something late
-                self.report.refuse_empty(first.url, allow_empty)
-                return
-            self._refuse()
-        with Work(first.store, first.stem) as job:
-            job.begin(identity, keep_staged=True)
-            units = list(together(cut(self.files, self.unit_bytes), self.unit_bytes))
-            tasks = tasks_of(job, units, self.recipe, workers)
-            self.report.files, self.report.units = len(self.files), len(tasks)
-            offer(self.tokenizer)
-            try:
-                self._assemble(tasks, workers, progress, allow_empty)
-            except EmptyResult:
-                job.finish()  # no piece is of use to another run
-                raise
-            job.finish()
+    def identity(self) -> Iterator[str]:
+        """See `JobOutput`."""
+        yield self._tokenizer_name
+        yield from (f"{out.format} {out.dtype.str} {out.url}" for out in self.outputs)
+        yield from (f"{out.sequence} {out.shard}" for out in self.outputs if out.sequence)
+        yield from (f"{file.url} {file.version} {file.rows}" for file in self.files)
 
-    def _complete(self) -> bool:
-        """Whether every output is there and this very job made it; then the report tells of it."""
-        found = [read_manifest(out.store, out.path) for out in self.outputs]
-        for manifest, out in zip(found, self.outputs, strict=True):
-            if manifest is None or manifest.options.get("job") != self.job or manifest.sizes != out.sizes():
-                return False
-        manifest = found[0]
-        if manifest is not None:
-            report = self.report
-            report.complete, report.documents, report.tokens = True, manifest.documents, manifest.tokens
-            report.skipped, report.skipped_examples = manifest.skipped, manifest.skipped_examples
-            report.files, report.bytes = len(self.files), sum(file.size for file in self.files)
-            report.left_over = max(int(m.options.get("left_over", 0)) for m in found if m is not None)
-        return True
+    def units(self, unit_bytes: int) -> list[tuple[Unit, ...]]:
+        """See `JobOutput`."""
+        return list(together(cut(self.files, unit_bytes), unit_bytes))
 
-    def _refuse(self) -> None:
+    def manifests(self) -> Iterator[TokenManifest | None]:
+        """See `JobOutput`."""
         for out in self.outputs:
-            if out.sizes():
-                raise ConfigError(
-                    "there is something already",
-                    file=out.url,
-                    kind="exists",
-                    fix="Add --overwrite to replace it, or choose another output.",
-                )
+            manifest = read_manifest(out.store, out.path)
+            yield manifest if manifest is not None and manifest.sizes == out.sizes() else None
 
-    def _assemble(self, tasks: list[Task], workers: int | None, progress: bool | None, allow_empty: bool) -> None:
-        total = sum(task.bytes for task in tasks)
+    def existing(self) -> ConfigError | None:
+        """See `JobOutput`."""
+        url = next((out.url for out in self.outputs if out.sizes()), None)
+        if url is None:
+            return None
+        fix = "Add --overwrite to replace it, or choose another output."
+        return ConfigError("there is something already", file=url, kind="exists", fix=fix)
+
+    @contextmanager
+    def opened(self, job: EncodeJob) -> Iterator[Callable[[EncodedUnit, int], None]]:
+        """See `JobOutput`."""
+        loss = job.spec.how.loss
         with ExitStack() as stack:
-            writers = [stack.enter_context(out.open(self.tokenizer_name, self.recipe.how.loss)) for out in self.outputs]
-            bar = stack.enter_context(Progress("tokenizing", total, "B", progress))
-            results = run(work, tasks, workers=workers, preload=PRELOAD)
-            for done, line in in_order(tasks, results, self.report):
+            writers = [(out, stack.enter_context(out.open(self._tokenizer_name, loss))) for out in self.outputs]
+
+            def add(done: EncodedUnit, line: int) -> None:
                 for documents in read_piece(done.task.path):
-                    for writer, out in zip(writers, self.outputs, strict=True):
-                        self._add(writer, out, documents, done, line)
-                bar.advance(done.task.bytes)
-                bar.note(f"{self.report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
-            self.report.refuse_empty(self.outputs[0].url, allow_empty)
-            self.report.left_over = sum(getattr(writer, "left_over", 0) for writer in writers)
+                    for out, writer in writers:
+                        _add(writer, out, documents, done, line)
+
+            yield add
+            self.report.left_over = sum(getattr(writer, "left_over", 0) for _, writer in writers)
             for out in self.outputs:
-                write_manifest(out.store, out.path, self._manifest(out, {}))
+                write_manifest(out.store, out.path, self._manifest(job, out, {}))
         for out in self.outputs:
-            write_manifest(out.store, out.path, self._manifest(out, out.sizes()))
+            write_manifest(out.store, out.path, self._manifest(job, out, out.sizes()))
 
-    def _add(self, writer: Any, out: Output, documents: Any, done: Done, line: int) -> None:
-        if out.format == "dolma":
-            origins = []
-            for key, row in documents.origins:
-                file, number = done.task.place(done.facts, row)
-                path, number = file.url, line + number + 1
-                origins.append((str(key) if key is not None else f"{path}-{number}", path, number))
-            writer.add(documents.tokens, documents.lengths, None, origins=origins)
-        else:
-            writer.add(documents.tokens, documents.lengths, documents.loss if out.format == "ds" else None)
-
-    def _manifest(self, out: Output, sizes: dict[str, int]) -> TokenManifest:
-        how, report = self.recipe.how, self.report
-        inputs = [{"path": f.url, "bytes": f.size, "version": f.version} for f in self.files]
-        options = {
-            "job": self.job,
-            "text": self.recipe.text,
-            "rule": report.rule,
+    def _manifest(self, job: EncodeJob, out: Output, sizes: dict[str, int]) -> TokenManifest:
+        given, report = self.options, self.report
+        options: dict[str, Any] = {
+            "text": given.text,
+            "rule": given.rule,
             "template": report.template,
             "template_adds": report.template_adds,
-            "specials_as_text": how.ordinary,
-            "on_error": SKIP if self.recipe.skip else RAISE,
+            "specials_as_text": given.specials_as_text,
+            "on_error": given.on_error,
             "blank_lines": report.blank,
         }
         if report.skipped_files:
@@ -354,18 +363,18 @@ class _Job:
             options["switched_off"] = report.switched_off
         if out.sequence:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
-        if how.loss:
-            options["loss"] = "datatrove" if how.cut else "mask"
-        return TokenManifest(
-            out.format,
-            report.documents,
-            report.tokens,
-            tokenizer=self.tokenizer.facts(),
-            bos=how.bos,
-            eos=how.eos,
-            inputs=inputs,
-            skipped=report.skipped,
-            skipped_examples=report.skipped_examples,
-            options=options,
-            sizes=sizes,
-        )
+        if given.loss:
+            options["loss"] = given.loss_rule
+        return job.manifest(out.format, report.documents, report.tokens, sizes, options)
+
+
+def _add(writer: TokenWriter, out: Output, documents: Documents, done: EncodedUnit, line: int) -> None:
+    if out.format != "dolma":
+        writer.add(documents.tokens, documents.lengths, documents.loss if out.format == "ds" else None)
+        return
+    origins = []
+    for key, row in documents.origins or ():
+        file, number = done.task.place(done.facts, row)
+        path, number = file.url, line + number + 1
+        origins.append((str(key) if key is not None else f"{path}-{number}", path, number))
+    cast("DolmaWriter", writer).add(documents.tokens, documents.lengths, None, origins=origins)

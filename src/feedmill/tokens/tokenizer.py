@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,18 +23,21 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
+from feedmill.formats.tokens.base import Int64s
 from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.tokens import engines
-from feedmill.tokens.kinds import is_sentencepiece, refuse_folder, refuse_others
 from feedmill.tokens.preload import load_ahead
+from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s, Vocabulary
 from feedmill.tokens.selfcheck import differences
 from feedmill.tokens.template import Template, TemplateSource, around, resolve
-from feedmill.tokens.vocabulary import Encoded, Engine, Int64s, Uint32s, Vocabulary
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece"]
 
 BACKENDS = ("auto", "fastokens", "hf", "sentencepiece")
 _PACKAGES = {"fastokens": "fastokens", "hf": "tokenizers", "sentencepiece": "sentencepiece"}
+_RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+_CONVERT = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json."
+_SLOW = (("vocab.json", "merges.txt"), ("vocab.txt",), ("spiece.model",), ("sentencepiece.bpe.model",))
 
 
 class Tokenizer:
@@ -55,7 +59,7 @@ class Tokenizer:
     """
 
     def __init__(
-        self, engine: Engine, vocabulary: Vocabulary, *, name: str, path: Path, backend: Backend, hash: str
+        self, engine: TokenizerEngine, vocabulary: Vocabulary, *, name: str, path: Path, backend: Backend, hash: str
     ) -> None:
         self._engine, self._vocabulary = engine, vocabulary
         self.name, self.path, self.backend, self.hash = name, path, backend, hash
@@ -157,8 +161,8 @@ def load_tokenizer(
     path = _find(given)
     data = path.read_bytes()
     digest = xxhash.xxh3_128_hexdigest(data)
-    refuse_others(path, data)
-    pieces = is_sentencepiece(path, data)
+    _refuse_others(path, data)
+    pieces = _is_sentencepiece(path, data)
     if pieces != (backend == "sentencepiece") and (pieces or backend == "sentencepiece") and backend != "auto":
         kind = "a SentencePiece model" if pieces else "a tokenizer.json"
         raise ConfigError(f"this is {kind}, which the backend {backend!r} does not read", file=str(path))
@@ -174,7 +178,7 @@ def load_tokenizer(
     vocabulary = engines.read_vocabulary(path, data)
     switched_off = engines.random_settings(vocabulary.document or {})
     fast, fallback = (None, None) if backend == "hf" else _fast(path, backend == "fastokens", check, switched_off)
-    engine: Engine = fast or engines.HuggingFace(path)
+    engine: TokenizerEngine = fast or engines.HuggingFace(path)
     made = Tokenizer(engine, vocabulary, name=given, path=path, backend="fastokens" if fast else "hf", hash=digest)
     made.fallback, made.template_source, made.switched_off = fallback, template_source, switched_off
     if vocabulary.document is not None:
@@ -183,7 +187,9 @@ def load_tokenizer(
     return made
 
 
-def _fast(path: Path, forced: bool, check: bool, switched_off: Mapping[str, Any]) -> tuple[Engine | None, str | None]:
+def _fast(
+    path: Path, forced: bool, check: bool, switched_off: Mapping[str, Any]
+) -> tuple[TokenizerEngine | None, str | None]:
     """The fast engine, or why it is not used. Raises where it was asked for by name and cannot be used at all."""
 
     if switched_off:
@@ -222,7 +228,7 @@ def _find(given: str) -> Path:
         versions = sorted(path.glob("tokenizer.model.v*"))  # Mistral's names of SentencePiece models
         if len(versions) == 1:
             return versions[0]
-        refuse_folder(path)
+        _refuse_folder(path)
         raise NotFound("the folder has no tokenizer.json", file=given, fix="Name the tokenizer's own folder or file.")
     if not path.is_file():
         raise NotFound(
@@ -233,6 +239,51 @@ def _find(given: str) -> Path:
             " looked up: download it first.",
         )
     return path
+
+
+def _is_sentencepiece(path: Path, data: bytes) -> bool:
+    """Whether a file is a SentencePiece model, by its name (``.model``, ``.model.v3``) and its first bytes."""
+    named = path.suffix == ".model" or ".model." in path.name
+    return named and not _RANK.match(data)
+
+
+def _refuse_others(path: Path, data: bytes) -> None:
+    """Raise ConfigError for the tokenizer files of other programs, with what they are and how to convert them."""
+    start = data[: 1 << 16].lstrip()
+    if _RANK.match(start):
+        raise _other(
+            path,
+            "a tiktoken file (tokens in base64 with their ranks), which does not say how texts are split",
+            "Use the tokenizer.json of the model's repository, or convert it: TikTokenConverter of transformers"
+            " (convert_slow_tokenizer) takes the file and its pattern.",
+        )
+    if b'"token_bytes"' in start and b'"rank"' in start:
+        raise _other(
+            path,
+            "Mistral's tekken.json",
+            "Use the tokenizer.json of the model's repository, or convert it with transformers"
+            " (integrations.mistral.convert_tekken_tokenizer).",
+        )
+
+
+def _refuse_folder(folder: Path) -> None:
+    """Raise ConfigError for a folder with a tokenizer of another kind."""
+    for names in _SLOW:
+        if all((folder / name).is_file() for name in names):
+            raise _other(folder, f"the folder of a tokenizer in files of its own ({', '.join(names)})", _CONVERT)
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".tiktoken" or path.name == "tekken.json":
+            with path.open("rb") as file:
+                _refuse_others(path, file.read(1 << 16))
+
+
+def _other(path: Path, what: str, fix: str) -> ConfigError:
+    return ConfigError(
+        f"this is {what}: a tokenizer.json or a SentencePiece .model was expected",
+        file=str(path),
+        kind="other-tokenizer-kind",
+        fix=fix,
+    )
 
 
 def _version(package: str) -> str:

@@ -13,6 +13,9 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
 from feedmill.tokens.corpus import Corpus
+from feedmill.tokens.orders import Numbers
+
+_BLOCK = 1 << 20
 
 
 class Spans(NamedTuple):
@@ -149,3 +152,11 @@ def _document_ends(corpus: Corpus) -> Int64s:
             ends.append(np.asarray(shard.bounds[1:], np.int64) + base)
         base += shard.tokens
     return np.concatenate(ends)
+
+
+def lengths_of(units: Units, numbers: Numbers) -> Int64s:
+    """Tokens of each unit of a row, int64[n], asked for some at a time."""
+    blocks = [
+        units.lengths(np.asarray(numbers[low : low + _BLOCK], np.int64)) for low in range(0, len(numbers), _BLOCK)
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *blocks])

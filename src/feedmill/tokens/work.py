@@ -25,7 +25,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.work import Work
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
-from feedmill.tokens.pieces import SUFFIX, PieceFacts, find_piece, write_piece
+from feedmill.tokens.spill import SUFFIX, PieceFacts, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 
@@ -36,7 +36,7 @@ LOSS_FIELDS = ("no_loss_ranges", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class EncodeSpec:
     """All that decides what a piece holds, beside the unit.
 
     Attributes:
@@ -58,6 +58,14 @@ class Recipe:
     typed: Typed | None = None
     template_source: TemplateSource = "auto"
 
+    @classmethod
+    def of(
+        cls, tokenizer: Tokenizer, how: Encoding, text: str, *, skip: bool, origins: bool, typed: Typed | None = None
+    ) -> EncodeSpec:
+        """What a loaded tokenizer does with documents."""
+        name, identity, source = str(tokenizer.path), identity_of(tokenizer), tokenizer.template_source
+        return cls(name, tokenizer.backend, identity, text, how, skip, origins, typed, source)
+
     def reader(self) -> TextReader | TypedReader:
         """What reads the documents; one for each thread."""
         return _reader(self, threading.get_ident())
@@ -76,12 +84,12 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class EncodeTask:
     """Units to be done, a part of a file or some whole ones, and where their piece goes. `spare`: threads may read and
     write it, on cores nobody needs."""
 
     units: tuple[Unit, ...]
-    recipe: Recipe
+    spec: EncodeSpec
     path: str
     spare: bool = False
 
@@ -101,36 +109,36 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class EncodedUnit:
     """A finished unit: its piece, what is in it, whether an earlier run made it; or the first bad document."""
 
-    task: Task
+    task: EncodeTask
     facts: PieceFacts
     reused: bool = False
     bad: tuple[int, str] | None = None
 
 
-def work(task: Task) -> Done:
+def encode_unit(task: EncodeTask) -> EncodedUnit:
     """Do a unit, unless its piece is there. Raises FeedmillError where its file cannot be read."""
     found = find_piece(task.path)
     if found is not None:
-        return Done(task, found, reused=True)
-    recipe = task.recipe
-    tokenizer, how = tokenizer_of(recipe), recipe.how
-    facts = PieceFacts(bytes=task.bytes, dtype=how.dtype, loss=how.loss, origins=recipe.origins)
-    batches = _batches(task.units, recipe.reader(), facts)
+        return EncodedUnit(task, found, reused=True)
+    spec = task.spec
+    tokenizer, how = tokenizer_of(spec), spec.how
+    facts = PieceFacts(bytes=task.bytes, dtype=how.dtype, loss=how.loss, origins=spec.origins)
+    batches = _batches(task.units, spec.reader(), facts)
     try:
         with (
             write_piece(task.path, facts) as piece,
             closing(ahead(batches) if task.spare else batches) as source,
-            closing(_encoded(source, tokenizer, recipe, facts)) as encoded,
+            closing(_encoded(source, tokenizer, spec, facts)) as encoded,
             closing(ordered_map(piece.add, encoded, workers=int(task.spare), in_flight=2)) as added,
         ):
             for _ in added:
                 pass
     except _Stopped as stop:
-        return Done(task, facts, bad=stop.bad)
-    return Done(task, facts)
+        return EncodedUnit(task, facts, bad=stop.bad)
+    return EncodedUnit(task, facts)
 
 
 def _batches(
@@ -158,35 +166,36 @@ def _batches(
 
 
 def _encoded(
-    batches: Iterable[Batch], tokenizer: Tokenizer, recipe: Recipe, facts: PieceFacts
+    batches: Iterable[Batch], tokenizer: Tokenizer, spec: EncodeSpec, facts: PieceFacts
 ) -> Generator[tuple[Encodings, list[tuple[Any, int]] | None], None, None]:
     """The documents as they are stored, with ids and lines where those are kept; what is passed over is counted."""
     for batch in batches:
         for part in _parts(batch):
-            found = encode_batch(tokenizer, recipe.how, part)
+            found = encode_batch(tokenizer, spec.how, part)
             origins = None
-            if recipe.origins:
+            if spec.origins:
                 kept = range(len(part.texts)) if found.kept is None else found.kept
-                key = _key if recipe.typed is None else _same
-                origins = [(key(part.fields[i][-1]), part.rows[i]) for i in kept]
+                keys = [part.fields[i][-1] for i in kept]
+                keys = keys if spec.typed is not None else [_key(key) for key in keys]
+                origins = list(zip(keys, (part.rows[i] for i in kept), strict=True))
             yield found, origins
             if part.bad:
-                _note(facts, part, recipe.skip)
+                _note(facts, part, spec.skip)
         facts.lines += batch.lines
         facts.blank += batch.blank
         facts.empty += batch.empty
 
 
-def tasks_of(job: Work, units: Sequence[tuple[Unit, ...]], recipe: Recipe, workers: int | None) -> list[Task]:
+def tasks_of(job: Work, units: Sequence[tuple[Unit, ...]], spec: EncodeSpec, workers: int | None) -> list[EncodeTask]:
     """The work for some units, on a number of processes (None for one per core). Pieces that belong to none of them are
     removed."""
-    key, cores = recipe.key(), available_cores()
+    key, cores = spec.key(), available_cores()
     spare = min(cores if workers is None else workers, len(units)) < cores
     names = [piece_name(number, some, key) for number, some in enumerate(units)]
     job.sweep(set(names))
     # A file that is not packed is cut instead: more processes do more for it than threads.
     return [
-        Task(some, recipe, os.path.join(job.folder, name), spare and some[0].file.packed)
+        EncodeTask(some, spec, os.path.join(job.folder, name), spare and some[0].file.packed)
         for some, name in zip(units, names, strict=True)
     ]
 
@@ -229,13 +238,9 @@ def _key(value: object) -> object:
     return value if isinstance(value, int) else None
 
 
-def _same(value: object) -> object:
-    return value
-
-
 @lru_cache(maxsize=8)
-def _reader(recipe: Recipe, thread: int) -> TextReader | TypedReader:  # noqa: ARG001
-    return TextReader(recipe.text, recipe.fields) if recipe.typed is None else TypedReader(recipe.typed)
+def _reader(spec: EncodeSpec, thread: int) -> TextReader | TypedReader:  # noqa: ARG001
+    return TextReader(spec.text, spec.fields) if spec.typed is None else TypedReader(spec.typed)
 
 
 @lru_cache(maxsize=2)
@@ -255,12 +260,10 @@ def offer(tokenizer: Tokenizer) -> None:
     _ready[identity_of(tokenizer)] = tokenizer
 
 
-def tokenizer_of(recipe: Recipe) -> Tokenizer:
-    """The tokenizer of a recipe, loaded once in each process."""
-    found = _ready.get(recipe.identity) or _loaded(
-        recipe.tokenizer, recipe.backend, recipe.identity, recipe.template_source
-    )
-    found.template, found.ordinary = recipe.how.template, recipe.how.ordinary
+def tokenizer_of(spec: EncodeSpec) -> Tokenizer:
+    """The tokenizer of a job, loaded once in each process."""
+    found = _ready.get(spec.identity) or _loaded(spec.tokenizer, spec.backend, spec.identity, spec.template_source)
+    found.template, found.ordinary = spec.how.template, spec.how.ordinary
     return found
 
 
@@ -272,9 +275,9 @@ def identity_of(tokenizer: Tokenizer) -> str:
     return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}"
 
 
-def piece_name(number: int, units: tuple[Unit, ...], recipe_key: str) -> str:
+def piece_name(number: int, units: tuple[Unit, ...], spec_key: str) -> str:
     """The name of the piece of some units: it is a hash of all that decides the content."""
-    words = [recipe_key]
+    words = [spec_key]
     for unit in units:
         words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
         words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]

@@ -14,7 +14,7 @@ from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
     from feedmill.documents.file import DocumentFile
-    from feedmill.tokens.grouped import GroupedReport
+    from feedmill.tokens.dolma_output import GroupedReport
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -53,8 +53,8 @@ SCHEMA = {
 def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     """Write token files, as Dolma does."""
     from feedmill.documents.typed import Typed
-    from feedmill.tokens.grouped import tokenize_grouped
-    from feedmill.tokens.ring import Ring
+    from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
+    from feedmill.tokens.mixing_order import Ring
 
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
@@ -66,17 +66,14 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     if values["fields.text_field_type"] not in ("str", "string"):
         raise ConfigError("only a text can be tokenized", fix="Set fields.text_field_type to str.")
     name, eos = _tokenizer(values)
-    report = tokenize_grouped(
-        files,
-        values["destination"],
-        tokenizer=name,
+    options = GroupedOptions(
         bos=values["tokenizer.bos_token_id"],
         eos=eos,
         segment=values["tokenizer.segment_before_tokenization"],
         specials_as_text=values["tokenizer.encode_special_tokens"],
         typed=Typed(values["fields.text_field_name"], values["fields.id_field_name"], values["fields.id_field_type"]),
         dtype=values["dtype"],
-        processes=values["processes"],
+        workers=values["processes"],
         files_per_group=values["files_per_process"],
         ring=Ring(values["ring_size"], values["batch_size"], values["sample_ring_prop"]),
         limit=values["max_size"],
@@ -86,7 +83,7 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         allow_empty=values["allow_empty"],
         overwrite=values["overwrite"],
     )
-    _show(report)
+    _show(tokenize_grouped(files, values["destination"], name, options))
 
 
 def _files(patterns: Sequence[str]) -> list[DocumentFile]:

@@ -16,7 +16,7 @@ from feedmill.cli.output import counted, emit, facts, to_json
 
 if TYPE_CHECKING:
     from feedmill.documents.file import DocumentFile
-    from feedmill.tokens.dealt import DealtReport
+    from feedmill.tokens.datatrove_tasks import DealtReport
 
 app = new_app(no_args_is_help=True, help="Nanotron's data tool: the same options, the same files.")
 preprocess = new_app(no_args_is_help=True, help="Tokenize documents into .ds files, one per task.")
@@ -79,7 +79,7 @@ def hf(
     as_json: Json = False,
 ) -> None:
     """Tokenize a Hugging Face dataset on disk; each task gets every n-th row."""
-    from feedmill.tokens.dealt import deal_rows
+    from feedmill.tokens.datatrove_tasks import deal_rows
 
     _complete(ctx)
     _run(ctx, deal_rows(dataset, split, ctx.obj["tasks"]), column, [], as_json)
@@ -96,7 +96,7 @@ def jsonl(
     as_json: Json = False,
 ) -> None:
     """Tokenize files of JSON lines; each task gets every n-th file."""
-    from feedmill.tokens.dealt import deal_files
+    from feedmill.tokens.datatrove_tasks import deal_files
 
     _complete(ctx)
     tasks, ignored = deal_files(dataset, ctx.obj["tasks"], glob_pattern)
@@ -110,7 +110,7 @@ def _complete(ctx: typer.Context) -> None:
 
 def _run(ctx: typer.Context, tasks: list[list[DocumentFile]], column: str, ignored: list[str], as_json: bool) -> None:
     from feedmill.storage import open_store
-    from feedmill.tokens.dealt import tokenize_dealt
+    from feedmill.tokens.datatrove_tasks import tokenize_dealt
 
     folder = ctx.obj["folder"]
     report = tokenize_dealt(tasks, folder, column=column, ignored=ignored, **ctx.obj["options"])

@@ -18,14 +18,12 @@ from feedmill.converting.job import Done
 from feedmill.converting.units import Add, Hashed, Target, Unit, Written
 from feedmill.errors import DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
-from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, write_manifest
 from feedmill.formats.tokens.vla_text import MANIFEST, shard_files, write_vla_text
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.outputs import FORMATS, sizes_of
+from feedmill.tokens.outputs import FORMATS, Form, main_file, sizes_of, write_documents
 from feedmill.tokens.rewrite import gathered
-from feedmill.tokens.targets import Form, main_file, write_documents
 from feedmill.tokens.units import Documents
 
 ENDINGS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
@@ -63,10 +61,7 @@ class TokenFiles(Target):
             documents, tokens = documents + len(item[1]), tokens + len(item[0])
             return document_hashes(item)
 
-        opened: Any = write_documents(store, path, self.form)
-        if format == "dolma":
-            opened = write_dolma(store, path, np.dtype(f"<u{self.form.token_size}"))
-        with opened as writer:
+        with write_documents(store, path, self.form) as writer:
             yield add
             manifest = self._manifest(unit.what[0], documents, tokens)
             write_manifest(store, path, manifest)  # sizes: once the files are there

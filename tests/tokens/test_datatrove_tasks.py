@@ -12,7 +12,7 @@ import pytest
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.ds import open_ds, write_ds
 from feedmill.storage import LocalStore
-from feedmill.tokens.dealt import deal_files, deal_rows, tokenize_dealt
+from feedmill.tokens.datatrove_tasks import deal_files, deal_rows, tokenize_dealt
 from feedmill.tokens.tokenizer import load_tokenizer
 from helpers.nanoset_golden import NANOSETS, copy_into, expected, sha256
 

@@ -18,7 +18,7 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -72,7 +72,7 @@ class Documents(NamedTuple):
 class PieceWriter:
     """Writes one piece; made by `write_piece`."""
 
-    def __init__(self, out: Any, facts: PieceFacts) -> None:
+    def __init__(self, out: BinaryIO, facts: PieceFacts) -> None:
         self._out, self.facts, self._hash = out, facts, xxhash.xxh3_128()
         self._lengths: list[npt.NDArray[Any]] = []
         self._loss: list[npt.NDArray[np.bool_]] = []
@@ -141,7 +141,7 @@ def find_piece(path: str) -> PieceFacts | None:
         return None
 
 
-def _facts(raw: Any, size: int, length: int) -> PieceFacts:
+def _facts(raw: BinaryIO, size: int, length: int) -> PieceFacts:
     raw.seek(size - _TRAILER.size - length)
     return msgspec.json.decode(raw.read(length), type=PieceFacts)
 
@@ -159,7 +159,7 @@ def read_piece(path: str) -> Iterator[Documents]:
         raise storage_error(error, path) from None
 
 
-def _documents(raw: Any, facts: PieceFacts, end: int) -> Iterator[Documents]:
+def _documents(raw: BinaryIO, facts: PieceFacts, end: int) -> Iterator[Documents]:
     kind = np.dtype(facts.dtype)
     at = facts.tokens * kind.itemsize
     raw.seek(at)

@@ -1,0 +1,318 @@
+"""Tokenizing into Dolma's folders: groups of files, each mixed and written as numbered files.
+
+The tokens of all inputs are made as for any other output (`feedmill.tokens.job`). The documents of each group are then
+read from its pieces in the order of `feedmill.tokens.mixing_order`.
+The files are the same for the same inputs, options and seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil, log10
+from typing import Any
+
+import numpy as np
+
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.typed import Typed, TypedReader
+from feedmill.documents.units import cut
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
+from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, write_manifest
+from feedmill.jobs.policy import SKIP, on_error_policy
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.storage import Store, open_store
+from feedmill.tokens.encode import Encoding
+from feedmill.tokens.job import PRELOAD, Counts, EncodeJob, JobOptions
+from feedmill.tokens.mixing_order import Ring, groups
+from feedmill.tokens.parts import Group, GroupFile, Part, write_group
+from feedmill.tokens.segments import adds_space
+from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from feedmill.tokens.work import EncodedUnit, EncodeSpec
+
+MANIFEST = "tokens"
+"""The manifest of the folder is called as that of a file of this name would be; each part has its own beside it."""
+
+TYPED, RING = Typed(), Ring()
+
+_FEW = 1 << 25
+"""Fewer tokens are written sooner by this process than other processes are started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedOptions(JobOptions):
+    """The options of `tokenize_grouped`, beside those of any job.
+
+    Attributes:
+        bos, eos: ids put around documents that do not have them there already; one of them is needed.
+        segment: encode each paragraph by itself, see `feedmill.tokens.segments`.
+        specials_as_text: encode special tokens that stand in a text as plain text.
+        typed: where text and id are.
+        dtype: of a token; None for the smallest that the vocabulary fits.
+        workers: how many processes work, and into how many groups files are divided (unless `files_per_group` makes
+            more): so it decides the files, as it does in Dolma.
+        ring: how documents are mixed.
+        limit: a file has fewer tokens, unless it is one longer document.
+        seed: of the order of files and documents.
+        exact: keep what Dolma does where it is wrong: bad documents are left out, a type of token must be given
+            exactly, files are replaced, a group without tokens leaves zeros.
+    """
+
+    workers: int = 1
+    bos: int | None = None
+    eos: int | None = None
+    segment: bool = False
+    specials_as_text: bool = False
+    typed: Typed = TYPED
+    dtype: str | None = None
+    files_per_group: int | None = None
+    ring: Ring = RING
+    limit: int = 1 << 30
+    seed: int = 3920
+    exact: bool = False
+
+
+@dataclass
+class GroupedReport(Counts):
+    """What a run wrote.
+
+    Attributes:
+        folder, parts: where; the files' names without suffix.
+        empty: documents whose text is nothing but white space, which are passed over.
+        empty_groups: groups of files without a token; with ``exact`` each left a file of zeros.
+        dtype: of a token.
+        seed: of the order of the files.
+    """
+
+    folder: str
+    empty: int = 0
+    parts: list[str] = field(default_factory=list)
+    empty_groups: int = 0
+    dtype: str = ""
+    seed: int = 0
+
+    def restore(self, manifests: Sequence[TokenManifest]) -> None:
+        """See `Counts.restore`."""
+        super().restore(manifests)
+        (found,) = manifests
+        self.blank, self.empty = found.options["blank_lines"], found.options["empty_documents"]
+        self.empty_groups = found.options["empty_groups"]
+        self.parts = [name.removesuffix(NPY) for name in found.sizes if name.endswith(NPY)]
+
+
+def tokenize_grouped(
+    files: Sequence[DocumentFile], folder: str, tokenizer: str | os.PathLike[str], options: GroupedOptions
+) -> GroupedReport:
+    """Tokenize files of documents into ``part-<group>-<number>.npy`` and ``.csv.gz``.
+
+    Args:
+        files: of JSON lines, whatever their names end in.
+
+    Raises:
+        ConfigError: for options, and where the folder has token files of another job.
+        EmptyResult: there is not one document with text.
+        DataError: a document cannot be used (and `on_error` is ``raise``), or a file is damaged.
+    """
+    begin = time.perf_counter()
+    _check(options)
+    options = replace(
+        options,
+        on_error=SKIP if options.exact else on_error_policy(options.on_error),
+        allow_empty=options.allow_empty or options.exact,
+    )
+    TypedReader(options.typed)  # errors in the fields are reported before the work begins
+    loaded = load_tokenizer(tokenizer, template_source="file")  # Dolma reads tokenizer.json alone
+    dtype = _dtype(loaded, options)
+    ordered = list(files)
+    random.Random(f"files {options.seed}").shuffle(ordered)
+    plan = [tuple(ordered[part]) for part in groups(len(ordered), options.workers, options.files_per_group)]
+    report = GroupedReport(folder, dtype=dtype.name, seed=options.seed)
+    EncodeJob(DolmaFolder(folder, plan, dtype, options, report), _spec(loaded, dtype, options), loaded, options).run()
+    report.seconds = time.perf_counter() - begin
+    return report
+
+
+def _check(options: GroupedOptions) -> None:
+    if options.bos is None and options.eos is None:
+        raise ConfigError(
+            "neither BOS nor EOS is given, and documents would run together",
+            kind="no-eos",
+            fix="Give the id of one of them, e.g. --tokenizer.eos_token_id.",
+        )
+    ring = options.ring
+    if min(options.bos or 0, options.eos or 0) < 0 or min(options.workers, ring.files, ring.batch, options.limit) < 1:
+        raise ConfigError("ids must not be negative, sizes and processes not below 1", fix="Fix the options.")
+
+
+def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -> EncodeSpec:
+    wide = max(tokenizer.size, 1 + max(options.bos or 0, options.eos or 0)) > 1 << 16
+    how = Encoding(
+        bos=options.bos,
+        eos=options.eos,
+        always=False,
+        template=False,
+        ordinary=options.specials_as_text,
+        limit=int(min(np.iinfo(dtype).max, (1 << 32) - 1)),
+        dtype="<u4" if wide else "<u2",
+        segment=options.segment,
+        prefix=options.segment and tokenizer.path.suffix == ".json" and adds_space(tokenizer.path),
+        keep_empty=True,
+    )
+    skip, typed = options.on_error == SKIP, options.typed
+    return EncodeSpec.of(tokenizer, how, typed.text, skip=skip, origins=True, typed=typed)
+
+
+def _dtype(tokenizer: Tokenizer, options: GroupedOptions) -> np.dtype[Any]:
+    """The type of a token. Raises ConfigError where the one that is given does not do."""
+    given, exact, ids = options.dtype, options.exact, (options.bos, options.eos)
+    needed = dolma_dtype(max(tokenizer.vocab_size, *(1 + (i or 0) for i in ids)) if not exact else tokenizer.vocab_size)
+    if needed.kind != "u":
+        raise ConfigError(
+            f"an id of a special token is beyond all types: {max(i or 0 for i in ids)}", fix="Correct it."
+        )
+    if given is None and not exact:
+        return needed
+    try:
+        kind = np.dtype(given or "uint16").newbyteorder("<")
+    except TypeError:
+        raise ConfigError(f"there is no type {given!r}", fix=f"Use {needed.name}.") from None
+    if (kind != needed) if exact else (kind.kind != "u" or kind.itemsize < needed.itemsize):
+        raise ConfigError(
+            f"tokens of type {kind.name} do not fit a vocabulary of {tokenizer.vocab_size:,} and its special ids",
+            file=str(tokenizer.path),
+            kind="bad-token-size",
+            fix=f"Set dtype to {needed.name}" + (" (--exact takes no other)." if exact else ", or leave it out."),
+        )
+    return kind
+
+
+class DolmaFolder:
+    """The output of `tokenize_grouped`: numbered files in a folder, the documents of each group of files mixed."""
+
+    def __init__(
+        self,
+        folder: str,
+        plan: Sequence[tuple[DocumentFile, ...]],
+        dtype: np.dtype[Any],
+        options: GroupedOptions,
+        report: GroupedReport,
+    ) -> None:
+        self.store, self.name, self.url = open_store(folder), MANIFEST, folder
+        self.plan, self.dtype, self.options, self.report = plan, dtype, options, report
+        self.files = [file for group in plan for file in group]
+        self._owners: list[int] = []  # of each unit the number of its file, which may be named twice
+        self._words: dict[str, Any] = {
+            "ring": asdict(options.ring),
+            "limit": options.limit,
+            "seed": options.seed,
+            "exact": options.exact,
+            "dtype": dtype.str,
+        }
+
+    def identity(self) -> Iterator[str]:
+        """See `JobOutput`."""
+        yield repr(sorted(self._words.items()))
+        yield from (f"{n} {file.url} {file.version}" for n, group in enumerate(self.plan) for file in group)
+
+    def units(self, unit_bytes: int) -> list[tuple[Unit, ...]]:
+        """See `JobOutput`. Each unit has a piece of its own, so that a file can be read by itself."""
+        units = [[(unit,) for unit in cut([file], unit_bytes)] for file in self.files]
+        self._owners = [number for number, some in enumerate(units) for _ in some]
+        return [unit for some in units for unit in some]
+
+    def manifests(self) -> Iterator[TokenManifest | None]:
+        """See `JobOutput`."""
+        found = read_manifest(self.store, MANIFEST)
+        whole = found is not None and all(
+            self.store.exists(name) and self.store.stat(name).size == size for name, size in found.sizes.items()
+        )
+        yield found if whole else None
+
+    def existing(self) -> ConfigError | None:
+        """See `JobOutput`."""
+        if self.options.exact or not _token_files(self.store):
+            return None
+        return ConfigError(
+            "there are token files already, which this job did not make",
+            file=self.url,
+            kind="exists",
+            fix="Choose another destination, or add --overwrite to replace them.",
+        )
+
+    @contextmanager
+    def opened(self, job: EncodeJob) -> Iterator[Callable[[EncodedUnit, int], None]]:
+        """See `JobOutput`."""
+        places: list[list[tuple[str, int]]] = [[] for _ in self.files]
+        owners = iter(self._owners)
+
+        def add(done: EncodedUnit, line: int) -> None:
+            places[next(owners)].append((done.task.path, line))
+            self.report.empty += done.facts.empty
+
+        yield add
+        made = iter(places)
+        written = self._write([[GroupFile(f.url, f.size, tuple(next(made))) for f in group] for group in self.plan])
+        parts = [part for group in written for part in group]
+        self.report.empty_groups = sum(not any(part.tokens for part in group) for group in written)
+        self.report.parts = [part.name for part in parts]
+        if not self.options.exact:
+            self._remove_others({part.name for part in parts})
+        options = {
+            **self._words,
+            "segment": self.options.segment,
+            "groups": len(self.plan),
+            "blank_lines": self.report.blank,
+            "empty_documents": self.report.empty,
+            "empty_groups": self.report.empty_groups,
+        }
+        for part in parts:
+            manifest = job.manifest("dolma", part.documents, part.tokens, part.sizes, options)
+            write_manifest(self.store, part.name + NPY, manifest)
+        sizes = {name: size for part in parts for name, size in part.sizes.items()}
+        total = job.manifest("dolma", self.report.documents, self.report.tokens, sizes, options)
+        write_manifest(self.store, MANIFEST, total)
+
+    def _write(self, made: list[list[GroupFile]]) -> list[list[Part]]:
+        """The files of each group."""
+        options, digits = self.options, ceil(log10(len(made) + 1))
+        tasks = [
+            Group(
+                folder=self.url,
+                stem=f"part-{number:0{digits}d}",
+                files=tuple(files),
+                dtype=self.dtype.str,
+                ids=options.typed.id is not None,
+                ring=options.ring,
+                limit=options.limit,
+                seed=f"{options.seed} {number}",
+                exact=options.exact,
+            )
+            for number, files in enumerate(made)
+        ]
+        workers = 1 if self.report.tokens < _FEW else options.workers
+        with Progress("writing", len(tasks), "groups", options.progress) as bar:
+            return list(run(write_group, tasks, workers=workers, progress=bar, preload=PRELOAD))
+
+    def _remove_others(self, names: set[str]) -> None:
+        """Remove numbered files of an earlier job: they would be read together with the new ones."""
+        for path in _token_files(self.store):
+            stem = path.removesuffix(NPY).removesuffix(CSV)
+            if stem not in names:
+                self.store.delete(path)
+                if self.store.exists(manifest_path(stem + NPY)):
+                    self.store.delete(manifest_path(stem + NPY))
+
+
+def _token_files(store: Store) -> list[str]:
+    """The numbered files right in the folder."""
+    try:
+        entries = list(store.files(suffixes=(NPY, CSV)))
+    except NotFound:
+        return []
+    return [entry.path for entry in entries if entry.path.startswith("part-") and "/" not in entry.path]
