@@ -282,9 +282,7 @@ def test_a_file_is_tagged_once_however_its_folder_is_spelled(tmp_path: Path, mon
     assert (report.files, report.rows, report.outputs) == (2, 150, ["d/attributes/e"])
 
 
-@pytest.mark.parametrize(
-    "options", [{"out": ["{}/documents"]}, {"out": ["{}/documents/."], "exact": True}]
-)
+@pytest.mark.parametrize("options", [{"out": ["{}/documents"]}, {"out": ["{}/documents/."], "exact": True}])
 def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any]) -> None:
     write_tree(tmp_path, 2)
     before = contents(tmp_path)

@@ -22,10 +22,10 @@ from feedmill.converting.targets.tokens import (
 from feedmill.converting.units import Shared, Source, Target, Unit
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
+from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.vla_text import SEQUENCES
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
-from feedmill.tokens.outputs import Form
 from feedmill.tokens.units import Documents
 
 _LEAST = {"pbin": 1, "ds": 2, "megatron": 2, "dolma": 2}

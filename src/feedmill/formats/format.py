@@ -58,7 +58,8 @@ class Target:
         takes: families of sources that it can be made of.
         shards: pattern of its files in a folder.
         beside: names a tuple of the files beside them.
-        writer: of ``shards``: names a `feedmill.formats.columnar.ColumnWriter`.
+        writer: of ``shards`` names a `feedmill.formats.columnar.ColumnWriter`, of ``tokens`` a
+            `feedmill.formats.tokens.base.TokenFormat`.
         shard_size: bytes of the source in a shard, where none are asked for.
         keeps: facts about a source that it has a place for: ``splits``, ``description`` (the sample type), ``media``
             (media metadata), ``companions`` (files of VLA Foundry's robotics), ``loss`` (masks of tokens).

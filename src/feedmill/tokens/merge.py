@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.orders import Numbers, interleaved
-from feedmill.tokens.outputs import LINES, Form
+from feedmill.tokens.outputs import LINES
 from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import form_for, has_parts, need_parts, numbered_parts, part_path
 from feedmill.tokens.units import Chunks, Documents, Units, lengths_of

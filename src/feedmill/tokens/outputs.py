@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.formats.format import named
 from feedmill.formats.registry import targets
-from feedmill.formats.tokens.base import Int64s, Tokens, TokenWriter
+from feedmill.formats.tokens.base import Form, Int64s, TokenFormat, Tokens, TokenWriter, VocabularySizes
 from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, open_store, split_url
 
@@ -23,23 +24,6 @@ LINES = "jsonl"
 """Lines of text are documents of bytes to the verbs that write files of documents."""
 _NEWLINE = 10
 _STRIP = tuple(end for target in targets().values() for end in target.strip)
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How documents are stored.
-
-    Attributes:
-        format: short name of the format.
-        token_size: bytes per token.
-        tokenizer: a tokenizer's name, for formats that keep one.
-        loss: whether there is a mask of the tokens to be learned.
-    """
-
-    format: str
-    token_size: int
-    tokenizer: str | None = None
-    loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +60,7 @@ class Output:
 
     def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[TokenWriter]:
         """The format's writer."""
-        if self.format == "vla-text":
+        if targets()[self.format].form == "sequences":
             return write_vla_text(self.store, self.stem, self.sequence, self.shard)
         return write_documents(self.store, self.path, Form(self.format, self.dtype.itemsize, tokenizer_name, loss))
 
@@ -85,21 +69,13 @@ def write_documents(store: Store, path: str, form: Form) -> AbstractContextManag
     """The writer of one file of this form; it appears when the block ends without an error."""
     if form.format == LINES:
         return _write_lines(store, path)
-    if form.format == "pbin":
-        from feedmill.formats.tokens.pbin import write_pbin
+    return token_format(form.format).open(store, path, form)
 
-        return write_pbin(store, path, form.token_size)
-    if form.format == "ds":
-        from feedmill.formats.tokens.ds import write_ds
 
-        return write_ds(store, path, form.token_size, tokenizer_name=form.tokenizer, loss=form.loss)
-    if form.format == "megatron":
-        from feedmill.formats.tokens.megatron import write_megatron
-
-        return write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4")
-    from feedmill.formats.tokens.dolma import write_dolma
-
-    return write_dolma(store, path, np.dtype(f"<u{form.token_size}"))
+def token_format(name: str) -> TokenFormat:
+    """How a format of token files is written."""
+    found: TokenFormat = named(targets()[name].writer)
+    return found
 
 
 @contextmanager
@@ -131,7 +107,7 @@ def main_file(path: str) -> str:
 def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:
     """What a manifest says of the files of one dataset, see `Output.sizes`."""
     names = [stem + suffix for suffix in FORMATS[format]]
-    if format == "vla-text" and store.exists(names[0]):
+    if targets()[format].form == "sequences" and store.exists(names[0]):
         names += shard_files(store, stem)
     return {name.rpartition("/")[2]: store.stat(name).size for name in names if store.exists(name)}
 
@@ -168,12 +144,12 @@ def plan_outputs(
         folder, last = split_url(os.fspath(path))
         for suffix in _STRIP:
             last = last.removesuffix(suffix)
-        if not last or (os.fspath(path).endswith("/") and name != "vla-text"):
+        if not last or (os.fspath(path).endswith("/") and targets()[name].form != "sequences"):
             raise ConfigError("the output has no name", file=os.fspath(path), fix="Add the name of a file to the path.")
         dtype = _dtype(name, vocab_size, base_vocab_size, largest, token_size)
-        sequence = (seq_len or 0) + 1 if name == "vla-text" else 0
+        sequence = (seq_len or 0) + 1 if targets()[name].form == "sequences" else 0
         out.append(Output(name, open_store(folder), last, dtype, sequence, shard or SEQUENCES if sequence else 0))
-    if (seq_len is None) == ("vla-text" in paths):
+    if (seq_len is None) == any(targets()[name].form == "sequences" for name in paths):
         raise ConfigError(
             "'vla-text', and it alone, is written in sequences of a length",
             kind="no-sequence-length" if seq_len is None else "unknown-option",
@@ -192,21 +168,7 @@ def _dtype(name: str, vocab_size: int, base: int, largest: int, token_size: int 
             raise ConfigError(
                 f"{name} has no tokens of {token_size} bytes", kind="bad-token-size", fix=f"It has {sizes}."
             )
-        return np.dtype("<i4" if name == "megatron" and token_size == 4 else f"<u{token_size}")
-    if name == "vla-text":  # numbers in JSON
+        return token_format(name).sized(token_size) if targets()[name].form == "tokens" else np.dtype(f"<u{token_size}")
+    if targets()[name].form == "sequences":  # numbers in JSON
         return np.dtype("<u4")
-    if name == "pbin":
-        from feedmill.formats.tokens.pbin import token_size as pbin_token_size
-
-        return np.dtype(f"<u{max(pbin_token_size(max(base, 1)), pbin_token_size(largest + 1))}")
-    if name == "ds":
-        from feedmill.formats.tokens.ds import ds_token_size
-
-        return np.dtype(f"<u{ds_token_size(vocab_size)}")
-    if name == "megatron":
-        from feedmill.formats.tokens.megatron import megatron_dtype
-
-        return megatron_dtype(vocab_size)
-    from feedmill.formats.tokens.dolma import dolma_dtype
-
-    return dolma_dtype(vocab_size)
+    return token_format(name).dtype(VocabularySizes(vocab_size, base, largest))

@@ -20,7 +20,7 @@ import orjson
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work
@@ -28,7 +28,7 @@ from feedmill.storage import Store, open_store, real_place, split_url
 from feedmill.storage.claims import Claim
 from feedmill.tokens.corpus import Corpus, Mapped
 from feedmill.tokens.orders import Numbers
-from feedmill.tokens.outputs import FORMATS, LINES, Form, main_file, sizes_of, write_documents
+from feedmill.tokens.outputs import FORMATS, LINES, main_file, sizes_of, write_documents
 from feedmill.tokens.targets import Part, higher_parts, remove_part
 from feedmill.tokens.units import Spans, Units
 

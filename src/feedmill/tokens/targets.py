@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.manifest import manifest_path
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.orders import Numbers
-from feedmill.tokens.outputs import FORMATS, LINES, Form, main_file
+from feedmill.tokens.outputs import FORMATS, LINES, main_file
 
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
 

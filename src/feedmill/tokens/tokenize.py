@@ -214,7 +214,7 @@ def _tokenize(
         template=around is not None,
         template_adds=None if around is None else str(around),
         switched_off=tokenizer.switched_off,
-        token_bytes={out.format: out.dtype.itemsize for out in outputs if out.format != "vla-text"},
+        token_bytes={out.format: out.dtype.itemsize for out in outputs if not out.sequence},
     )
     found = _find(inputs, options.kind)
     report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]

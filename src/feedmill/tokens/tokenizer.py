@@ -26,8 +26,8 @@ from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.tokens.base import Int64s
 from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.tokens import engines
-from feedmill.tokens.preload import load_ahead
 from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s, Vocabulary
+from feedmill.tokens.preload import load_ahead
 from feedmill.tokens.selfcheck import differences
 from feedmill.tokens.template import Template, TemplateSource, around, resolve
 

@@ -17,12 +17,12 @@ from feedmill.converting import vlatext
 from feedmill.converting.job import Done
 from feedmill.converting.units import Add, Hashed, Target, Unit, Written
 from feedmill.errors import DataError
-from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, write_manifest
 from feedmill.formats.tokens.vla_text import MANIFEST, shard_files, write_vla_text
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.outputs import FORMATS, Form, main_file, sizes_of, write_documents
+from feedmill.tokens.outputs import FORMATS, main_file, sizes_of, write_documents
 from feedmill.tokens.rewrite import gathered
 from feedmill.tokens.units import Documents
 

@@ -8,8 +8,10 @@ A format's writer is a `TokenWriter`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +114,52 @@ class TokenShard:
             facts = " ".join(fact if isinstance(fact, str) else fact() for fact in self.facts)
             self._words = f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {facts}"
         return self._words
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How documents are stored.
+
+    Attributes:
+        format: name of the format.
+        token_size: bytes per token.
+        tokenizer: a tokenizer's name, for formats that keep one.
+        loss: whether there is a loss mask.
+    """
+
+    format: str
+    token_size: int
+    tokenizer: str | None = None
+    loss: bool = False
+
+
+class VocabularySizes(NamedTuple):
+    """What decides the size of a token.
+
+    Attributes:
+        size, base: entries of the vocabulary, with and without added tokens.
+        largest: an id that must fit.
+    """
+
+    size: int
+    base: int
+    largest: int
+
+
+class TokenFormat:
+    """How a token format is written; its `feedmill.formats.format.Target` names one."""
+
+    def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
+        """Return the type of a token by the format's own rule."""
+        raise NotImplementedError
+
+    def sized(self, token_size: int) -> np.dtype[Any]:
+        """Return the type of a token of this many bytes."""
+        return np.dtype(f"<u{token_size}")
+
+    def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
+        """Open the writer of one file; it appears when the block ends without an error."""
+        raise NotImplementedError
 
 
 class TokenWriter(Protocol):

@@ -25,6 +25,7 @@ import itertools
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
@@ -34,7 +35,16 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.content import content_word
 from feedmill.formats.format import Wanted
-from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
+from feedmill.formats.tokens.base import (
+    Form,
+    Int64s,
+    TokenDataset,
+    TokenFormat,
+    Tokens,
+    TokenShard,
+    TokenWriter,
+    VocabularySizes,
+)
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, refuse_loss
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.formats.tokens.together import open_files
@@ -322,3 +332,18 @@ def _damaged(store: Store, path: str, what: str, row: int | None = None) -> Data
 def open_found(wanted: Wanted) -> TokenDataset:
     """See `open_dolma`; the files of a list together."""
     return open_files(wanted, FORMAT, lambda one: open_dolma(one.store, one.name, one.url))
+
+
+class Dolma(TokenFormat):
+    """See `TokenFormat`."""
+
+    def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
+        """See `TokenFormat`."""
+        return dolma_dtype(sizes.size)
+
+    def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
+        """See `TokenFormat`."""
+        return write_dolma(store, path, np.dtype(f"<u{form.token_size}"))
+
+
+WRITER = Dolma()

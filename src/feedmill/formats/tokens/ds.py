@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
@@ -33,7 +34,16 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.content import content_word
 from feedmill.formats.format import Wanted
-from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
+from feedmill.formats.tokens.base import (
+    Form,
+    Int64s,
+    TokenDataset,
+    TokenFormat,
+    Tokens,
+    TokenShard,
+    TokenWriter,
+    VocabularySizes,
+)
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers, refuse_loss
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Entry, Store
@@ -372,3 +382,18 @@ def _open_one(wanted: Wanted) -> TokenDataset:
         seed=FILE_SEED if nanotron else None,
         token_size=wanted.token_size,
     )
+
+
+class Ds(TokenFormat):
+    """See `TokenFormat`."""
+
+    def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
+        """See `TokenFormat`."""
+        return np.dtype(f"<u{ds_token_size(sizes.size)}")
+
+    def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
+        """See `TokenFormat`."""
+        return write_ds(store, path, form.token_size, tokenizer_name=form.tokenizer, loss=form.loss)
+
+
+WRITER = Ds()

@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -36,7 +37,16 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_word
 from feedmill.formats.format import Wanted
-from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
+from feedmill.formats.tokens.base import (
+    Form,
+    Int64s,
+    TokenDataset,
+    TokenFormat,
+    Tokens,
+    TokenShard,
+    TokenWriter,
+    VocabularySizes,
+)
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers, refuse_loss
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.formats.tokens.together import open_files
@@ -306,3 +316,22 @@ def need_megatron(store: Store, name: str) -> bool:
             fix="Open that file.",
         )
     return True
+
+
+class Megatron(TokenFormat):
+    """See `TokenFormat`."""
+
+    def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
+        """See `TokenFormat`."""
+        return megatron_dtype(sizes.size)
+
+    def sized(self, token_size: int) -> np.dtype[Any]:
+        """See `TokenFormat`."""
+        return np.dtype("<i4" if token_size == 4 else f"<u{token_size}")
+
+    def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
+        """See `TokenFormat`."""
+        return write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4")
+
+
+WRITER = Megatron()

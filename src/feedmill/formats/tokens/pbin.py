@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
@@ -35,7 +36,17 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.content import content_word
 from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.tokens.base import COUNTED, TokenDataset, Tokens, TokenShard, refuse_missing
+from feedmill.formats.tokens.base import (
+    COUNTED,
+    Form,
+    TokenDataset,
+    TokenFormat,
+    Tokens,
+    TokenShard,
+    TokenWriter,
+    VocabularySizes,
+    refuse_missing,
+)
 from feedmill.formats.tokens.bounds import (
     HEADER,
     BoundsHeader,
@@ -398,3 +409,18 @@ def open_found(wanted: Wanted) -> TokenDataset:
         refuse_missing(store, name)
     paths = named or [entry.path for entry in store.files(suffixes=(".pbin",))]
     return open_pbins(store, paths, store.url if wanted.names else wanted.url)
+
+
+class Pbin(TokenFormat):
+    """See `TokenFormat`."""
+
+    def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
+        """See `TokenFormat`; Modalities counts without added tokens."""
+        return np.dtype(f"<u{max(token_size(max(sizes.base, 1)), token_size(sizes.largest + 1))}")
+
+    def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
+        """See `TokenFormat`."""
+        return write_pbin(store, path, form.token_size)
+
+
+WRITER = Pbin()
