@@ -13,7 +13,7 @@ from feedmill.cli.output import emit, facts, human_size
 if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
 
-Target = Annotated[
+DatasetArgument = Annotated[
     str, typer.Argument(metavar="PATH", help="Folder of tar shards, a .jsonl file, or a metadataset; a path or URL.")
 ]
 SplitParts = Annotated[
@@ -70,7 +70,7 @@ Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a
 
 
 def prepare(
-    path: Target,
+    path: DatasetArgument,
     split_ratio: SplitRatio = None,
     split_parts: SplitParts = None,
     exclude: Exclude = None,

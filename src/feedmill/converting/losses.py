@@ -14,7 +14,7 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.prepared import read_info
-from feedmill.formats.format import Target
+from feedmill.formats.format import TargetFormat
 from feedmill.formats.leftovers import data_kind, leftovers, listed
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
@@ -47,7 +47,7 @@ def is_keyed(found: Survey) -> bool:
     return set(names(found)) != {"json"}
 
 
-def _about(wanted: Target, facts: Facts, options: Options) -> list[Loss]:
+def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
     """What the metadata says about samples."""
     out = []
     several = len(facts.splits) > 1 or facts.loose

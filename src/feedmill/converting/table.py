@@ -5,13 +5,13 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from feedmill.errors import ConfigError
-from feedmill.formats.format import Target
+from feedmill.formats.format import TargetFormat
 from feedmill.formats.registry import by_name, formats, targets
 
 SAMPLES, TOKENS, ROWS = "samples", "tokens", "rows"
 
 
-def sources() -> dict[str, tuple[Target, ...]]:
+def sources() -> dict[str, tuple[TargetFormat, ...]]:
     """The formats that can be read -> those they can be converted to."""
     found = {}
     for format in formats():

@@ -1,4 +1,4 @@
-"""What a format of shards with typed columns gives to be written: a `ColumnWriter`, named by its `Target`.
+"""What a format of shards with typed columns gives to be written: a `ColumnWriter`, named by its `TargetFormat`.
 
 `feedmill.converting` surveys the values of all samples, asks the writer which form each column gets, and gives it one
 shard of rows at a time.

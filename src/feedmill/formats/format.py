@@ -15,7 +15,7 @@ Family = Literal["samples", "rows", "lines", "tokens", "windows"]
 """What a dataset is made of: samples of parts, rows with columns, lines of several files, documents of tokens, or
 documents of tokens that were cut into windows."""
 Form = Literal["prepared", "tars", "manifest", "lines", "table", "shards", "tokens", "sequences"]
-"""How something becomes a format, see `Target`."""
+"""How something becomes a format, see `TargetFormat`."""
 SAMPLES: tuple[Family, ...] = ("samples", "rows")
 ROWS: tuple[Family, ...] = ("samples", "rows", "lines")
 TOKENS: tuple[Family, ...] = ("tokens", "windows")
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetFormat:
     """A format as it is written.
 
     Attributes:
@@ -138,7 +138,7 @@ class Format:
     beside: tuple[str, ...] = ()
     scanned: bool = False
     reuses_target: bool = False
-    targets: tuple[Target, ...] = ()
+    targets: tuple[TargetFormat, ...] = ()
 
 
 class Found(NamedTuple):

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import Literal
 
-from feedmill.formats.format import Family, Format, Target
+from feedmill.formats.format import Family, Format, TargetFormat
 
 PACKAGES = ("energon", "tar", "vla", "lerobot", "mds", "jsonl", "tokens", "tables", "npz", "img2dataset")
 
@@ -28,7 +28,7 @@ def formats() -> tuple[Format, ...]:
 
 
 @cache
-def targets() -> dict[str, Target]:
+def targets() -> dict[str, TargetFormat]:
     """Everything that can be written, by the name for ``--to``."""
     return {target.name: target for format in formats() for target in format.targets}
 

@@ -20,7 +20,7 @@ from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
 from feedmill.writing.copying import Piece, bounded, open_source, refuse_twofold
-from feedmill.writing.destination import Target
+from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker, is_about
 from feedmill.writing.layout import Layout
@@ -263,7 +263,7 @@ def _into(
     pieces = [Piece(0, first, last) for first, last in pairwise(bounds)]
     description = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
     facts = {"verb": "add-parts", "of": dataset.fingerprint(), **job}
-    target = Target(into, Layout(samples=None, size=None), job=facts, description=description)
+    target = Destination(into, Layout(samples=None, size=None), job=facts, description=description)
     with closing(target):
         written = write_shards(target, pieces, _New(dataset, column), workers=workers, progress=progress)
     report = RewriteReport(into, written.samples, 0, 0, written.shards, written.bytes)

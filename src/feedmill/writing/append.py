@@ -12,7 +12,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.storage import open_store
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
-from feedmill.writing.destination import Target
+from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.present import need_prepared
@@ -72,7 +72,7 @@ def append(
         for piece in pieces_of(dataset, groups[number], replace(layout, first=0))
     ]
     job = {"verb": "append", "split": split, "prefix": prefix, "sources": [facts(dataset) for dataset in opened]}
-    target = Target(url, layout, job=job, split=split, append=True)
+    target = Destination(url, layout, job=job, split=split, append=True)
     copies = _Copies([Copy(dataset, groups[n], prefix) for n, dataset in enumerate(opened)])
     with closing(target):
         try:

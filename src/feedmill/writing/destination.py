@@ -27,7 +27,7 @@ from feedmill.writing.shard import Shard
 from feedmill.writing.work import NEW, ShardWork, begin, below, in_job, job_of
 
 
-class Target:
+class Destination:
     """Where new shards go. Killed at any moment, the same target opened again knows the shards that are done.
 
     Args:

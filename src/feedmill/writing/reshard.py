@@ -18,7 +18,7 @@ from feedmill.storage.cache import cached_copy
 from feedmill.storage.limits import parse_size
 from feedmill.writing.commit import Media
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
-from feedmill.writing.destination import Target
+from feedmill.writing.destination import Destination
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard
 from feedmill.writing.write import write_shards
@@ -82,7 +82,7 @@ def reshard(
             fix="'feedmill convert --to webdataset' keeps them.",
         )
     pieces = pieces_of(dataset, groups, layout)
-    target = Target(
+    target = Destination(
         url,
         layout,
         job={"verb": "reshard", "prefix": prefix, **facts(dataset, shuffle=shuffle, splits=_words(groups))},

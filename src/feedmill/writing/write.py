@@ -16,7 +16,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage import open_store
-from feedmill.writing.destination import Target
+from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker
 from feedmill.writing.layout import PATTERN, Layout
@@ -75,7 +75,7 @@ def write(
     began = time.perf_counter()
     if produce is not None:
         items = list(samples)
-        target = Target(
+        target = Destination(
             url,
             Layout(pattern or PATTERN, None, None),
             job={
@@ -132,7 +132,7 @@ class _Shared:
 
 
 def write_shards(
-    target: Target,
+    target: Destination,
     items: Iterable[Any],
     produce: Produce,
     encoding: Encoding | None = None,
@@ -168,7 +168,7 @@ def write_shards(
     return WriteReport.of(target.url, shards, len(target.done), 0.0)
 
 
-def _noted(target: Target, shard: Shard | None) -> Shard | None:
+def _noted(target: Destination, shard: Shard | None) -> Shard | None:
     if shard is not None:
         target.work.add(shard)
     return shard

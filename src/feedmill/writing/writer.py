@@ -18,7 +18,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage.limits import parse_size
-from feedmill.writing.destination import Target
+from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker
 from feedmill.writing.layout import PATTERN, Layout
@@ -148,7 +148,7 @@ class Writer:
         description = describe_type(sample_type, field_map) if sample_type is not None else None
         self.url = url
         self.encoding = Encoding(Encoder(encode), Taker(field_map))
-        self.target = Target(
+        self.target = Destination(
             url,
             layout,
             job={"verb": "write", **encoding_facts(field_map, encode)},

@@ -20,6 +20,7 @@ from feedmill.cli.prepare import (
     ByExtension,
     ByGlob,
     ByHeader,
+    DatasetArgument,
     Exclude,
     FieldMapText,
     Media,
@@ -30,7 +31,6 @@ from feedmill.cli.prepare import (
     SkipYaml,
     SplitParts,
     SplitRatio,
-    Target,
     TarIndexOnly,
     YamlName,
 )
@@ -103,7 +103,7 @@ def lint(
 
 @app.command()
 def prepare(
-    path: Target,
+    path: DatasetArgument,
     progress: Progress = True,
     split_parts: SplitParts = None,
     exclude: Exclude = None,

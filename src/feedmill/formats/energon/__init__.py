@@ -5,7 +5,7 @@
 - `join.py`: joins of a metadataset; `sidecar.py`: hashes of shards.
 """
 
-from feedmill.formats.format import SAMPLES, Format, Target
+from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 ENERGON = Format(
     "energon",
@@ -17,7 +17,7 @@ ENERGON = Format(
     check="tars",
     repair="tars",
     targets=(
-        Target(
+        TargetFormat(
             "webdataset",
             "a prepared folder: tars and `.nv-meta`, of crude samples where the source has no sample type",
             "media metadata, where not all is taken",

@@ -1,6 +1,6 @@
 """JSON lines with their offsets: `dataset.py`, splits of lines (`splits.py`), costs of fields (`costs.py`)."""
 
-from feedmill.formats.format import ROWS, Format, Target
+from feedmill.formats.format import ROWS, Format, TargetFormat
 
 JSONL = Format(
     "jsonl",
@@ -12,7 +12,7 @@ JSONL = Format(
     check="lines",
     repair="lines",
     targets=(
-        Target(
+        TargetFormat(
             "jsonl",
             "a `.jsonl` file and its `.idx`",
             "bytes, sample types, subflavors",
@@ -22,10 +22,10 @@ JSONL = Format(
             surveyed=True,
             keeps=("splits",),
         ),
-        Target(
+        TargetFormat(
             "jsonl.gz", "lines of JSON, compressed with gzip", "bytes, splits", "lines", ("rows", "lines"), is_file=True
         ),
-        Target(
+        TargetFormat(
             "jsonl.zst",
             "lines of JSON, compressed with zstd",
             "bytes, splits",

@@ -1,6 +1,6 @@
 """MosaicML's shards (MDS): `dataset.py`, `write.py`, and the types of their columns (`encodings.py`)."""
 
-from feedmill.formats.format import SAMPLES, Format, Target
+from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 MDS = Format(
     "mds",
@@ -12,7 +12,7 @@ MDS = Format(
     data=("MDS",),
     beside=("index.json",),
     targets=(
-        Target(
+        TargetFormat(
             "mds",
             "MosaicML's shards and `index.json`",
             "splits, sample types, missing bytes",

@@ -3,7 +3,7 @@
 `archive.py` reads ranges of a stored file, `dataset.py` has the layout of shards, `write.py` writes them.
 """
 
-from feedmill.formats.format import SAMPLES, Format, Target
+from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 NPZ = Format(
     "npz",
@@ -16,7 +16,7 @@ NPZ = Format(
     data=("NumPy archives",),
     scanned=True,
     targets=(
-        Target(
+        TargetFormat(
             "npz",
             "a folder of `.npz` files",
             "splits, sample types, missing bytes",

@@ -1,6 +1,6 @@
 """Parquet and Arrow files (`dataset.py`, `footer.py`), and datasets of Hugging Face on disk (`huggingface.py`)."""
 
-from feedmill.formats.format import ROWS, Format, Target
+from feedmill.formats.format import ROWS, Format, TargetFormat
 
 PARQUET = Format(
     "parquet",
@@ -13,7 +13,7 @@ PARQUET = Format(
     data=("tables",),
     scanned=True,
     targets=(
-        Target(
+        TargetFormat(
             "parquet",
             "a folder of `.parquet` files, or one file",
             "splits, sample types",

@@ -4,7 +4,7 @@
 are written; `wids.py`: an index of shards.
 """
 
-from feedmill.formats.format import SAMPLES, Format, Target
+from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 """Ends of names of tars that are refused when they are opened, with what to do."""
@@ -19,7 +19,7 @@ WEBDATASET = Format(
     repair="tars",
     scanned=True,
     targets=(
-        Target(
+        TargetFormat(
             "wds",
             "a folder of tars; with `--wids` an index of them",
             "splits, sample types, subflavors",

@@ -1,6 +1,6 @@
 """Token data: documents as runs of token ids in flat files, one file of this room per on-disk format."""
 
-from feedmill.formats.format import TOKENS, Format, Target
+from feedmill.formats.format import TOKENS, Format, TargetFormat
 
 _REPAIR = (
     "these are tokens ({name}), and only .tar shards and .jsonl files can be repaired",
@@ -20,7 +20,7 @@ PBIN = Format(
     beside=(".json",),
     reuses_target=True,
     targets=(
-        Target(
+        TargetFormat(
             "pbin",
             "a `.pbin` for each file of tokens",
             "loss masks",
@@ -47,7 +47,7 @@ DS = Format(
     data=("tokens",),
     beside=(".index", ".loss", ".metadata"),
     targets=(
-        Target(
+        TargetFormat(
             "ds",
             "a `.ds` with index and metadata for each file",
             "",
@@ -74,7 +74,7 @@ MEGATRON = Format(
     data=("tokens",),
     beside=(".idx",),
     targets=(
-        Target(
+        TargetFormat(
             "megatron",
             "`.bin` and `.idx` for each file",
             "loss masks",
@@ -100,7 +100,7 @@ DOLMA = Format(
     data=("tokens",),
     beside=(".npy", ".csv.gz"),
     targets=(
-        Target(
+        TargetFormat(
             "dolma",
             "`.npy` and `.csv.gz` for each file",
             "loss masks",
@@ -119,7 +119,7 @@ VLA_TEXT = Format(
     "VLA Foundry's tokenized text",
     "windows",
     targets=(
-        Target(
+        TargetFormat(
             "vla-text",
             "tars of sequences and `manifest.jsonl`",
             "loss masks, ends of documents, the last tokens",

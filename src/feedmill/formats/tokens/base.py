@@ -147,7 +147,7 @@ class VocabularySizes(NamedTuple):
 
 
 class TokenFormat:
-    """How a token format is written; its `feedmill.formats.format.Target` names one."""
+    """How a token format is written; its `feedmill.formats.format.TargetFormat` names one."""
 
     def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
         """Return the type of a token by the format's own rule."""

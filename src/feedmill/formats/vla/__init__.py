@@ -16,7 +16,7 @@ The manifest's counts decide how many samples training takes, and nothing compar
 count that is not the shard's is an error at opening.
 """
 
-from feedmill.formats.format import SAMPLES, Format, Target
+from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 COMPANIONS = ("stats.json", "preprocessing_config.yaml", "processing_metadata.json")
 """Files of VLA Foundry's robotics beside a manifest: a run needs them."""
@@ -39,7 +39,7 @@ VLA = Format(
     beside=("manifest.jsonl", *COMPANIONS),
     scanned=True,
     targets=(
-        Target(
+        TargetFormat(
             "vla",
             "a folder of tars and `manifest.jsonl`",
             "splits, sample types, subflavors",
