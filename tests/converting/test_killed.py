@@ -177,11 +177,11 @@ def test_a_result_is_put_in_place_by_the_next_command_where_that_was_begun(
 
 def test_an_output_that_is_not_what_was_meant_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import feedmill as fm
-    from feedmill.converting.targets import mds
+    from feedmill.converting.targets import shards
 
     source = sample_set(tmp_path / "source", 50)
     with monkeypatch.context() as patch:
-        patch.setattr(mds, "read_digest", lambda *_: b"")
+        patch.setattr(shards, "read_digest", lambda *_: b"")
         with pytest.raises(FeedmillError) as error:
             fm.convert(source, tmp_path / "out", "mds", workers=1, progress=False)
         assert error.value.kind == "different"

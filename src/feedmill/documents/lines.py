@@ -8,10 +8,10 @@ made they are ``FILE:ROW``: the file's path below the folder ``documents``, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from feedmill.documents.columns import read_rows
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.kinds import AUTO, LINES, TEXT
 from feedmill.errors import DataError
@@ -53,7 +53,13 @@ def read_blocks(
         lines = read_lines(file.store(), file.path, kind=packed, advance=advance, hashed=hashed, json=True)
         yield from _with_ids(lines, file) if file.id else lines
         return
-    rows = [_text(file)] if file.kind == TEXT else read_rows(file, _needed(file, fields))
+    rows: Iterable[Sequence[Any]]
+    if file.kind == TEXT:
+        rows = [_text(file)]
+    else:
+        from feedmill.documents.columns import read_rows  # imports much that lines do not need
+
+        rows = read_rows(file, _needed(file, fields))
     blocks = (b"".join([_encode(row) + b"\n" for row in some]) for some in rows)
     yield from _with_ids(blocks, file) if file.id else blocks
     if advance is not None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
 from feedmill.documents.batch import BadDocument, Batch, Record
-from feedmill.documents.columns import read_columns
 from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.textpath import TextReader, checked
 from feedmill.documents.typed import TypedReader
@@ -30,6 +29,8 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
     elif unit.file.kind == "text":
         yield _whole(unit.file, reader)
     else:
+        from feedmill.documents.columns import read_columns  # imports much that lines do not need
+
         yield from read_columns(unit, reader)
     now = unit.file.store().stat(unit.file.path)
     if now.version != unit.file.version:

@@ -66,10 +66,12 @@ class Claim:
     """
 
     def __init__(self, store: Store, name: str = "") -> None:
-        from feedmill.storage.remote import RemoteStore
-
         self._path = claim_path(name)
         self._store: RemoteStore | None = None
+        if store.is_local:
+            return
+        from feedmill.storage.remote import RemoteStore
+
         if not isinstance(store, RemoteStore) or store.url.startswith("http"):
             return  # a disk has locks of its own, and a web server is not written to
         where = store.locate(self._path)
